@@ -1,0 +1,45 @@
+# Everything a developer does, from a fresh clone on. `make help` lists it.
+
+PYTHON := .venv/bin/python
+# Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
+JOBS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tests use
+	@:
+
+demo: setup ## Show what a lake does, in a temporary directory
+	$(PYTHON) -m quacklake.cli demo
+
+test: setup ## Run every test
+	$(PYTHON) -m pytest -n $(JOBS) $(ARGS)
+
+check: setup ## Lint, formatting, types, layers and project rules
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	$(PYTHON) -m pytest -q tests/test_project.py
+
+bench: .venv/.stamp-bench ## Measure against other lakehouse libraries
+	$(PYTHON) -m benchmarks
+
+docs: setup ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+clean: ## Remove everything that can be made again
+	rm -rf .venv site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.stamp: pyproject.toml constraints.txt scripts/setup.sh
+	@scripts/setup.sh
+
+.venv/.stamp-bench: .venv/.stamp
+	$(PYTHON) -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[bench]'
+	@touch $@

@@ -1,0 +1,57 @@
+"""``python -m services start|stop|status [name]``: the servers in the background."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from services import SERVERS, Unavailable
+from services.background import ensure, keep, running, stop
+
+
+def main() -> int:
+    """Run one command; 0 when it did what was asked."""
+    parser = argparse.ArgumentParser(prog="python -m services", description=__doc__)
+    parser.add_argument("command", choices=["start", "stop", "status", "keep"], help="keep is for internal use")
+    parser.add_argument("name", nargs="?", choices=[*SERVERS], help="default: all of them")
+    parser.add_argument("--directory", type=Path, default=_default_directory(), help="where the state is kept")
+    parser.add_argument("--fast", action="store_true", help="do not wait for the disk: quicker, not durable")
+    parser.add_argument("--owner", type=int, help="end with this process")
+    options = parser.parse_args()
+    names = [options.name] if options.name else [*SERVERS]
+    if options.command == "keep":
+        keep(names[0], options.directory, owner=options.owner, durable=not options.fast)
+        return 0
+    return max(_one(options.command, name, options) for name in names)
+
+
+def _one(command: str, name: str, options: argparse.Namespace) -> int:
+    if command == "start":
+        try:
+            server = ensure(name, options.directory, owner=options.owner, durable=not options.fast)
+        except Unavailable as error:
+            stop(name, options.directory)  # forget it: it may have been installed by the next time
+            print(f"{name}: unavailable: {error}", file=sys.stderr)
+            return 1
+        print(f"{name}: {server.url}")
+        return 0
+    if command == "stop":
+        print(f"{name}: {'stopped' if stop(name, options.directory) else 'not running'}")
+        return 0
+    state = running(name, options.directory)
+    if state is None or not state.port:
+        print(f"{name}: not running")
+    else:
+        print(f"{name}: {SERVERS[name].attached(state.port).url} (pid {state.keeper})")
+    return 0
+
+
+def _default_directory() -> Path:
+    return Path(tempfile.gettempdir()) / f"quacklake-services-{os.getuid()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

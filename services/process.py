@@ -1,0 +1,230 @@
+"""What every server has in common: a directory, a port, a process and a reliable end."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+__all__ = ["Server", "Unavailable", "reachable"]
+
+_START_ATTEMPTS = 3
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class Unavailable(Exception):
+    """A server cannot be had on this machine; the message says why."""
+
+
+class Server(ABC):
+    """One server process, started by :meth:`start` or by entering the context.
+
+    ``directory`` holds its files (default: a temporary one, removed by :meth:`stop`). With ``durable=False`` the
+    server does not wait for the disk, which is quicker and loses data in a power cut: for tests, not benchmarks.
+    """
+
+    name: ClassVar[str]
+    accounts: ClassVar[tuple[str, ...]] = ()
+    """Users to run as, best first, when we are root and the server refuses to be."""
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    orphan_signal: ClassVar[signal.Signals] = signal.SIGKILL
+    """What the kernel sends the server when our process dies without stopping it (Linux)."""
+
+    def __init__(self, directory: Path | None = None, *, durable: bool = True) -> None:
+        self.durable = durable
+        self.port = 0
+        self._given_directory = directory
+        self._directory: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def attached(cls, port: int) -> Self:
+        """The server that another process runs on ``port``: usable, but not ours to stop."""
+        server = cls()
+        server.port = port
+        return server
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where the server is reached."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Create the server's files. Raise :class:`Unavailable` when it is not installed."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str | Path]:
+        """The command line that runs the server in the foreground on ``self.port``."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """True when the server answers."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the server's files are."""
+        assert self._directory is not None, "the server has not been started here"
+        return self._directory
+
+    def start(self) -> Self:
+        """Start the server and return once it answers."""
+        assert self._process is None, "already started"
+        try:
+            self._directory = self._make_directory()
+            self.prepare()
+            self._launch()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End the server and remove its files. Harmless when it is not running."""
+        atexit.unregister(self.stop)
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(self.stop_signal)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._directory is not None and self._given_directory is None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = None
+
+    def alive(self) -> bool:
+        """True while the process that :meth:`start` began is running."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def run(self, command: Sequence[str | Path]) -> None:
+        """Run a preparing command as the server's user; its output is shown only when it fails."""
+        done = subprocess.run(
+            command,
+            cwd=self.directory,
+            env=self._environment(),
+            user=self.account,
+            group=self._group(),
+            extra_groups=None if self.account is None else [],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{Path(command[0]).name} failed:\n{done.stdout.decode(errors='replace')[-4000:]}")
+
+    @property
+    def account(self) -> str | None:
+        """The user to run as, or None for our own."""
+        if not self.accounts or os.geteuid() != 0:
+            return None
+        known = {entry.pw_name for entry in pwd.getpwall()}
+        for name in (*self.accounts, "nobody"):
+            if name in known:
+                return name
+        raise Unavailable(f"{self.name} does not run as root, and there is no user {' or '.join(self.accounts)}")
+
+    def _group(self) -> int | None:
+        return None if self.account is None else pwd.getpwnam(self.account).pw_gid
+
+    def _make_directory(self) -> Path:
+        directory = self._given_directory
+        if directory is None:
+            parents = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+            parent = next((path for path in parents if self.account is None or reachable(path)), parents[0])
+            directory = Path(tempfile.mkdtemp(prefix=f"quacklake-{self.name}-", dir=parent))
+        directory.mkdir(parents=True, exist_ok=True)
+        if self.account is not None:
+            shutil.chown(directory, self.account, self._group())
+        return directory
+
+    def _launch(self) -> None:
+        log_path = self.directory / "server.log"
+        for _ in range(_START_ATTEMPTS):
+            self.port = _free_port()
+            with log_path.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self.command(),
+                    cwd=self.directory,
+                    env=self._environment(),
+                    user=self.account,
+                    group=self._group(),
+                    extra_groups=None if self.account is None else [],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent(self.orphan_signal),
+                )
+            atexit.register(self.stop)
+            if self._wait_until_ready():
+                return
+            # Another process may have taken the port in between: try the next one.
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait()
+        raise RuntimeError(f"{self.name} did not start:\n{log_path.read_text(errors='replace')[-4000:]}")
+
+    def _wait_until_ready(self) -> bool:
+        deadline = time.monotonic() + _START_SECONDS
+        while self.alive() and time.monotonic() < deadline:
+            if self.ready():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _environment(self) -> dict[str, str]:
+        # HOME may be a directory the server's user cannot read; PG* and MYSQL* variables are the caller's, not ours.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "MYSQL", "MARIADB"))}
+        return kept | {"HOME": str(self.directory), "LC_ALL": "C", "TZ": "UTC"}
+
+
+def reachable(path: Path) -> bool:
+    """True when every user may enter ``path`` and all the directories above it."""
+    resolved = path.resolve()
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (resolved, *resolved.parents))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _end_with_parent(orphan_signal: signal.Signals) -> Callable[[], None] | None:
+    """What the child runs before exec, after it changed user (a change of user would undo it)."""
+    if _LIBC is None:
+        return None
+    libc, parent = _LIBC, os.getpid()
+
+    def prepare_child() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(orphan_signal))
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare_child

@@ -1,0 +1,30 @@
+"""A lake's metadata in a SQL database. Nothing above this package names a table or a column of it."""
+
+from quacklake.catalog.catalog import (
+    Catalog,
+    Collision,
+    DuckDBCatalog,
+    MySQLCatalog,
+    PostgresCatalog,
+    SqliteCatalog,
+    open_catalog,
+)
+from quacklake.catalog.reader import InlinedRows, Reader, TableTotals
+from quacklake.catalog.url import CatalogUrl, parse_url
+from quacklake.catalog.writer import Writer
+
+__all__ = [
+    "Catalog",
+    "CatalogUrl",
+    "Collision",
+    "DuckDBCatalog",
+    "InlinedRows",
+    "MySQLCatalog",
+    "PostgresCatalog",
+    "Reader",
+    "SqliteCatalog",
+    "TableTotals",
+    "Writer",
+    "open_catalog",
+    "parse_url",
+]

@@ -1,0 +1,335 @@
+"""The catalog: a lake's metadata in a SQL database, behind a pool of connections."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.schema import CreateTable
+
+from quacklake import faults, telemetry
+from quacklake.catalog import lakehouse
+from quacklake.catalog.database import DATABASE_CLASSES, Database, Failure
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.tables import READABLE_VERSIONS, VERSION, Tables
+from quacklake.catalog.url import CatalogUrl, parse_url
+from quacklake.catalog.writer import Writer
+from quacklake.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    CommitUnknown,
+    ConfigError,
+    NotFoundError,
+    QuacklakeError,
+    ReadOnlyError,
+    UnsupportedVersionError,
+)
+from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.objects import SchemaInfo
+from quacklake.format.snapshots import Snapshot
+
+__all__ = ["Catalog", "Collision", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
+
+
+class Collision(CatalogUnavailableError):
+    """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
+
+    code = "catalog.collision"
+
+
+class Catalog:
+    """A lake's metadata. Above this class nobody names a table or a column of the database.
+
+    ``read()`` is one consistent read transaction, ``commit()`` the one short transaction of a commit.
+    """
+
+    database_name: ClassVar[str]
+
+    def __init__(
+        self,
+        url: CatalogUrl,
+        *,
+        metadata_schema: str | None = None,
+        read_only: bool = False,
+        busy_timeout_ms: int = 30_000,
+        pool_size: int = 5,
+        max_overflow: int = 20,
+    ) -> None:
+        self.url = url
+        self.read_only = read_only
+        self._schema = metadata_schema or url.metadata_schema
+        self._database: Database = DATABASE_CLASSES[url.database](
+            url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
+        )
+        self._engine: Engine = self._database.create_engine()
+        self._tables = Tables(metadata_schema=self._schema)
+        self._cache: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        self._prepared = False
+        self._has_tokens = False
+        self.metadata: Mapping[str, str] = {}
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    @property
+    def database(self) -> str:
+        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+        return self._database.name
+
+    def connect(self) -> sa.Pool:
+        """The pool of connections, after checking that the database answers."""
+        with self._translate("connect"), self._engine.connect():
+            pass
+        return self._engine.pool
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self._engine.dispose()
+
+    def exists(self) -> bool:
+        """True when the database holds a lake."""
+        path = self.url.path
+        if path is not None and not path.exists():
+            return False
+        with self._translate("open"), self._connection() as connection:
+            return sa.inspect(connection).has_table(self._tables["metadata"].name, schema=self._schema)
+
+    def load(self) -> None:
+        """Read the lake's own facts (version, data path, encryption).
+
+        Raises ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
+        """
+        if not self.exists():
+            raise NotFoundError(f"there is no lake at {self.url}", hint="pass data_path= to create one")
+        with self.read() as reader:
+            self.metadata = {row.key: row.value for row in reader.options() if row.scope is None}
+        version = self.metadata.get("version", "unknown")
+        if version not in READABLE_VERSIONS:
+            raise UnsupportedVersionError(
+                f"the lake at {self.url} has the format version {version}",
+                hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
+            )
+        if version != VERSION:
+            self._tables = Tables(version, self._schema)
+            self._cache.clear()
+            self.read_only = True
+
+    @property
+    def version(self) -> str:
+        """The format version of the lake."""
+        return self._tables.version
+
+    def create(self, data_path: str, *, encrypted: bool = False) -> None:
+        """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
+        if self.read_only:
+            raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"), self._connection() as raw:
+            self._database.prepare_write(raw)
+        with self.commit(create=True) as writer:
+            connection = writer._connection
+            if self._schema is not None:
+                writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
+            for table in self._tables.stock():
+                writer.run("create_table", CreateTable(table))
+            self._create_own(connection)
+            rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
+            rows["encrypted"] = "true" if encrypted else "false"
+            writer._insert("metadata", [{"key": k, "value": v, "scope": None, "scope_id": None} for k, v in rows.items()])
+            first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
+            writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
+            writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
+        self._prepared = self._has_tokens = True
+        self.load()
+
+    def _create_own(self, connection: Connection) -> None:
+        for table in self._tables.own.values():
+            connection.execute(CreateTable(table, if_not_exists=True))
+        if self.database != "duckdb":
+            # DuckDB scans columns fast without one, and an index there makes updates of a row fail in one transaction
+            have = self._index_names(connection)
+            for index in self._tables.indexes():
+                if index.name not in have:
+                    connection.execute(sa.schema.CreateIndex(index))
+        if self.database == "postgres" and self._schema is None:
+            lakehouse.create_views(connection)
+
+    def _index_names(self, connection: Connection) -> set[str]:
+        names: set[str] = set()
+        for found in sa.inspect(connection).get_multi_indexes(schema=self._schema).values():
+            names.update(str(index["name"]) for index in found)
+        return names
+
+    def prepare(self) -> None:
+        """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
+        with self._lock:
+            if self._prepared:
+                return
+            self._prepared = True
+        # without the right to make tables we still commit, only a lost answer can then not be recovered
+        with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
+            self._database.prepare_write(connection)
+        with suppress(ReadOnlyError), self.commit(create=True) as writer:
+            self._create_own(writer._connection)
+        with self._translate("prepare"), self._connection() as connection:
+            self._has_tokens = sa.inspect(connection).has_table("quacklake_commits", schema=self._schema)
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        """One consistent read transaction."""
+        with self._translate("read"), self._connection() as connection:
+            prepared = self._database.begin_read(connection)
+            with prepared.begin():
+                yield Reader(prepared, self._tables, self._database, self._cache)
+
+    @contextmanager
+    def commit(self, *, create: bool = False) -> Iterator[Writer]:
+        """The commit transaction, entered when its turn in the queue has come; leaving it commits.
+
+        Raises ``Collision`` when it has to be replayed, ``CommitUnknown`` when the connection was lost while the
+        database was committing.
+        """
+        if self.read_only:
+            raise ReadOnlyError(
+                f"this lake is open read-only (format version {self.version})",
+                hint="a lake of an older format version must be migrated before it is written",
+            )
+        if not create:
+            self.prepare()
+        scope = self._schema or ""
+        with self._translate("commit"), self._connection() as connection:
+            prepared = self._database.begin_commit(connection)
+            transaction = prepared.begin()
+            queued = False
+            try:
+                self._database.enter_queue(prepared, scope)
+                queued = True
+                yield Writer(prepared, self._tables, self._database, self._cache)
+                self._finish(transaction)
+            except BaseException:
+                with suppress(sa.exc.SQLAlchemyError):
+                    transaction.rollback()
+                self._forget_uncommitted()
+                raise
+            finally:
+                if queued:
+                    self._database.leave_queue(prepared, scope)
+
+    def _forget_uncommitted(self) -> None:
+        """What a failed commit thought to exist (inlined tables) may not."""
+        for key in [key for key in self._cache if isinstance(key, tuple) and key[0] == "inlined_deletes"]:
+            self._cache.pop(key, None)
+
+    def _finish(self, transaction: sa.RootTransaction) -> None:
+        faults.reach("catalog.commit.before")
+        try:
+            transaction.commit()
+        except sa.exc.DBAPIError as error:
+            if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
+                raise CommitUnknown("the connection was lost while the database was committing") from error
+            raise
+        telemetry.count("catalog.commits")
+        faults.reach("catalog.commit.after")
+
+    def find_commit(self, token: str) -> int | None:
+        """The snapshot that a commit with this token made, or None when it made none.
+
+        It waits for its turn in the queue first, so a commit that is still on its way has ended when the answer is given.
+        """
+        table = self._tables.own["commits"]
+        if not self._has_tokens:
+            raise CommitUnknown(
+                "the answer to a commit was lost, and this catalog has no table to look it up in",
+                hint="compare lake.snapshots() with what you wrote before trying again",
+            )
+        with self.commit() as writer:
+            statement = sa.select(table.c.snapshot_id).where(table.c.token == token)
+            return writer.run("find_commit", statement).scalar()
+
+    @property
+    def has_tokens(self) -> bool:
+        """True when commits can be remembered by a token."""
+        return self._has_tokens
+
+    # -- errors ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _translate(self, doing: str) -> Iterator[None]:
+        """Database errors as ours; a message never holds a password or a statement's parameters."""
+        try:
+            yield
+        except QuacklakeError:
+            raise
+        except (sa.exc.SQLAlchemyError, TimeoutError) as error:
+            raise self._error(error, doing) from error
+
+    def _error(self, error: BaseException, doing: str) -> QuacklakeError:
+        if isinstance(error, TimeoutError | sa.exc.TimeoutError):
+            return CatalogUnavailableError(f"the catalog at {self.url} was busy for too long", hint="try again")
+        cause = _driver_error(error)
+        kind = self._database.classify(cause)
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            kind = Failure.UNAVAILABLE
+        if kind is Failure.COLLISION:
+            return Collision(f"another writer committed to {self.url} at the same time")
+        if kind is Failure.UNAVAILABLE:
+            return CatalogUnavailableError(
+                f"the catalog at {self.url} cannot be used now ({type(cause).__name__})",
+                hint="check that the database runs and can be reached, then try again",
+            )
+        if kind is Failure.FORBIDDEN:
+            return ReadOnlyError(f"no right to {doing} in the catalog at {self.url}")
+        if isinstance(error, sa.exc.ArgumentError):
+            return ConfigError(f"the catalog URL {self.url} cannot be used")
+        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+        return CatalogError(f"the catalog at {self.url} failed ({doing}): {type(cause).__name__}: {first_line}")
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    original = getattr(error, "orig", None)
+    return original if isinstance(original, BaseException) else error
+
+
+class SqliteCatalog(Catalog):
+    """Metadata in a SQLite file: one machine, several processes."""
+
+    database_name = "sqlite"
+
+
+class DuckDBCatalog(Catalog):
+    """Metadata in a DuckDB file: one process at a time."""
+
+    database_name = "duckdb"
+
+
+class PostgresCatalog(Catalog):
+    """Metadata in PostgreSQL: any number of machines."""
+
+    database_name = "postgres"
+
+
+class MySQLCatalog(Catalog):
+    """Metadata in MySQL 8 or MariaDB: any number of machines."""
+
+    database_name = "mysql"
+
+
+_CLASSES = {cls.database_name: cls for cls in (SqliteCatalog, DuckDBCatalog, PostgresCatalog, MySQLCatalog)}
+
+
+def open_catalog(url: str | CatalogUrl, **options: Any) -> Catalog:
+    """The catalog for a URL; see ``Catalog`` for the options. Opens no connection yet."""
+    parsed = parse_url(url) if isinstance(url, str) else url
+    return _CLASSES[parsed.database](parsed, **options)

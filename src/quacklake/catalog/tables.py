@@ -1,0 +1,198 @@
+"""The metadata tables of DuckLake as data, and as SQLAlchemy tables of one lake.
+
+``SPEC`` is the one place that names the stock tables and their columns. A lake of an older format version lacks some of
+them; ``Tables`` knows which, so that readers select NULL in their place (``Tables.column``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog.columns import Flag, Id, Instant, Text, Uid
+
+__all__ = ["INDEXES", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
+
+VERSION = "1.0"
+READABLE_VERSIONS = ("0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", "1.0")
+
+_KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
+    "id": Id,
+    "text": Text,
+    "flag": Flag,
+    "uid": Uid,
+    "time": Instant,
+}
+_LIFE = "begin_snapshot:id end_snapshot:id"
+
+_TABLES = {
+    "metadata": "key:text! value:text! scope:text scope_id:id",
+    "snapshot": "snapshot_id:id* snapshot_time:time schema_version:id next_catalog_id:id next_file_id:id",
+    "snapshot_changes": "snapshot_id:id* changes_made:text author:text commit_message:text commit_extra_info:text",
+    "schema": f"schema_id:id* schema_uuid:uid {_LIFE} schema_name:text path:text path_is_relative:flag",
+    "table": f"table_id:id table_uuid:uid {_LIFE} schema_id:id table_name:text path:text path_is_relative:flag",
+    "view": f"view_id:id view_uuid:uid {_LIFE} schema_id:id view_name:text dialect:text sql:text column_aliases:text",
+    "tag": f"object_id:id {_LIFE} key:text value:text",
+    "column_tag": f"table_id:id column_id:id {_LIFE} key:text value:text",
+    "data_file": f"data_file_id:id* table_id:id {_LIFE} file_order:id path:text path_is_relative:flag file_format:text"
+    " record_count:id file_size_bytes:id footer_size:id row_id_start:id partition_id:id encryption_key:text"
+    " mapping_id:id partial_max:id",
+    "file_column_stats": "data_file_id:id table_id:id column_id:id column_size_bytes:id value_count:id null_count:id"
+    " min_value:text max_value:text contains_nan:flag extra_stats:text",
+    "file_variant_stats": "data_file_id:id table_id:id column_id:id variant_path:text shredded_type:text"
+    " column_size_bytes:id value_count:id null_count:id min_value:text max_value:text contains_nan:flag extra_stats:text",
+    "delete_file": f"delete_file_id:id* table_id:id {_LIFE} data_file_id:id path:text path_is_relative:flag format:text"
+    " delete_count:id file_size_bytes:id footer_size:id encryption_key:text partial_max:id",
+    "column": f"column_id:id {_LIFE} table_id:id column_order:id column_name:text column_type:text initial_default:text"
+    " default_value:text nulls_allowed:flag parent_column:id default_value_type:text default_value_dialect:text",
+    "table_stats": "table_id:id record_count:id next_row_id:id file_size_bytes:id",
+    "table_column_stats": "table_id:id column_id:id contains_null:flag contains_nan:flag min_value:text max_value:text"
+    " extra_stats:text",
+    "partition_info": f"partition_id:id table_id:id {_LIFE}",
+    "partition_column": "partition_id:id table_id:id partition_key_index:id column_id:id transform:text",
+    "file_partition_value": "data_file_id:id table_id:id partition_key_index:id partition_value:text",
+    "files_scheduled_for_deletion": "data_file_id:id path:text path_is_relative:flag schedule_start:time",
+    "inlined_data_tables": "table_id:id table_name:text schema_version:id",
+    "column_mapping": "mapping_id:id table_id:id type:text",
+    "name_mapping": "mapping_id:id column_id:id source_name:text target_field_id:id parent_column:id is_partition:flag",
+    "schema_versions": "begin_snapshot:id schema_version:id table_id:id",
+    "macro": f"schema_id:id macro_id:id macro_name:text {_LIFE}",
+    "macro_impl": "macro_id:id impl_id:id dialect:text sql:text type:text",
+    "macro_parameters": "macro_id:id impl_id:id column_id:id parameter_name:text parameter_type:text default_value:text"
+    " default_value_type:text",
+    "sort_info": f"sort_id:id table_id:id {_LIFE}",
+    "sort_expression": "sort_id:id table_id:id sort_key_index:id expression:text dialect:text sort_direction:text"
+    " null_order:text",
+}
+#: Our own tables, never read by stock DuckLake.
+OWN_TABLES: Mapping[str, str] = MappingProxyType({"commits": "token:uid* snapshot_id:id"})
+
+#: What older format versions lack: table -> columns, or None for the whole table.
+_MISSING: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
+    "0.4": {},
+    "0.3": {
+        "macro": None,
+        "macro_impl": None,
+        "macro_parameters": None,
+        "sort_info": None,
+        "sort_expression": None,
+        "file_variant_stats": None,
+        "column": ("default_value_type", "default_value_dialect"),
+        "schema_versions": ("table_id",),
+        "data_file": ("partial_max",),
+        "delete_file": ("partial_max",),
+    },
+}
+_MISSING_02: Mapping[str, tuple[str, ...] | None] = {
+    **_MISSING["0.3"],
+    "name_mapping": ("is_partition",),
+    "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
+    "schema_versions": None,
+    "file_column_stats": ("extra_stats",),
+    "table_column_stats": ("extra_stats",),
+}
+_RENAMED_02 = {"file_column_stats": "ducklake_file_column_statistics"}
+
+#: Indexes that we add; name -> (table, columns). They do not disturb stock DuckLake.
+INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "quacklake_data_file_table": ("data_file", ("table_id", "begin_snapshot")),
+        "quacklake_delete_file_table": ("delete_file", ("table_id", "data_file_id")),
+        "quacklake_delete_file_file": ("delete_file", ("data_file_id",)),
+        "quacklake_file_stats": ("file_column_stats", ("table_id", "column_id", "data_file_id")),
+        "quacklake_file_stats_file": ("file_column_stats", ("data_file_id",)),
+        "quacklake_column_table": ("column", ("table_id", "begin_snapshot")),
+        "quacklake_table_id": ("table", ("table_id", "begin_snapshot")),
+        "quacklake_table_schema": ("table", ("schema_id", "begin_snapshot")),
+        "quacklake_table_stats": ("table_stats", ("table_id",)),
+        "quacklake_column_stats": ("table_column_stats", ("table_id", "column_id")),
+        "quacklake_partition_value": ("file_partition_value", ("table_id", "data_file_id")),
+        "quacklake_schema_versions": ("schema_versions", ("table_id", "schema_version")),
+        "quacklake_inlined_tables": ("inlined_data_tables", ("table_id",)),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """One column of a metadata table."""
+
+    name: str
+    kind: str
+    primary_key: bool
+    required: bool
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnSpec:
+        name, kind = text.split(":")
+        return cls(name, kind.rstrip("*!"), kind.endswith("*"), kind.endswith("!"))
+
+
+#: Every stock table, without its ``ducklake_`` prefix, with its columns in order.
+SPEC: Mapping[str, tuple[ColumnSpec, ...]] = MappingProxyType(
+    {name: tuple(ColumnSpec.parse(part) for part in columns.split()) for name, columns in _TABLES.items()}
+)
+
+
+class Tables:
+    """The tables of one lake: a schema name, a format version, and what exists in it."""
+
+    def __init__(self, version: str = VERSION, metadata_schema: str | None = None) -> None:
+        self.version = version
+        self.metadata = sa.MetaData(schema=metadata_schema)
+        base = version.split("-")[0]
+        missing = _MISSING_02 if base <= "0.2" else _MISSING.get(base, {})
+        renamed = _RENAMED_02 if base <= "0.2" else {}
+        self._tables: dict[str, sa.Table] = {}
+        for name, columns in SPEC.items():
+            absent = missing.get(name, ())
+            if absent is not None:
+                present = tuple(column for column in columns if column.name not in absent)
+                self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
+        own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
+        self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
+
+    def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
+        return sa.Table(
+            name,
+            self.metadata,
+            *(
+                sa.Column(
+                    column.name,
+                    _KINDS[column.kind](),
+                    primary_key=column.primary_key,
+                    autoincrement=False,
+                    nullable=not (column.required or column.primary_key),
+                )
+                for column in columns
+            ),
+        )
+
+    def __getitem__(self, name: str) -> sa.Table:
+        return self._tables[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tables
+
+    def column(self, table: str, name: str) -> sa.ColumnElement[Any]:
+        """A column, or NULL of its type where this format version has none."""
+        found = self._tables[table].c.get(name) if table in self._tables else None
+        if found is not None:
+            return found
+        kind = next(column.kind for column in SPEC[table] if column.name == name)
+        return sa.cast(sa.null(), _KINDS[kind]()).label(name)
+
+    def stock(self) -> list[sa.Table]:
+        """The stock tables, in creation order."""
+        return list(self._tables.values())
+
+    def indexes(self) -> list[sa.Index]:
+        """Our indexes over these tables, not attached to them."""
+        return [
+            sa.Index(name, *(self._tables[table].c[column] for column in columns), _table=self._tables[table])
+            for name, (table, columns) in INDEXES.items()
+        ]

@@ -1,0 +1,132 @@
+"""Where a lake's metadata lives: every spelling of a catalog URL, parsed once.
+
+``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://user@host/db``, ``mysql://user@host/db``, and DuckLake's own
+``ducklake:sqlite:lake.db``, ``ducklake:postgres:dbname=… host=…``, ``ducklake:mysql:db=… host=…``, ``ducklake:lake.db``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+import sqlalchemy as sa
+
+from quacklake.errors import ConfigError, nearest
+
+__all__ = ["DATABASES", "CatalogUrl", "parse_url"]
+
+DATABASES = ("sqlite", "duckdb", "postgres", "mysql")
+_SCHEMES = {
+    "sqlite": "sqlite",
+    "duckdb": "duckdb",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
+_DRIVERS = {"sqlite": "sqlite", "duckdb": "duckdb", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+_SPELLINGS = "sqlite:///lake.db, duckdb:///lake.db, postgresql://host/db, mysql://host/db or ducklake:sqlite:lake.db"
+_OWN_PARAMETERS = ("catalog", "metadata_schema", "data_path")
+_DSN_WORD = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S*)")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogUrl:
+    """A parsed catalog URL. Printing it never shows the password."""
+
+    database: str
+    url: sa.URL = field(repr=False)
+    catalog: str | None = None
+    metadata_schema: str | None = None
+    data_path: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The database file of SQLite and DuckDB; None for a server or an in-memory database."""
+        if self.database not in ("sqlite", "duckdb") or self.url.database in (None, "", ":memory:"):
+            return None
+        return Path(str(self.url.database))
+
+    def __str__(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+
+def parse_url(text: str) -> CatalogUrl:
+    """Parse a catalog URL in any spelling.
+
+    Raises ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError("the catalog URL is empty", hint=f"use {_SPELLINGS}")
+    if text.startswith("ducklake:"):
+        return _parse_ducklake(text[len("ducklake:") :])
+    scheme, separator, _ = text.partition("://")
+    database = _SCHEMES.get(scheme.split("+")[0].lower())
+    if not separator or database is None:
+        shown = scheme if separator else "(none)"
+        hint = nearest(shown, _SCHEMES) or f"use {_SPELLINGS}"
+        raise ConfigError(f"unknown catalog URL scheme {shown!r}", hint=hint)
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigError(f"malformed {database} catalog URL", hint=f"use {_SPELLINGS}") from None
+    own = {name: url.query.get(name) for name in _OWN_PARAMETERS}
+    url = url.difference_update_query(_OWN_PARAMETERS).set(drivername=_DRIVERS[database])
+    if database in ("sqlite", "duckdb") and url.host:
+        raise ConfigError(
+            f"the {database} URL names a host, {url.host!r}",
+            hint=f"write three slashes before the path: {database}:///{url.host}{url.database or ''}",
+        )
+    return CatalogUrl(database, url, **{name: str(value) for name, value in own.items() if value is not None})
+
+
+def _parse_ducklake(rest: str) -> CatalogUrl:
+    kind, separator, target = rest.partition(":")
+    database = _SCHEMES.get(kind.lower()) if separator else None
+    if database is None and "://" in rest:
+        return parse_url(rest)
+    if database is None:
+        database, target = "duckdb", rest
+    if not target:
+        raise ConfigError("the ducklake: URL names no database", hint=f"use {_SPELLINGS}")
+    if database in ("sqlite", "duckdb"):
+        return CatalogUrl(database, sa.URL.create(_DRIVERS[database], database=target))
+    if "://" in target:
+        return parse_url(target)
+    return CatalogUrl(database, _from_dsn(database, target))
+
+
+def _from_dsn(database: str, dsn: str) -> sa.URL:
+    """A libpq-like ``key=value`` string as a URL."""
+    words: dict[str, str] = {}
+    position = 0
+    while position < len(dsn.rstrip()):
+        match = _DSN_WORD.match(dsn, position)
+        if match is None:
+            raise ConfigError(f"malformed {database} connection string", hint="use key=value words: host=… dbname=…")
+        value = match[2]
+        words[match[1].lower()] = (
+            re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith("'") else unquote(value) if "%" in value else value
+        )
+        position = match.end()
+    port = words.pop("port", None)
+    if port is not None and not port.isdigit():
+        raise ConfigError(f"the port in the {database} connection string is not a number")
+    name = words.pop("dbname", None) or words.pop("database", None) or words.pop("db", None)
+    host = words.pop("host", None)
+    query: dict[str, str] = {}
+    if host and host.startswith("/"):
+        query["host" if database == "postgres" else "unix_socket"] = host
+        host = None
+    user, password = words.pop("user", None), words.pop("password", None) or words.pop("passwd", None)
+    return sa.URL.create(
+        _DRIVERS[database],
+        username=user,
+        password=password,
+        host=host,
+        port=int(port) if port else None,
+        database=name,
+        query={**query, **words},
+    )

@@ -1,0 +1,430 @@
+"""Writing a lake's metadata: the primitives of one commit.
+
+Every method is one statement (an ``executemany`` counts as one), whatever the number of rows, so that a commit has a
+constant number of statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateIndex
+
+from quacklake.catalog.inlined import InlinedTable, delete_table
+from quacklake.catalog.reader import Reader, TableTotals
+from quacklake.errors import CommitConflict
+from quacklake.format.changes import Change, render
+from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
+from quacklake.format.schema import TableSchema, flatten
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.stats import ColumnStats, TableColumnStats
+
+__all__ = ["Writer"]
+
+Rows = list[dict[str, Any]]
+
+
+class Writer(Reader):
+    """The commit transaction: a reader that also inserts. It sees everything committed before its turn."""
+
+    def _insert(self, name: str, rows: Rows) -> None:
+        if rows:
+            statement = self._cached(("insert", name), lambda: sa.insert(self._t[name]))
+            self.run(f"insert_{name}", statement, rows)
+
+    def _end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
+        """Give every live row with these ids its end; returns how many there were."""
+        if not ids:
+            return 0
+        table = self._t[name]
+
+        def build() -> Any:
+            return (
+                sa.update(table)
+                .where(table.c[key].in_(sa.bindparam("ids", expanding=True)), table.c.end_snapshot.is_(None))
+                .values(end_snapshot=sa.bindparam("snapshot"))
+            )
+
+        result = self.run(
+            f"end_{name}", self._cached(("end", name, key), build), {"ids": list(ids), "snapshot": snapshot}
+        )
+        return result.rowcount
+
+    # -- the snapshot itself -----------------------------------------------------------------------------------------
+
+    def add_snapshot(
+        self, snapshot: Snapshot, changes: Sequence[Change], author: str | None, message: str | None, extra: str | None
+    ) -> None:
+        """Insert a snapshot and what it changed."""
+        self._insert(
+            "snapshot",
+            [
+                {
+                    "snapshot_id": snapshot.id,
+                    "snapshot_time": snapshot.time,
+                    "schema_version": snapshot.schema_version,
+                    "next_catalog_id": snapshot.next_catalog_id,
+                    "next_file_id": snapshot.next_file_id,
+                }
+            ],
+        )
+        self._insert(
+            "snapshot_changes",
+            [
+                {
+                    "snapshot_id": snapshot.id,
+                    "changes_made": render(changes),
+                    "author": author,
+                    "commit_message": message,
+                    "commit_extra_info": extra,
+                }
+            ],
+        )
+
+    def add_token(self, token: str, snapshot_id: int) -> None:
+        """Remember a commit by its token, so that a lost answer can be found again."""
+        statement = self._cached("add_token", lambda: sa.insert(self._t.own["commits"]))
+        self.run("add_token", statement, [{"token": token, "snapshot_id": snapshot_id}])
+
+    # -- schemas and tables ------------------------------------------------------------------------------------------
+
+    def add_schemas(self, schemas: Sequence[SchemaInfo], snapshot: int) -> None:
+        """Insert schemas that begin at a snapshot."""
+        self._insert(
+            "schema",
+            [
+                {
+                    "schema_id": schema.id,
+                    "schema_uuid": schema.uuid,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    "schema_name": schema.name,
+                    "path": schema.path,
+                    "path_is_relative": schema.path_is_relative,
+                }
+                for schema in schemas
+            ],
+        )
+
+    def add_tables(self, tables: Sequence[TableInfo], snapshot: int) -> None:
+        """Insert table rows that begin at a snapshot, without their columns."""
+        self._insert(
+            "table",
+            [
+                {
+                    "table_id": table.id,
+                    "table_uuid": table.uuid,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    "schema_id": table.schema_id,
+                    "table_name": table.name,
+                    "path": table.path,
+                    "path_is_relative": table.path_is_relative,
+                }
+                for table in tables
+            ],
+        )
+
+    def add_columns(self, tables: Sequence[TableInfo], snapshot: int) -> None:
+        """Insert the columns of new tables."""
+        self._insert(
+            "column",
+            [
+                {
+                    "column_id": row.column_id,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    "table_id": table.id,
+                    "column_order": row.column_order,
+                    "column_name": row.column_name,
+                    "column_type": row.column_type,
+                    "initial_default": row.initial_default,
+                    "default_value": row.default_value,
+                    "nulls_allowed": row.nulls_allowed,
+                    "parent_column": row.parent_column,
+                    "default_value_type": row.default_value_type,
+                    "default_value_dialect": row.default_value_dialect,
+                }
+                for table in tables
+                for row in flatten(table.schema)
+            ],
+        )
+
+    def add_schema_versions(self, table_ids: Sequence[int], snapshot: Snapshot) -> None:
+        """Note that these tables changed their shape or name with a snapshot."""
+        version = snapshot.schema_version
+        self._insert(
+            "schema_versions",
+            [{"begin_snapshot": snapshot.id, "schema_version": version, "table_id": id_} for id_ in table_ids],
+        )
+
+    def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
+        """End schemas."""
+        self._end("schema", "schema_id", ids, snapshot)
+
+    def end_table_rows(self, ids: Sequence[int], snapshot: int) -> None:
+        """End the rows that name tables, as a rename does."""
+        self._end("table", "table_id", ids, snapshot)
+
+    def end_tables(self, ids: Sequence[int], snapshot: int) -> None:
+        """End tables with all that belongs to them."""
+        for name in ("table", "column", "data_file", "delete_file", "partition_info", "sort_info", "column_tag"):
+            self._end(name, "table_id", ids, snapshot)
+        self._end("tag", "object_id", ids, snapshot)
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def add_data_files(self, files: Sequence[DataFile]) -> None:
+        """Insert data files."""
+        self._insert(
+            "data_file",
+            [
+                {
+                    "data_file_id": file.id,
+                    "table_id": file.table_id,
+                    "begin_snapshot": file.begin_snapshot,
+                    "end_snapshot": file.end_snapshot,
+                    "file_order": None,
+                    "path": file.path,
+                    "path_is_relative": file.path_is_relative,
+                    "file_format": "parquet",
+                    "record_count": file.record_count,
+                    "file_size_bytes": file.file_size_bytes,
+                    "footer_size": file.footer_size,
+                    "row_id_start": file.row_id_start,
+                    "partition_id": file.partition_id,
+                    "encryption_key": file.encryption_key,
+                    "mapping_id": file.mapping_id,
+                    "partial_max": file.partial_max,
+                }
+                for file in files
+            ],
+        )
+
+    def add_file_stats(self, stats: Sequence[tuple[int, int, ColumnStats]]) -> None:
+        """Insert column statistics of files: (data file, table, statistics)."""
+        self._insert(
+            "file_column_stats",
+            [
+                {
+                    "data_file_id": file_id,
+                    "table_id": table_id,
+                    "column_id": column.column_id,
+                    "column_size_bytes": column.size_bytes,
+                    "value_count": column.value_count,
+                    "null_count": column.null_count,
+                    "min_value": column.min,
+                    "max_value": column.max,
+                    "contains_nan": column.contains_nan,
+                    "extra_stats": column.extra,
+                }
+                for file_id, table_id, column in stats
+            ],
+        )
+
+    def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
+        """Insert delete files."""
+        self._insert(
+            "delete_file",
+            [
+                {
+                    "delete_file_id": file.id,
+                    "table_id": file.table_id,
+                    "begin_snapshot": file.begin_snapshot,
+                    "end_snapshot": file.end_snapshot,
+                    "data_file_id": file.data_file_id,
+                    "path": file.path,
+                    "path_is_relative": file.path_is_relative,
+                    "format": file.format,
+                    "delete_count": file.delete_count,
+                    "file_size_bytes": file.file_size_bytes,
+                    "footer_size": file.footer_size,
+                    "encryption_key": file.encryption_key,
+                    "partial_max": file.partial_max,
+                }
+                for file in files
+            ],
+        )
+
+    def end_data_files(self, ids: Sequence[int], snapshot: int) -> None:
+        """End data files and the delete files that go with them."""
+        if self._end("data_file", "data_file_id", ids, snapshot) != len(ids):
+            raise CommitConflict("a data file to be removed was removed by another commit")
+        self._end("delete_file", "data_file_id", ids, snapshot)
+
+    def end_delete_files(self, ids: Sequence[int], snapshot: int) -> None:
+        """End delete files that newer ones replace."""
+        if self._end("delete_file", "delete_file_id", ids, snapshot) != len(ids):
+            raise CommitConflict("a delete file to be replaced was replaced by another commit")
+
+    # -- totals ------------------------------------------------------------------------------------------------------
+
+    def column_totals(self, table_ids: Sequence[int]) -> dict[tuple[int, int], TableColumnStats]:
+        """The table-level statistics: (table, column) -> statistics."""
+        t = self._t["table_column_stats"]
+
+        def build() -> Any:
+            return sa.select(
+                t.c.table_id,
+                t.c.column_id,
+                t.c.contains_null,
+                t.c.contains_nan,
+                t.c.min_value,
+                t.c.max_value,
+                t.c.extra_stats,
+            ).where(t.c.table_id.in_(sa.bindparam("ids", expanding=True)))
+
+        rows = self.run("column_totals", self._cached("column_totals", build), {"ids": list(table_ids)})
+        return {(row[0], row[1]): TableColumnStats(*row[1:]) for row in rows}
+
+    def put_totals(self, totals: dict[int, TableTotals], known: dict[int, TableTotals]) -> None:
+        """Insert or update the running totals of tables."""
+        t = self._t["table_stats"]
+
+        def row(id_: int) -> dict[str, Any]:
+            total = totals[id_]
+            return {
+                "record_count": total.record_count,
+                "next_row_id": total.next_row_id,
+                "file_size_bytes": total.file_size_bytes,
+            }
+
+        self._insert("table_stats", [{"table_id": id_, **row(id_)} for id_ in totals if id_ not in known])
+        changed = [{"id": id_, **row(id_)} for id_ in totals if id_ in known and known[id_] != totals[id_]]
+        if changed:
+            statement = self._cached(
+                "put_totals",
+                lambda: (
+                    sa.update(t)
+                    .where(t.c.table_id == sa.bindparam("id"))
+                    .values({name: sa.bindparam(name) for name in ("record_count", "next_row_id", "file_size_bytes")})
+                ),
+            )
+            self.run("put_totals", statement, changed)
+
+    def put_column_totals(
+        self,
+        totals: dict[tuple[int, int], TableColumnStats],
+        known: dict[tuple[int, int], TableColumnStats],
+    ) -> None:
+        """Insert or update table-level statistics; rows that do not change are not touched."""
+        t = self._t["table_column_stats"]
+        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+
+        def row(stats: TableColumnStats) -> dict[str, Any]:
+            values = (stats.contains_null, stats.contains_nan, stats.min, stats.max, stats.extra)
+            return dict(zip(names, values, strict=True))
+
+        self._insert(
+            "table_column_stats",
+            [
+                {"table_id": key[0], "column_id": key[1], **row(stats)}
+                for key, stats in totals.items()
+                if key not in known
+            ],
+        )
+        changed = [
+            {"id": key[0], "column": key[1], **row(stats)}
+            for key, stats in totals.items()
+            if key in known and known[key] != stats
+        ]
+        if changed:
+            statement = self._cached(
+                "put_column_totals",
+                lambda: (
+                    sa.update(t)
+                    .where(t.c.table_id == sa.bindparam("id"), t.c.column_id == sa.bindparam("column"))
+                    .values({name: sa.bindparam(name, type_=t.c[name].type) for name in names})
+                ),
+            )
+            self.run("put_column_totals", statement, changed)
+
+    # -- inlined rows ------------------------------------------------------------------------------------------------
+
+    def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
+        """Make the inlined table of a schema version and register it."""
+        inlined = self.inlined_table(table_id, schema_version, schema)
+        self.run("create_inlined_table", _create(inlined))
+        if self._database.name != "duckdb":
+            index = sa.Index(f"quacklake_{inlined.table.name}", inlined.table.c.row_id)
+            self.run("index_inlined_table", CreateIndex(index))
+        self._insert(
+            "inlined_data_tables",
+            [{"table_id": table_id, "table_name": inlined.table.name, "schema_version": schema_version}],
+        )
+
+    def add_inlined_rows(
+        self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int
+    ) -> None:
+        """Insert inlined rows; ``rows`` are encoded values in schema order."""
+        keys = inlined.keys
+        statement = self._cached(("insert", inlined.table.name), lambda: sa.insert(inlined.table))
+        self.run(
+            "insert_inlined_rows",
+            statement,
+            [
+                {
+                    "row_id": row_id,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    **dict(zip(keys, row, strict=True)),
+                }
+                for row_id, row in zip(row_ids, rows, strict=True)
+            ],
+        )
+
+    def end_inlined_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
+        """End inlined rows. Raises ``CommitConflict`` when one is gone: deleted, or moved to a file, by another commit."""
+        table = inlined.table
+        statement = (
+            sa.update(table)
+            .where(table.c.row_id.in_(list(row_ids)), table.c.end_snapshot.is_(None), table.c.begin_snapshot < snapshot)
+            .values(end_snapshot=snapshot)
+        )
+        if self._update("end_inlined_rows", statement) != len(row_ids):
+            raise CommitConflict("an inlined row to be deleted was changed by another commit")
+
+    def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
+        """Insert inlined deletes, (data file, position) each, making their table when it is missing."""
+        table = delete_table(table_id, self._t.metadata.schema)
+        if not self._has_inlined_deletes(table_id):
+            self.run("create_inlined_deletes", sa.schema.CreateTable(table))
+        statement = self._cached(("insert", table.name), lambda: sa.insert(table))
+        self.run(
+            "insert_inlined_deletes",
+            statement,
+            [{"file_id": file, "row_id": position, "begin_snapshot": snapshot} for file, position in deletes],
+        )
+
+    def inlined_deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
+        """True when another commit after ``version`` inlined a delete on one of these files."""
+        if not self._has_inlined_deletes(table_id):
+            return False
+        table = delete_table(table_id, self._t.metadata.schema)
+        statement = (
+            sa.select(table.c.file_id)
+            .where(table.c.file_id.in_(list(file_ids)), table.c.begin_snapshot > version)
+            .limit(1)
+        )
+        return self.run("inlined_deletes_since", statement).first() is not None
+
+
+def _create(inlined: InlinedTable) -> sa.DDLElement:
+    """The DDL of an inlined table, with the column types as stock DuckLake declares them."""
+    columns = [sa.Column(name, _Declared(sql)) for name, sql in inlined.ddl]
+    table = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
+    return sa.schema.CreateTable(table)
+
+
+class _Declared(sa.types.UserDefinedType[Any]):
+    """A column type by its SQL text."""
+
+    cache_ok = True
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.sql

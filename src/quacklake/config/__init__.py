@@ -1,0 +1,25 @@
+"""Settings: one table of them, one resolver, and secrets that never print.
+
+A setting comes from, in this order: an explicit flag or keyword, the environment, ``quacklake.toml``, its default::
+
+    config = resolve({"url": "sqlite:///lake.db"})
+    config.pool_size  # 5
+    config.describe()  # what every setting is and where it came from, secrets masked
+"""
+
+from quacklake.config.redaction import redact
+from quacklake.config.resolver import Config, ConfigRow, resolve
+from quacklake.config.settings import SETTINGS, Setting
+from quacklake.config.values import Secret, parse_duration, parse_size
+
+__all__ = [
+    "SETTINGS",
+    "Config",
+    "ConfigRow",
+    "Secret",
+    "Setting",
+    "parse_duration",
+    "parse_size",
+    "redact",
+    "resolve",
+]

@@ -1,0 +1,221 @@
+"""From flags, environment, file and defaults to one checked :class:`Config`."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from quacklake.config.redaction import MASK, redact
+from quacklake.config.settings import BY_NAME, SETTINGS, Setting
+from quacklake.config.values import PARSERS, Secret
+from quacklake.errors import ConfigError, nearest
+
+__all__ = ["Config", "ConfigRow", "resolve"]
+
+CONFIG_FILE = "quacklake.toml"
+
+
+class ConfigRow(NamedTuple):
+    """One line of :meth:`Config.describe`."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, repr=False)
+class Config:
+    """Every setting, checked and typed. Made by :func:`resolve`; what they mean stands in :data:`SETTINGS`."""
+
+    url: str | None
+    catalog: str | None
+    catalog_type: str
+    catalog_path: str | None
+    data_path: str | None
+    metadata_schema: str | None
+    s3_endpoint: str | None
+    s3_access_key: Secret | None
+    s3_secret_key: Secret | None
+    s3_session_token: Secret | None
+    s3_region: str | None
+    s3_secure: bool
+    bucket_name: str | None
+    batch_size: int
+    flush_interval: timedelta
+    ducklake_max_retry_count: int
+    ducklake_retry_wait_ms: int
+    ducklake_retry_backoff: float
+    data_inlining_row_limit: int | None
+    busy_timeout_ms: int
+    pool_size: int
+    pool_max_overflow: int
+    duckdb_memory_limit: int | None
+    duckdb_threads: int | None
+    plan_max_files: int
+    fetch_batch_rows: int
+    storage_max_retries: int
+    storage_list_limit: int
+    log_format: str
+    log_level: str
+    sources: Mapping[str, str] = field(compare=False)
+
+    def describe(self) -> tuple[ConfigRow, ...]:
+        """Each setting with its value, secrets masked, and where the value came from."""
+        return tuple(
+            ConfigRow(setting.name, _shown(getattr(self, setting.name)), self.sources[setting.name])
+            for setting in SETTINGS
+        )
+
+    def __repr__(self) -> str:
+        chosen = [f"{row.name}={row.value}" for row in self.describe() if row.source != "default"]
+        return f"Config({', '.join(chosen)})"
+
+
+def resolve(
+    flags: Mapping[str, object] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    config_file: str | Path | None = None,
+) -> Config:
+    """Settle every setting: flag > environment > ``quacklake.toml`` > default.
+
+    A flag of ``None`` and an empty variable count as not given. The file is ``config_file``, else
+    ``quacklake.toml`` in the current directory, else the one that ``QUACKLAKE_CONFIG`` names. Raises
+    :class:`ConfigError` on an unknown name, a value of the wrong type or beyond its limits, and a file that
+    cannot be read.
+    """
+    environment = os.environ if env is None else env
+    path = _find_file(config_file, environment)
+    given: tuple[Mapping[str, tuple[object, str]], ...] = (
+        {name: (value, "flag") for name, value in _known(flags or {}, "flag") if value is not None},
+        dict(_from_environment(environment)),
+        {name: (value, f"file {path}") for name, value in _from_file(path)} if path else {},
+    )
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for setting in SETTINGS:
+        values[setting.name], sources[setting.name] = setting.default, "default"
+        for layer in given:
+            if setting.name in layer:
+                raw, source = layer[setting.name]
+                values[setting.name], sources[setting.name] = _checked(setting, raw, source), source
+                break
+    if values["catalog_path"] is not None and _outranks(given, "catalog_path", "url"):
+        values["url"] = _derived_url(values["catalog_type"], values["catalog_path"])
+        sources["url"] = f"catalog_path ({sources['catalog_path']})"
+    return Config(**values, sources=sources)
+
+
+def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:
+    """True when ``name`` is set in a stronger layer than ``other``."""
+    for layer in given:
+        if other in layer:
+            return False
+        if name in layer:
+            return True
+    return False
+
+
+def _known(raw: Mapping[str, object], where: str) -> Iterator[tuple[str, object]]:
+    for name, value in raw.items():
+        if name not in BY_NAME:
+            raise ConfigError(f'unknown setting "{name}" ({where})', hint=nearest(name, BY_NAME))
+        yield name, value
+
+
+def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, tuple[object, str]]]:
+    for setting in SETTINGS:
+        for variable in setting.env:
+            if env.get(variable):
+                yield setting.name, (env[variable], f"environment {variable}")
+                break
+
+
+def _find_file(config_file: str | Path | None, env: Mapping[str, str]) -> Path | None:
+    if config_file is not None:
+        return Path(config_file)
+    if Path(CONFIG_FILE).is_file():
+        return Path(CONFIG_FILE)
+    return Path(env["QUACKLAKE_CONFIG"]) if env.get("QUACKLAKE_CONFIG") else None
+
+
+def _from_file(path: Path) -> Iterator[tuple[str, object]]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    yield from _known(dict(_flattened(content)), f"file {path}")
+
+
+def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{name}_")
+        else:
+            yield name, value
+
+
+def _checked(setting: Setting, raw: object, source: str) -> object:
+    shown = MASK if setting.secret else f'"{redact(str(raw))}"'
+    try:
+        value = PARSERS[setting.kind](raw)
+    except ValueError as error:
+        raise ConfigError(f"{setting.name} = {shown} ({source}): {error}") from None
+    if setting.choices and value not in setting.choices:
+        hint = f"one of: {', '.join(setting.choices)}"
+        raise ConfigError(f"{setting.name} = {shown} ({source}) is not a choice", hint=hint)
+    size = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(size, int | float) and not isinstance(size, bool):
+        for limit, word in ((setting.minimum, "least"), (setting.maximum, "most")):
+            if limit is not None and (size < limit if word == "least" else size > limit):
+                raise ConfigError(f"{setting.name} = {shown} ({source}) must be at {word} {limit:,}")
+    return value
+
+
+def _derived_url(catalog_type: str, path: str) -> str:
+    if "://" in path:
+        return path
+    if catalog_type in {"sqlite", "duckdb"}:
+        return f"{catalog_type}:///{path}"
+    scheme = "postgresql" if catalog_type == "postgres" else catalog_type
+    if "=" not in path:
+        return f"{scheme}://{path}"
+    parts = _parse_dsn(path)
+    user, password = quote(parts.get("user", ""), safe=""), quote(parts.get("password", ""), safe="")
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    host = parts.get("host", parts.get("hostaddr", ""))
+    port = f":{parts['port']}" if "port" in parts else ""
+    return f"{scheme}://{login}{host}{port}/{quote(parts.get('dbname', ''), safe='')}"
+
+
+_DSN_PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?=\s|\Z)")
+_DSN_KEYS = ("user", "password", "host", "hostaddr", "port", "dbname")
+
+
+def _parse_dsn(text: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        match = _DSN_PAIR.match(text, position)
+        if match is None or match[1] not in _DSN_KEYS:
+            hint = f"key=value pairs out of {', '.join(_DSN_KEYS)}, or a url"
+            raise ConfigError(f'catalog_path "{redact(text)}" is not a connection string', hint=hint)
+        parts[match[1]] = re.sub(r"\\(.)", r"\1", match[2] if match[2] is not None else match[3])
+        position = match.end()
+    return parts
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return redact(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,136 @@
+"""The table of all settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+from quacklake.config.values import Kind
+
+__all__ = ["BY_NAME", "SETTINGS", "Setting"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its type, default, variables (the first one set counts) and limits."""
+
+    name: str
+    kind: Kind
+    default: object
+    env: tuple[str, ...]
+    help: str
+    secret: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+def _text(name: str, env: str, help: str, default: str | None = None, choices: tuple[str, ...] = ()) -> Setting:
+    return Setting(name, "text", default, tuple(env.split()), help, choices=choices)
+
+
+def _secret(name: str, env: str, help: str) -> Setting:
+    return Setting(name, "secret", None, tuple(env.split()), help, secret=True)
+
+
+def _number(name: str, env: str, help: str, default: float | None, minimum: float, maximum: float) -> Setting:
+    kind: Kind = "float" if isinstance(default, float) else "int"
+    return Setting(name, kind, default, tuple(env.split()), help, minimum=minimum, maximum=maximum)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    _text("url", "QUACKLAKE_URL DUCKLAKE_CATALOG_URL", "URL of the metadata database"),
+    _text("catalog", "QUACKLAKE_CATALOG DUCKLAKE_CATALOG", "Catalog (tenant) of a shared lake"),
+    _text(
+        "catalog_type",
+        "QUACKLAKE_CATALOG_TYPE DUCKLAKE_CATALOG_TYPE",
+        "Kind of metadata database, used with catalog_path when there is no url",
+        "sqlite",
+        ("sqlite", "duckdb", "postgres", "postgresql", "mysql"),
+    ),
+    _text(
+        "catalog_path",
+        "QUACKLAKE_CATALOG_PATH DUCKLAKE_CATALOG_PATH",
+        "File, host/database or DSN of the metadata database, used when there is no url",
+    ),
+    _text("data_path", "QUACKLAKE_DATA_PATH DUCKLAKE_DATA_PATH", "Where the Parquet files of a new lake go"),
+    _text("metadata_schema", "QUACKLAKE_METADATA_SCHEMA DUCKLAKE_METADATA_SCHEMA", "Database schema of the metadata"),
+    _text("s3_endpoint", "QUACKLAKE_S3_ENDPOINT MINIO_ENDPOINT AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL", "S3 endpoint"),
+    _secret("s3_access_key", "QUACKLAKE_S3_ACCESS_KEY MINIO_ACCESS_KEY AWS_ACCESS_KEY_ID", "S3 access key"),
+    _secret("s3_secret_key", "QUACKLAKE_S3_SECRET_KEY MINIO_SECRET_KEY AWS_SECRET_ACCESS_KEY", "S3 secret key"),
+    _secret("s3_session_token", "QUACKLAKE_S3_SESSION_TOKEN AWS_SESSION_TOKEN", "S3 session token"),
+    _text("s3_region", "QUACKLAKE_S3_REGION MINIO_REGION AWS_REGION AWS_DEFAULT_REGION", "S3 region"),
+    Setting("s3_secure", "bool", True, ("QUACKLAKE_S3_SECURE", "MINIO_SECURE"), "Speak HTTPS to the S3 endpoint"),
+    _text("bucket_name", "QUACKLAKE_BUCKET_NAME DUCKLAKE_BUCKET_NAME", "Bucket of a new lake on S3"),
+    _number("batch_size", "QUACKLAKE_BATCH_SIZE DUCKLAKE_BATCH_SIZE", "Rows per streamed batch", 1000, 1, 10_000_000),
+    Setting(
+        "flush_interval",
+        "duration",
+        timedelta(seconds=30),
+        ("QUACKLAKE_FLUSH_INTERVAL", "DUCKLAKE_FLUSH_INTERVAL"),
+        "Longest time a streamed row waits for its batch",
+        minimum=0.001,
+        maximum=86_400,
+    ),
+    _number(
+        "ducklake_max_retry_count",
+        "QUACKLAKE_MAX_RETRY_COUNT DUCKLAKE_MAX_RETRY_COUNT",
+        "How often a commit that lost a race is tried again",
+        10,
+        0,
+        1000,
+    ),
+    _number(
+        "ducklake_retry_wait_ms",
+        "QUACKLAKE_RETRY_WAIT_MS DUCKLAKE_RETRY_WAIT_MS",
+        "Wait before the first retry, in milliseconds",
+        100,
+        0,
+        60_000,
+    ),
+    _number(
+        "ducklake_retry_backoff",
+        "QUACKLAKE_RETRY_BACKOFF DUCKLAKE_RETRY_BACKOFF",
+        "Factor by which each wait grows",
+        1.5,
+        1,
+        10,
+    ),
+    _number(
+        "data_inlining_row_limit",
+        "QUACKLAKE_DATA_INLINING_ROW_LIMIT DUCKLAKE_DATA_INLINING_ROW_LIMIT",
+        "Inserts up to this many rows go into the metadata database (default: what the lake says)",
+        None,
+        0,
+        1_000_000,
+    ),
+    _number("busy_timeout_ms", "QUACKLAKE_BUSY_TIMEOUT_MS", "Wait for a locked SQLite file", 30_000, 0, 3_600_000),
+    _number("pool_size", "QUACKLAKE_POOL_SIZE", "Database connections kept open", 5, 1, 1000),
+    _number("pool_max_overflow", "QUACKLAKE_POOL_MAX_OVERFLOW", "Connections beyond pool_size", 20, 0, 1000),
+    Setting(
+        "duckdb_memory_limit",
+        "size",
+        None,
+        ("QUACKLAKE_DUCKDB_MEMORY_LIMIT",),
+        "Memory for DuckDB, such as 512MB (default: DuckDB's own)",
+        minimum=1_000_000,
+    ),
+    _number("duckdb_threads", "QUACKLAKE_DUCKDB_THREADS", "Threads for DuckDB (default: one per core)", None, 1, 4096),
+    _number("plan_max_files", "QUACKLAKE_PLAN_MAX_FILES", "Most files one read may touch", 1_000_000, 1, 1_000_000_000),
+    _number("fetch_batch_rows", "QUACKLAKE_FETCH_BATCH_ROWS", "Rows per batch of a result", 122_880, 1, 100_000_000),
+    _number("storage_max_retries", "QUACKLAKE_STORAGE_MAX_RETRIES", "How often a storage call is retried", 5, 0, 100),
+    _number(
+        "storage_list_limit",
+        "QUACKLAKE_STORAGE_LIST_LIMIT",
+        "Most files one listing may return",
+        10_000_000,
+        1,
+        1_000_000_000,
+    ),
+    _text("log_format", "QUACKLAKE_LOG_FORMAT", "Form of the log", "text", ("text", "json")),
+    _text("log_level", "QUACKLAKE_LOG_LEVEL", "Least level logged", "warning", ("debug", "info", "warning", "error")),
+)
+
+BY_NAME: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in SETTINGS})

@@ -1,0 +1,1 @@
+"""What executes scan plans and writes files."""

@@ -1,0 +1,6 @@
+"""The in-process engine on DuckDB."""
+
+from quacklake.engines.duckdb.engine import DuckDBEngine, Scan
+from quacklake.engines.duckdb.writer import FileWriter, WriteOptions
+
+__all__ = ["DuckDBEngine", "FileWriter", "Scan", "WriteOptions"]

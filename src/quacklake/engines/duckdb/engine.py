@@ -1,0 +1,235 @@
+"""The in-process engine: scan plans run on DuckDB, rows stream as Arrow."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import telemetry
+from quacklake.engines.duckdb.failures import reading, translate
+from quacklake.engines.duckdb.remote import connect_store
+from quacklake.engines.duckdb.sql import scan_sql
+from quacklake.errors import PredicateError
+from quacklake.format.names import quote
+from quacklake.format.schema import Column, TableSchema
+from quacklake.scan import Filter, ScanPlan
+from quacklake.scan.filters import unknown_columns
+from quacklake.storage import Store
+from quacklake.transaction import Target
+
+__all__ = ["DuckDBEngine", "Scan"]
+
+_NO_POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
+_NO_INLINED = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A running scan: a stream of batches that can be cancelled from another thread."""
+
+    reader: pa.RecordBatchReader
+    connection: duckdb.DuckDBPyConnection
+
+    def cancel(self) -> None:
+        """Stop it; the stream then raises ``CancelledError``."""
+        self.connection.interrupt()
+
+
+class DuckDBEngine:
+    """Executes plans in this process. Each call has a connection of its own; safe to share between threads."""
+
+    name = "duckdb"
+
+    def __init__(self, store: Store, *, memory_limit: str | None = None, threads: int | None = None) -> None:
+        config: dict[str, Any] = {"TimeZone": "UTC"}
+        if memory_limit is not None:
+            config["memory_limit"] = memory_limit
+        if threads is not None:
+            config["threads"] = threads
+        self.store = store
+        self._root = duckdb.connect(":memory:", config=config)
+        connect_store(self._root, store)
+        self._names = itertools.count()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """End every connection."""
+        self._root.close()
+
+    @contextmanager
+    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for one piece of work."""
+        with self._lock:
+            cursor = self._root.cursor()
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def bind(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, *, rows: bool = False) -> str:
+        """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request)."""
+        prefix = f"ql{next(self._names)}"
+        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows)
+        for name, table in sql.tables:
+            connection.register(name, table)
+        for statement in sql.setup:
+            connection.execute(statement)
+        return sql.query
+
+    def scan(
+        self,
+        plan: ScanPlan,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+        limit: int | None = None,
+        row_ids: bool = False,
+        batch_rows: int = 122_880,
+    ) -> Scan:
+        """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream."""
+        chosen = [plan.schema.find(name) for name in columns] if columns is not None else list(plan.schema.columns)
+        with self._lock:
+            connection = self._root.cursor()
+        try:
+            with telemetry.timed("engine.scan"), _filtering(where, plan.schema), reading():
+                relation = connection.sql(self.bind(connection, plan, rows=row_ids))
+                if isinstance(where, str):
+                    relation = relation.filter(where)
+                if not isinstance(where, pc.Expression):
+                    relation = _project(relation, chosen, row_ids=row_ids)
+                    relation = relation if limit is None else relation.limit(limit)
+                source = relation.to_arrow_reader(batch_rows)
+        except BaseException:
+            connection.close()
+            raise
+        schema = _exact(source.schema, plan.schema)
+        batches = _batches(source, connection, where if isinstance(where, pc.Expression) else None, chosen, limit, row_ids)
+        if isinstance(where, pc.Expression):
+            names = [column.name for column in chosen] + (["rowid"] if row_ids else [])
+            source_names = ["_ql_row_id" if name == "rowid" else name for name in names]
+            schema = pa.schema([schema.field(a).with_name(b) for a, b in zip(source_names, names, strict=True)])
+        reader = pa.RecordBatchReader.from_batches(schema, _typed(batches, schema))
+        return Scan(reader, connection)
+
+    def find(self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema) -> Target:
+        """The rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
+        with _filtering(where, schema), reading():
+            relation = connection.sql(query)
+            if where is not None:
+                relation = relation.filter(where)
+            places = relation.project("_ql_file_id, _ql_version, _ql_position").to_arrow_table()
+        return places_to_target(places)
+
+    def texts(self, table: pa.Table, columns: Sequence[Column]) -> dict[int, list[str | None]]:
+        """Columns as the text DuckDB casts them to: column id -> texts."""
+        if not columns:
+            return {}
+        select = ", ".join(f"CAST({quote(column.name)} AS {column.duckdb_type()})::VARCHAR" for column in columns)
+        with self.connection() as connection, reading():
+            connection.register("ql_source", table.select([column.name for column in columns]))
+            rows = connection.execute(f"SELECT {select} FROM ql_source").fetchall()
+        return {column.id: [row[i] for row in rows] for i, column in enumerate(columns)}
+
+
+def places_to_target(places: pa.Table) -> Target:
+    """``_ql_file_id``, ``_ql_version`` and ``_ql_position`` as the two kinds of places."""
+    in_files = places.filter(pc.is_valid(places.column("_ql_file_id")))
+    inlined = places.filter(pc.is_valid(places.column("_ql_version")))
+    return Target(
+        pa.table([in_files.column("_ql_file_id"), in_files.column("_ql_position")], schema=_NO_POSITIONS),
+        pa.table([inlined.column("_ql_version"), inlined.column("_ql_position")], schema=_NO_INLINED),
+    )
+
+
+def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, row_ids: bool) -> duckdb.DuckDBPyRelation:
+    select = [quote(column.name) for column in columns]
+    if row_ids:
+        select.append("_ql_row_id AS rowid")
+    return relation.project(", ".join(select)) if select else relation
+
+
+@contextmanager
+def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
+    """An error in the user's filter, with the nearest column names."""
+    try:
+        yield
+    except PredicateError as error:
+        if isinstance(where, str) and error.hint is None:
+            error.hint = unknown_columns(where, schema)
+        raise
+    except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
+        if not isinstance(where, str):
+            raise
+        raise PredicateError(f"cannot evaluate the filter {where!r}: {str(error).splitlines()[0]}") from error
+
+
+def _batches(
+    source: pa.RecordBatchReader,
+    connection: duckdb.DuckDBPyConnection,
+    expression: pc.Expression | None,
+    columns: Sequence[Column],
+    limit: int | None,
+    row_ids: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream; what an Arrow expression filters is filtered here. Closes the connection at the end."""
+    left = limit
+    names = [column.name for column in columns] + (["_ql_row_id"] if row_ids else [])
+    try:
+        for batch in _translated(source):
+            if expression is not None:
+                batch = batch.filter(expression).select(names)
+                if left is not None:
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+            if batch.num_rows:
+                telemetry.count("engine.rows", batch.num_rows)
+                yield batch
+            if left is not None and left <= 0:
+                return
+    finally:
+        source.close()
+        connection.close()
+
+
+def _translated(source: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = source.read_next_batch()
+        except StopIteration:
+            return
+        except Exception as error:
+            # errors cross the Arrow C interface as text with DuckDB's class in front
+            raise translate(_unwrapped(error), "read the data files") or error from error
+        yield batch
+
+
+def _unwrapped(error: Exception) -> Exception:
+    text = str(error)
+    for word, kind in (("INTERRUPT", duckdb.InterruptException), ("Conversion Error", duckdb.ConversionException)):
+        if word in text:
+            return kind(text)
+    return duckdb.IOException(text) if isinstance(error, OSError | pa.ArrowException) else error
+
+
+def _exact(found: pa.Schema, schema: TableSchema) -> pa.Schema:
+    """The stream's schema with the nullability of the table's columns."""
+    fields = []
+    for field in found:
+        column = schema.get(field.name)
+        fields.append(field if column is None else field.with_nullable(column.nullable))
+    return pa.schema(fields)
+
+
+def _typed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

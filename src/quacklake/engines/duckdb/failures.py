@@ -1,0 +1,61 @@
+"""DuckDB's errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.errors import (
+    CancelledError,
+    ConstraintError,
+    CorruptFileError,
+    InputError,
+    PredicateError,
+    QuacklakeError,
+    StorageError,
+)
+
+__all__ = ["reading", "translate", "writing"]
+
+
+def translate(error: BaseException, doing: str) -> QuacklakeError | None:
+    """The error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
+    text = str(error).strip()
+    first = text.splitlines()[0] if text else type(error).__name__
+    if isinstance(error, duckdb.InterruptException):
+        return CancelledError("the operation was cancelled")
+    if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.SyntaxException | duckdb.CatalogException):
+        return PredicateError(f"cannot evaluate the expression: {first}")
+    if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.TypeMismatchException):
+        return ConstraintError(f"a value does not fit: {first}")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return InputError(f"not enough memory to {doing}: {first}", hint="raise the setting duckdb_memory_limit")
+    if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException):
+        return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
+    if isinstance(error, duckdb.Error):
+        return StorageError(f"cannot {doing}: {first}")
+    if isinstance(error, pa.ArrowInvalid):
+        return ConstraintError(f"a value does not fit: {first}")
+    return None
+
+
+@contextmanager
+def _translating(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowInvalid) as error:
+        ours = translate(error, doing)
+        raise (ours or error) from error
+
+
+def reading() -> AbstractContextManager[None]:
+    """Translate what goes wrong while data files are read."""
+    return _translating("read the data files")
+
+
+def writing() -> AbstractContextManager[None]:
+    """Translate what goes wrong while data files are written."""
+    return _translating("write the data files")

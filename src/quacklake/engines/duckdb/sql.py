@@ -1,0 +1,169 @@
+"""A scan plan as DuckDB SQL.
+
+The form follows from measurement: one ``read_parquet`` over all files of the same shape, mapped by field id, deletes as an
+anti-join on one integer key for the files that have any, inlined rows as a branch of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.format.names import quote
+from quacklake.format.objects import FIELD_POS, FIELD_ROW_ID, FIELD_SNAPSHOT_ID
+from quacklake.format.schema import Column
+from quacklake.scan.plan import ScanPlan, column_key
+from quacklake.storage import Store
+
+__all__ = ["ROW_COLUMNS", "Branch", "ScanSql", "literal", "scan_sql"]
+
+#: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
+ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
+
+_SHIFT = 40
+"""Bits for a position in a file: a data file has fewer than 2^40 rows."""
+
+
+def literal(text: str) -> str:
+    """An SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Files of one shape. ``indexes`` are their rows in the plan."""
+
+    indexes: tuple[int, ...]
+    deletes: bool
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSql:
+    """The query of a plan and what it needs first: tables to register and statements to run, by name."""
+
+    query: str
+    tables: tuple[tuple[str, pa.Table], ...]
+    setup: tuple[str, ...]
+
+
+def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column], *, rows: bool = False) -> ScanSql:
+    """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart."""
+    tables: list[tuple[str, pa.Table]] = []
+    setup: list[str] = []
+    parts: list[str] = []
+    for number, branch in enumerate(_branches(plan)):
+        deleted = None
+        if branch.deletes:
+            deleted = f"{prefix}_del{number}"
+            setup.append(_deleted_keys(plan, store, branch, deleted, tables))
+        parts.append(_files_query(plan, store, branch, columns, deleted, rows=rows))
+    if plan.inlined is not None and plan.inlined.num_rows:
+        name = f"{prefix}_rows"
+        tables.append((name, plan.inlined))
+        parts.append(_inlined_query(name, columns, rows=rows))
+    if not parts:
+        parts.append(_empty_query(columns, rows=rows))
+    return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup))
+
+
+def _branches(plan: ScanPlan) -> list[Branch]:
+    """The files grouped by shape, each group in plan order."""
+    groups: dict[tuple[bool, bool], list[int]] = {}
+    with_deletes = pc.or_(
+        pc.is_valid(plan.files.column("delete_path")),
+        pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
+    ).to_pylist()
+    partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
+    for index, key in enumerate(zip(with_deletes, partial, strict=True)):
+        groups.setdefault(key, []).append(index)
+    return [Branch(tuple(indexes), *key) for key, indexes in sorted(groups.items())]
+
+
+def _files_query(
+    plan: ScanPlan, store: Store, branch: Branch, columns: Sequence[Column], deleted: str | None, *, rows: bool
+) -> str:
+    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+    # named by id: a user's column may be called file_index too
+    fields = [_field(column.id, column_key(column), column.duckdb_type(), column.initial_default) for column in columns]
+    if rows:
+        fields.append(_field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT", None))
+    if branch.partial:
+        fields.append(_field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT", None))
+    select = [f"p.{column_key(column)} AS {quote(column.name)}" for column in columns]
+    if rows:
+        starts, ids = (_list(files.column(name).to_pylist()) for name in ("row_id_start", "data_file_id"))
+        select += [
+            f"coalesce(p._ql_stored_row_id, {starts}[p.file_index + 1] + p.file_row_number) AS _ql_row_id",
+            f"{ids}[p.file_index + 1] AS _ql_file_id",
+            "NULL::BIGINT AS _ql_version",
+            "p.file_row_number::BIGINT AS _ql_position",
+        ]
+    source = _read_parquet(store.urls(files.column("path").to_pylist()), fields, pc.sum(files.column("record_count")).as_py())
+    query = f"SELECT {', '.join(select) or '1'} FROM {source} p"
+    if deleted is not None:
+        query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {_SHIFT}) | p.file_row_number) = d.key"
+    if branch.partial:
+        query += f" WHERE p._ql_snapshot_id IS NULL OR p._ql_snapshot_id <= {plan.snapshot_id:d}"
+    return f"({query})"
+
+
+def _read_parquet(urls: Iterable[str], fields: Sequence[str], rows: int | None) -> str:
+    paths = ", ".join(literal(url) for url in urls)
+    return f"read_parquet([{paths}], schema=MAP {{{', '.join(fields)}}}, explicit_cardinality={max(rows or 0, 1):d})"
+
+
+def _field(id_: int, name: str, type_: str, default: str | None) -> str:
+    value = "NULL" if default is None else literal(default)
+    return f"{id_:d}: {{name: {literal(name)}, type: {literal(type_)}, default_value: {value}}}"
+
+
+def _list(values: Sequence[int | None]) -> str:
+    return "[" + ", ".join("NULL" if value is None else str(int(value)) for value in values) + "]::BIGINT[]"
+
+
+def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
+    """A statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
+    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+    parts = []
+    paths = files.column("delete_path").to_pylist()
+    with_file = [index for index, path in enumerate(paths) if path is not None]
+    if with_file:
+        fields = [
+            _field(FIELD_POS, "pos", "BIGINT", None),
+            _field(FIELD_SNAPSHOT_ID, "snapshot_id", "BIGINT", None),
+        ]
+        source = _read_parquet(store.urls(paths[index] for index in with_file), fields, None)
+        parts.append(
+            f"SELECT ({_list(with_file)}[file_index + 1] << {_SHIFT}) | pos AS key FROM {source}"
+            f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
+        )
+    ids = files.column("data_file_id").combine_chunks()
+    index = pc.index_in(plan.deletes.column("file_id"), value_set=ids)
+    inline = pa.table({"file_index": index, "position": plan.deletes.column("row_id")}).filter(pc.is_valid(index))
+    if inline.num_rows:
+        tables.append((f"{name}_inline", inline))
+        parts.append(f"SELECT (file_index::BIGINT << {_SHIFT}) | position AS key FROM {name}_inline")
+    return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
+
+
+def _inlined_query(name: str, columns: Sequence[Column], *, rows: bool) -> str:
+    select = [f"CAST({column_key(column)} AS {column.duckdb_type()}) AS {quote(column.name)}" for column in columns]
+    if rows:
+        select += [
+            "row_id AS _ql_row_id",
+            "NULL::BIGINT AS _ql_file_id",
+            "schema_version AS _ql_version",
+            "row_id AS _ql_position",
+        ]
+    return f"(SELECT {', '.join(select) or '1'} FROM {name})"
+
+
+def _empty_query(columns: Sequence[Column], *, rows: bool) -> str:
+    select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
+    if rows:
+        select += [f"NULL::BIGINT AS {name}" for name in ROW_COLUMNS]
+    return f"(SELECT {', '.join(select) or '1'} WHERE false)"

@@ -1,0 +1,219 @@
+"""Writing data and delete files: Parquet with field ids, statistics as DuckDB's writer returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quacklake import faults, telemetry
+from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.sql import literal
+from quacklake.format.names import quote
+from quacklake.format.objects import (
+    FIELD_FILE_PATH,
+    FIELD_POS,
+    FIELD_ROW_ID,
+    NAME_FILE_PATH,
+    NAME_POS,
+    NAME_ROW_ID,
+    TableInfo,
+)
+from quacklake.format.paths import data_file_name, delete_file_name
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.stats import ColumnStats
+from quacklake.storage import Store
+from quacklake.transaction import NewDataFile, NewDeleteFile, TouchedFile
+
+__all__ = ["FileWriter", "WriteOptions"]
+
+_FIELD = b"PARQUET:field_id"
+_DELETE_SCHEMA = pa.schema(
+    [
+        pa.field(NAME_FILE_PATH, pa.string(), metadata={_FIELD: str(FIELD_FILE_PATH)}),
+        pa.field(NAME_POS, pa.int64(), metadata={_FIELD: str(FIELD_POS)}),
+    ]
+)
+#: A new file below the data root, told before it is written.
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How Parquet files are written; the lake's options say so."""
+
+    compression: str = "snappy"
+    compression_level: int | None = None
+    parquet_version: int = 1
+    row_group_size: int = 122_880
+    row_group_size_bytes: int | None = None
+    target_file_size: int = 512 * 1024 * 1024
+
+
+class FileWriter:
+    """Writes files for one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def write(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        query: str,
+        table: TableInfo,
+        options: WriteOptions,
+        announce: Announce,
+        new_id: Callable[[], int],
+        *,
+        row_ids: bool = False,
+        size_hint: int | None = None,
+    ) -> list[NewDataFile]:
+        """Write the rows of a query as data files of a table.
+
+        The query yields the table's columns in order, then with ``row_ids`` the row id. ``size_hint`` is the size of the
+        rows in memory, when known; without one the rows may become several files.
+        """
+        single = size_hint is not None and size_hint < options.target_file_size
+        name = data_file_name()
+        stem = name.removesuffix(".parquet")
+        self.store.make_parent(table.location + name)
+        clauses = _clauses(table.schema, options, row_ids=row_ids)
+        if single:
+            target = self.store.url(table.location + name)
+            announce(table.location + name)
+        else:
+            target = self.store.url(table.location.rstrip("/"))
+            clauses += [
+                f"FILE_SIZE_BYTES {options.target_file_size:d}",
+                f"FILENAME_PATTERN {literal(stem + '_{i}')}",
+                "OVERWRITE_OR_IGNORE true",
+            ]
+        faults.reach("engine.write.before")
+        try:
+            with telemetry.timed("engine.write"), writing():
+                rows = connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
+        except BaseException:
+            if not single:
+                self._announce_leftovers(table, stem, announce)
+            raise
+        faults.reach("engine.write.after")
+        files = [self._file(row, table, new_id()) for row in rows if row[1]]
+        if not single:
+            for file in files:
+                announce(table.location + file.path)
+        return files
+
+    def _announce_leftovers(self, table: TableInfo, stem: str, announce: Announce) -> None:
+        for entry in self.store.list(table.location.rstrip("/")):
+            if entry.path.rsplit("/", 1)[-1].startswith(stem):
+                announce(entry.path)
+
+    def _file(self, row: tuple[Any, ...], table: TableInfo, id_: int) -> NewDataFile:
+        url, count, size, footer, statistics = row[:5]
+        telemetry.count("engine.files_written")
+        telemetry.count("engine.bytes_written", size)
+        return NewDataFile(
+            id=id_,
+            path=str(url).replace("\\", "/").rsplit("/", 1)[-1],
+            record_count=count,
+            file_size_bytes=size,
+            footer_size=footer,
+            stats=tuple(_stats(statistics, table.schema)),
+        )
+
+    def write_deletes(
+        self, table: TableInfo, data_file_id: int, file: TouchedFile, positions: pa.Array, announce: Announce, snapshot: int
+    ) -> NewDeleteFile:
+        """Write the delete file of one data file: the newly deleted positions and those deleted before."""
+        if file.delete_path is not None:
+            before = self._positions(file.delete_path, snapshot)
+            positions = pa.concat_arrays([before, positions.cast(pa.int64())]).unique()
+            positions = positions.take(pa.compute.sort_indices(positions))
+        name = delete_file_name()
+        path = table.location + name
+        announce(path)
+        url = self.store.url(file.path)
+        rows = pa.table([pa.array([url] * len(positions), pa.string()), positions], schema=_DELETE_SCHEMA)
+        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, _DELETE_SCHEMA, compression="snappy") as writer:
+            writer.write_table(rows)
+        size = self.store.size(path)
+        footer = self._footer_size(path, size)
+        return NewDeleteFile(data_file_id, name, len(positions), size, footer, file.delete_file_id)
+
+    def _positions(self, path: str, snapshot: int) -> pa.Array:
+        """The positions in a delete file that are deleted at a snapshot."""
+        with self.store.open_input(path) as source:
+            rows = pq.read_table(source)
+        if "_ducklake_internal_snapshot_id" in rows.column_names:
+            rows = rows.filter(pa.compute.field("_ducklake_internal_snapshot_id") <= snapshot)
+        return rows.column(NAME_POS).combine_chunks().cast(pa.int64())
+
+    def _footer_size(self, path: str, size: int) -> int:
+        with self.store.open_input(path) as source:
+            source.seek(size - 8)
+            return int.from_bytes(source.read(4), "little")
+
+
+def _clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool) -> list[str]:
+    fields = [_field_id(column) for column in schema.columns]
+    if row_ids:
+        fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
+    clauses = [
+        "FORMAT parquet",
+        "RETURN_STATS true",
+        f"FIELD_IDS {{{', '.join(fields)}}}",
+        f"COMPRESSION {literal(options.compression)}",
+        f"ROW_GROUP_SIZE {options.row_group_size:d}",
+        f"PARQUET_VERSION V{options.parquet_version:d}",
+    ]
+    if options.compression == "zstd" and options.compression_level is not None:
+        clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
+    if options.row_group_size_bytes is not None:
+        clauses.append(f"ROW_GROUP_SIZE_BYTES {options.row_group_size_bytes:d}")
+    return clauses
+
+
+def _field_id(column: Column) -> str:
+    name = literal(column.name)
+    if not column.children:
+        return f"{name}: {column.id:d}"
+    children = ", ".join([f"__duckdb_field_id: {column.id:d}", *(_field_id(child) for child in column.children)])
+    return f"{name}: {{{children}}}"
+
+
+def _stats(found: dict[str, dict[str, str]], schema: TableSchema) -> list[ColumnStats]:
+    """DuckDB's statistics of a written file, by column id."""
+    stats: list[ColumnStats] = []
+    for path, column in _leaf_paths(schema.columns, ()):
+        entry = found.get(path)
+        if entry is None:
+            continue
+        nulls, values = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
+        nan = entry.get("has_nan")
+        stats.append(
+            ColumnStats(
+                column.id,
+                size_bytes=int(entry.get("column_size_bytes", 0)),
+                value_count=values,
+                null_count=nulls,
+                min=entry.get("min"),
+                max=entry.get("max"),
+                contains_nan=None if nan is None else nan == "true",
+            )
+        )
+    return stats
+
+
+def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
+    found: list[tuple[str, Column]] = []
+    for column in columns:
+        path = (*above, quote(column.name))
+        if column.children:
+            found += _leaf_paths(column.children, path)
+        else:
+            found.append((".".join(path), column))
+    return found

@@ -1,0 +1,204 @@
+"""Every error Quacklake raises.
+
+The tree::
+
+    QuacklakeError                     base: ``code``, ``hint``
+    ├── ConfigError                    a setting, URL or option is wrong
+    │   ├── MissingExtraError          an optional package is not installed
+    │   └── UnsupportedVersionError    the catalog's format version is unknown
+    ├── InputError                     the caller's data or arguments are wrong
+    │   ├── SchemaMismatchError        columns or types do not fit the table
+    │   ├── ConstraintError            NULL in NOT NULL, value out of range, duplicate keys
+    │   ├── PredicateError             a filter cannot be parsed or bound
+    │   └── InvalidNameError           a name is empty, too long or otherwise unusable
+    ├── NotFoundError                  table, schema, snapshot … does not exist
+    ├── AlreadyExistsError             it exists already
+    ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
+    ├── CatalogError                   the metadata database failed
+    │   └── CatalogUnavailableError    … and trying again may help        (Transient)
+    ├── StorageError                   the object store failed
+    │   ├── PathError                  a path would leave the data root
+    │   ├── CorruptFileError           a file is missing, truncated or not what it should be
+    │   └── StorageUnavailableError    trying again may help              (Transient)
+    ├── CommitError                    a commit did not go through
+    │   ├── CommitConflict             another commit got in the way; nothing was changed (Transient)
+    │   └── CommitUnknown              the answer was lost and could not be recovered
+    ├── CancelledError                 the caller cancelled the operation
+    ├── UnsupportedFeatureError        the lake uses something this version cannot read or write
+    └── InternalError                  an invariant of Quacklake itself is broken
+
+``Transient`` and ``Terminal`` are mix-ins that decide whether a retry can help; an error that is not
+``Transient`` is ``Terminal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "AlreadyExistsError",
+    "CancelledError",
+    "CatalogError",
+    "CatalogUnavailableError",
+    "CommitConflict",
+    "CommitError",
+    "CommitUnknown",
+    "ConfigError",
+    "ConstraintError",
+    "CorruptFileError",
+    "InputError",
+    "InternalError",
+    "InvalidNameError",
+    "MissingExtraError",
+    "NotFoundError",
+    "PathError",
+    "PredicateError",
+    "QuacklakeError",
+    "ReadOnlyError",
+    "SchemaMismatchError",
+    "StorageError",
+    "StorageUnavailableError",
+    "Terminal",
+    "Transient",
+    "UnsupportedFeatureError",
+    "UnsupportedVersionError",
+    "nearest",
+]
+
+
+class QuacklakeError(Exception):
+    """Base of every error: a message, a stable ``code`` for programs and a ``hint`` for people."""
+
+    code: str = "quacklake"
+    hint: str | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+    @property
+    def transient(self) -> bool:
+        """True when the same call may succeed later without any change."""
+        return isinstance(self, Transient)
+
+
+class Transient:
+    """Mix-in: the same call may succeed later."""
+
+
+class Terminal:
+    """Mix-in: the same call will fail again until something is changed."""
+
+
+class ConfigError(QuacklakeError, Terminal):
+    code = "config"
+
+
+class MissingExtraError(ConfigError):
+    code = "config.missing_extra"
+
+
+class UnsupportedVersionError(ConfigError):
+    code = "config.unsupported_version"
+
+
+class InputError(QuacklakeError, Terminal):
+    code = "input"
+
+
+class SchemaMismatchError(InputError):
+    code = "input.schema_mismatch"
+
+
+class ConstraintError(InputError):
+    code = "input.constraint"
+
+
+class PredicateError(InputError):
+    code = "input.predicate"
+
+
+class InvalidNameError(InputError):
+    code = "input.name"
+
+
+class NotFoundError(QuacklakeError, Terminal):
+    code = "not_found"
+
+
+class AlreadyExistsError(QuacklakeError, Terminal):
+    code = "already_exists"
+
+
+class ReadOnlyError(QuacklakeError, Terminal):
+    code = "read_only"
+
+
+class CatalogError(QuacklakeError):
+    code = "catalog"
+
+
+class CatalogUnavailableError(CatalogError, Transient):
+    code = "catalog.unavailable"
+
+
+class StorageError(QuacklakeError):
+    code = "storage"
+
+
+class PathError(StorageError, Terminal):
+    code = "storage.path"
+
+
+class CorruptFileError(StorageError, Terminal):
+    code = "storage.corrupt"
+
+
+class StorageUnavailableError(StorageError, Transient):
+    code = "storage.unavailable"
+
+
+class CommitError(QuacklakeError):
+    code = "commit"
+
+
+class CommitConflict(CommitError, Transient):
+    """Another commit got in the way; nothing was changed. Plan again on the newer snapshot."""
+
+    code = "commit.conflict"
+
+
+class CommitUnknown(CommitError, Terminal):
+    """The database may or may not have committed, and its answer could not be recovered."""
+
+    code = "commit.unknown"
+
+
+class CancelledError(QuacklakeError, Terminal):
+    code = "cancelled"
+
+
+class UnsupportedFeatureError(QuacklakeError, Terminal):
+    code = "unsupported"
+
+
+class InternalError(QuacklakeError, Terminal):
+    code = "internal"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names what the caller probably meant, or ``None``.
+
+    >>> nearest("evnets", ["events", "users"])
+    'did you mean "events"?'
+    """
+    matches = get_close_matches(name, list(known), n=3, cutoff=0.6)
+    if not matches:
+        return None
+    return "did you mean " + " or ".join(f'"{match}"' for match in matches) + "?"

@@ -1,0 +1,268 @@
+"""One bound of a column's statistics: between a value and the text the catalog stores."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from quacklake.format.temporal import (
+    date_text,
+    nanos,
+    parse_temporal,
+    parse_time,
+    time_text,
+    timestamp_text,
+)
+from quacklake.format.types import NESTED, StatsKind, TypeName, parse_type, scalar
+
+__all__ = ["MAX_BOUND", "Comparable", "comparable", "decode", "encode", "encode_comparable", "shorten"]
+
+Comparable = bool | int | float | Decimal | str | bytes
+"""A decoded bound. Bounds of one type compare with each other as DuckDB compares the values:
+text by code point (the order of UTF-8), dates and times as nanoseconds, uuids as 128-bit integers."""
+
+MAX_BOUND = 256
+"""Longer text and blobs are cut to this many bytes, as DuckDB's Parquet writer does; the cut bound stays a bound."""
+
+
+def encode(value: Any, type: str) -> str | None:
+    """The documented text of a statistics value; ``None`` for NULL, NaN and types without statistics.
+
+    Raises :class:`TypeError` or :class:`ValueError` for a value that is not of the type.
+    """
+    if value is None or type in NESTED:
+        return None
+    kind = scalar(type).stats
+    convert = _COMPARABLE.get(kind)
+    if convert is None:
+        return None
+    decoded = convert(value, type)
+    return None if decoded is None else encode_comparable(decoded, type)
+
+
+def comparable(value: Any, type: str) -> Comparable | None:
+    """The value as :func:`decode` would give it back: what a pruner compares bounds with."""
+    if value is None or type in NESTED:
+        return None
+    convert = _COMPARABLE.get(scalar(type).stats)
+    return None if convert is None else convert(value, type)
+
+
+def encode_comparable(value: Comparable, type: str) -> str | None:
+    """The documented text of a value in the form of :func:`comparable`."""
+    return _ENCODERS[scalar(type).stats](value, parse_type(type))
+
+
+def decode(text: str | None, type: str) -> Comparable | None:
+    """The comparable value of a bound's text, or ``None`` when nothing certain can be said.
+
+    Reads the documented encoding and the plain casts that the reference implementation writes for inlined
+    rows; ``nan``, text that is not of the type and blob text with two readings are unknown.
+    """
+    if text is None or type in NESTED:
+        return None
+    decoder = _DECODERS.get(scalar(type).stats)
+    return None if decoder is None else decoder(text, type)
+
+
+def shorten(value: Comparable, *, upper: bool) -> Comparable | None:
+    """The bound itself, or for long text and blobs a short one that is not above (``upper``: not below) it.
+
+    ``None`` when there is no short upper bound.
+    """
+    if isinstance(value, str):
+        return _shorten_text(value, upper=upper) if len(value) * 4 > MAX_BOUND else value
+    if isinstance(value, bytes) and len(value) > MAX_BOUND:
+        cut = value[:MAX_BOUND]
+        if upper:
+            cut = cut.rstrip(b"\xff")
+            return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+        return cut
+    return value
+
+
+def _shorten_text(value: str, *, upper: bool) -> str | None:
+    raw = value.encode("utf-8", "surrogatepass")
+    if len(raw) <= MAX_BOUND:
+        return value
+    cut = raw[:MAX_BOUND].decode("utf-8", "ignore")
+    if not upper:
+        return cut
+    while cut:
+        following = ord(cut[-1]) + 1
+        if following == 0xD800:
+            following = 0xE000  # the surrogates between are no characters
+        if following <= 0x10FFFF:
+            return cut[:-1] + chr(following)
+        cut = cut[:-1]
+    return None
+
+
+# -- values to comparables -------------------------------------------------------------------------------------
+
+
+def _float(value: Any, type: str) -> float | None:
+    number = float(value)
+    if math.isnan(number):
+        return None
+    return _to_float32(number) if scalar(type).name == "float32" else number
+
+
+def _to_float32(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _decimal(value: Any, type: str) -> Decimal:
+    return value if isinstance(value, Decimal) else Decimal(value if isinstance(value, int) else str(value))
+
+
+def _nanos(value: Any, type: str) -> int:
+    if isinstance(value, dt.date | dt.time):
+        return nanos(value)
+    if isinstance(value, str):
+        parsed = parse_time(value) if scalar(type).stats is StatsKind.TIME else parse_temporal(value)
+        if parsed is not None:
+            return parsed
+    raise TypeError(f"{value!r} is not a {type} value")
+
+
+def _bytes(value: Any, type: str) -> bytes:
+    if isinstance(value, str):
+        raise TypeError(f"{value!r} is not a {type} value")
+    return bytes(value)
+
+
+def _text(value: Any, type: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a {type} value")
+    return value
+
+
+def _uuid(value: Any, type: str) -> int:
+    if isinstance(value, uuid.UUID):
+        return value.int
+    return (uuid.UUID(bytes=bytes(value)) if isinstance(value, bytes | bytearray) else uuid.UUID(str(value))).int
+
+
+_COMPARABLE: Mapping[StatsKind, Callable[[Any, str], Comparable | None]] = {
+    StatsKind.BOOLEAN: lambda value, type: bool(value),
+    StatsKind.INTEGER: lambda value, type: int(value),
+    StatsKind.FLOAT: _float,
+    StatsKind.DECIMAL: _decimal,
+    StatsKind.DATE: _nanos,
+    StatsKind.TIME: _nanos,
+    StatsKind.TIMESTAMP: _nanos,
+    StatsKind.TEXT: _text,
+    StatsKind.BLOB: _bytes,
+    StatsKind.UUID: _uuid,
+}
+
+# -- comparables to text ---------------------------------------------------------------------------------------
+
+
+def _encode_float(value: Any, name: TypeName) -> str:
+    return _float32_text(value) if name.base == "float32" else repr(value)
+
+
+def _float32_text(value: float) -> str:
+    """The shortest decimal that reads back as the same 32-bit float; DuckDB now and then prints a longer one."""
+    if not math.isfinite(value):
+        return repr(value)
+    for digits in range(1, 10):
+        short = float(f"{value:.{digits}g}")
+        if _to_float32(short) == value:
+            return repr(short)
+    return repr(value)
+
+
+def _encode_decimal(value: Any, name: TypeName) -> str:
+    text = f"{value:.{name.scale}f}"
+    if name.precision == name.scale:
+        # Without digits before the point DuckDB prints none.
+        text = text.replace("0.", ".", 1)
+    return text
+
+
+def _encode_text(value: Any, name: TypeName) -> str | None:
+    # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
+    return None if "\0" in value else str(value)
+
+
+_ENCODERS: Mapping[StatsKind, Callable[[Any, TypeName], str | None]] = {
+    StatsKind.BOOLEAN: lambda value, name: "1" if value else "0",
+    StatsKind.INTEGER: lambda value, name: str(value),
+    StatsKind.FLOAT: _encode_float,
+    StatsKind.DECIMAL: _encode_decimal,
+    StatsKind.DATE: lambda value, name: date_text(value),
+    StatsKind.TIME: lambda value, name: time_text(value),
+    StatsKind.TIMESTAMP: lambda value, name: timestamp_text(value, zone=name.base == "timestamptz"),
+    StatsKind.TEXT: _encode_text,
+    StatsKind.BLOB: lambda value, name: value.hex().upper(),
+    StatsKind.UUID: lambda value, name: str(uuid.UUID(int=value)),
+}
+
+# -- text to comparables ---------------------------------------------------------------------------------------
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_HEX = re.compile(r"(?:[0-9A-F]{2})*")
+_ANY_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
+_BLOB_CAST = re.compile(r"(?:[\x20-\x5b\x5d-\x7e]|\\x[0-9A-Fa-f]{2})*")
+_BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
+
+
+def _decode_integer(text: str, type: str) -> int | None:
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _decode_float(text: str, type: str) -> float | None:
+    try:
+        return _float(text, type)
+    except ValueError:
+        return None
+
+
+def _decode_decimal(text: str, type: str) -> Decimal | None:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return None
+    return value if value.is_finite() else None
+
+
+def _decode_blob(text: str, type: str) -> bytes | None:
+    if _HEX.fullmatch(text):
+        return bytes.fromhex(text)
+    if _ANY_HEX.fullmatch(text) or not _BLOB_CAST.fullmatch(text):
+        # Lower-case hexadecimal may be another writer's encoding or the blob's own characters.
+        return None
+    return re.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text).encode("latin-1")
+
+
+def _decode_uuid(text: str, type: str) -> int | None:
+    try:
+        return uuid.UUID(text).int
+    except ValueError:
+        return None
+
+
+_DECODERS: Mapping[StatsKind, Callable[[str, str], Comparable | None]] = {
+    StatsKind.BOOLEAN: lambda text, type: _BOOLEANS.get(text.lower()),
+    StatsKind.INTEGER: _decode_integer,
+    StatsKind.FLOAT: _decode_float,
+    StatsKind.DECIMAL: _decode_decimal,
+    StatsKind.DATE: lambda text, type: parse_temporal(text),
+    StatsKind.TIME: lambda text, type: parse_time(text),
+    StatsKind.TIMESTAMP: lambda text, type: parse_temporal(text),
+    StatsKind.TEXT: lambda text, type: text,
+    StatsKind.BLOB: _decode_blob,
+    StatsKind.UUID: _decode_uuid,
+}

@@ -1,0 +1,204 @@
+"""Which change of mine excludes which change of another's, committed since my transaction began.
+
+The rules are finer than the reference implementation's where it refuses too much (a blind insert next to a
+delete) and stricter where it lets a change get lost (a delete next to a compaction of the same file).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.names import fold
+
+__all__ = ["MATRIX", "READ_MATRIX", "TABLE_KINDS", "Check", "compare", "explain", "markdown"]
+
+
+class Check(enum.Enum):
+    """What has to be looked at before two changes of the same object may both stand."""
+
+    OK = "ok"
+    """They never disturb each other."""
+    CONFLICT = "conflict"
+    """They always exclude each other."""
+    SAME_FILE = "same file"
+    """They exclude each other when both touched the same data file or inlined row."""
+    READ = "read"
+    """They exclude each other when the other's new rows may match what mine has read."""
+
+
+_K = ChangeKind
+_INSERTS = (_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT)
+_DELETES = (_K.DELETED_FROM_TABLE, _K.INLINED_DELETE)
+_FLUSH = (_K.INLINE_FLUSH,)
+_COMPACTIONS = (_K.MERGE_ADJACENT, _K.REWRITE_DELETE, _K.COMPACTED_TABLE)
+_ALTER = (_K.ALTERED_TABLE,)
+_DROP = (_K.DROPPED_TABLE,)
+
+_GROUPS = (_INSERTS, _DELETES, _FLUSH, _COMPACTIONS, _ALTER, _DROP)
+
+TABLE_KINDS: tuple[ChangeKind, ...] = tuple(kind for group in _GROUPS for kind in group)
+"""The kinds that act on an existing table and are compared by its id."""
+
+_OK, _X, _FILE, _READ = Check.OK, Check.CONFLICT, Check.SAME_FILE, Check.READ
+
+# One row for each group of mine; the columns are the groups of the other's, in the order of _GROUPS.
+_ROWS: tuple[tuple[tuple[ChangeKind, ...], tuple[Check, ...]], ...] = (
+    # mine          inserts deletes flush  compact alter drop
+    (_INSERTS, (_OK, _OK, _OK, _OK, _X, _X)),
+    (_DELETES, (_READ, _FILE, _FILE, _FILE, _X, _X)),
+    (_COMPACTIONS, (_OK, _FILE, _FILE, _FILE, _OK, _X)),
+    (_ALTER, (_OK, _OK, _OK, _OK, _X, _X)),
+    (_DROP, (_OK, _OK, _OK, _OK, _OK, _X)),
+    # A flush also writes delete files for data files whose deletes were inlined: those must still be there.
+    (_FLUSH, (_OK, _FILE, _X, _FILE, _OK, _X)),
+)
+
+
+def _expand() -> dict[tuple[ChangeKind, ChangeKind], Check]:
+    return {
+        (mine, other): check
+        for mine_group, checks in _ROWS
+        for mine in mine_group
+        for other_group, check in zip(_GROUPS, checks, strict=True)
+        for other in other_group
+    }
+
+
+MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(_expand())
+"""The check for (mine, other) on the same table, for every pair of :data:`TABLE_KINDS`."""
+
+READ_MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
+    {(mine, other): _READ for mine in _INSERTS for other in _INSERTS}
+    | {(mine, other): _FILE for mine in _INSERTS for other in _DELETES}
+)
+"""What replaces :data:`MATRIX` when my inserted rows depend on rows that my transaction has read."""
+
+_CREATED_RELATION = (_K.CREATED_TABLE, _K.CREATED_VIEW)  # tables and views share their names
+_CREATED = (*_CREATED_RELATION, _K.CREATED_SCALAR_MACRO, _K.CREATED_TABLE_MACRO)
+_SAME_ID: frozenset[tuple[ChangeKind, ChangeKind]] = frozenset(
+    {
+        (_K.DROPPED_SCHEMA, _K.DROPPED_SCHEMA),
+        (_K.DROPPED_VIEW, _K.DROPPED_VIEW),
+        (_K.DROPPED_SCALAR_MACRO, _K.DROPPED_SCALAR_MACRO),
+        (_K.DROPPED_TABLE_MACRO, _K.DROPPED_TABLE_MACRO),
+        (_K.ALTERED_VIEW, _K.ALTERED_VIEW),
+        (_K.ALTERED_VIEW, _K.DROPPED_VIEW),
+    }
+)
+"""Pairs that conflict when both name the same id."""
+
+
+def compare(mine: Change, other: Change, *, reads: bool, schema_ids: Mapping[str, int]) -> Check:
+    """What to check before ``mine`` may be committed after ``other``.
+
+    ``reads`` says that mine depends on rows my transaction has read; without it nothing is a READ.
+    ``schema_ids`` gives the id of each schema by its :func:`~quacklake.format.names.fold`-ed name as of the
+    snapshot my transaction began at.
+    """
+    pair = (mine.kind, other.kind)
+    check = MATRIX.get(pair)
+    if check is not None:
+        if mine.id != other.id:
+            return Check.OK
+        if reads:
+            return READ_MATRIX.get(pair, check)
+        return Check.OK if check is Check.READ else check
+    return Check.CONFLICT if _objects_clash(mine, other, schema_ids) else Check.OK
+
+
+def _objects_clash(mine: Change, other: Change, schema_ids: Mapping[str, int]) -> bool:
+    if (mine.kind, other.kind) in _SAME_ID:
+        return mine.id == other.id
+    if mine.kind is other.kind is ChangeKind.CREATED_SCHEMA:
+        return _same_name(mine.schema, other.schema)
+    if mine.kind in _CREATED and other.kind is ChangeKind.DROPPED_SCHEMA:
+        return _schema_id(mine, schema_ids) == other.id
+    if mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED:
+        return _schema_id(other, schema_ids) == mine.id
+    if mine.kind in _CREATED and other.kind in _CREATED:
+        same_space = mine.kind is other.kind or (mine.kind in _CREATED_RELATION and other.kind in _CREATED_RELATION)
+        return same_space and _same_name(mine.schema, other.schema) and _same_name(mine.name, other.name)
+    return False
+
+
+def _same_name(one: str | None, two: str | None) -> bool:
+    return one is not None and two is not None and fold(one) == fold(two)
+
+
+def _schema_id(change: Change, schema_ids: Mapping[str, int]) -> int | None:
+    # A schema unknown to my snapshot was made since, so it is not one that existed then and was dropped.
+    return schema_ids.get(fold(change.schema), -1) if change.schema is not None else -1
+
+
+_MINE: Mapping[ChangeKind, str] = {
+    _K.INSERTED_INTO_TABLE: "insert into",
+    _K.INLINED_INSERT: "insert into",
+    _K.DELETED_FROM_TABLE: "delete from",
+    _K.INLINED_DELETE: "delete from",
+    _K.INLINE_FLUSH: "flush the inlined data of",
+    _K.MERGE_ADJACENT: "compact",
+    _K.REWRITE_DELETE: "compact",
+    _K.COMPACTED_TABLE: "compact",
+    _K.ALTERED_TABLE: "alter",
+    _K.ALTERED_VIEW: "alter",
+}
+_OTHER: Mapping[ChangeKind, str] = {
+    _K.INSERTED_INTO_TABLE: "has inserted into it",
+    _K.INLINED_INSERT: "has inserted into it",
+    _K.DELETED_FROM_TABLE: "has deleted from it",
+    _K.INLINED_DELETE: "has deleted from it",
+    _K.INLINE_FLUSH: "has flushed its inlined data",
+    _K.MERGE_ADJACENT: "has compacted it",
+    _K.REWRITE_DELETE: "has compacted it",
+    _K.COMPACTED_TABLE: "has compacted it",
+    _K.ALTERED_TABLE: "has altered it",
+    _K.ALTERED_VIEW: "has altered it",
+}
+
+
+def explain(mine: Change, other: Change) -> str:
+    """A sentence that says which of my changes another's change got in the way of."""
+    if other.kind is ChangeKind.DROPPED_SCHEMA and mine.kind in _CREATED:
+        did = "has dropped this schema"
+    elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED:
+        did = f"has created {_thing(other)} in it"
+    else:
+        did = _OTHER.get(other.kind) or f"has {other.kind.value.partition('_')[0]} it already"
+    return f"cannot {_intent(mine)}: another transaction {did}"
+
+
+def _intent(change: Change) -> str:
+    verb = _MINE.get(change.kind)
+    if verb is None:
+        verb = "create" if change.kind.value.startswith("created") else "drop"
+    return f"{verb} {_thing(change)}"
+
+
+def _thing(change: Change) -> str:
+    words = change.kind.value.split("_")
+    what = " ".join(words[1:]) if words[0] in ("created", "dropped") else "view" if "view" in words else "table"
+    if change.name is not None:
+        return f'{what} "{change.schema}"."{change.name}"'
+    return f'{what} "{change.schema}"' if change.schema is not None else f"{what} {change.id}"
+
+
+_TITLES = ("insert", "delete", "flush", "compact", "alter", "drop")
+
+
+def markdown() -> str:
+    """The matrix as a Markdown table; cells that a read set changes show both."""
+    lines = [
+        "| mine \\ other | " + " | ".join(_TITLES) + " |",
+        "|---" * (len(_GROUPS) + 1) + "|",
+    ]
+    for title, group in zip(_TITLES, _GROUPS, strict=True):
+        cells = []
+        for other in _GROUPS:
+            pair = (group[0], other[0])
+            cell, read = MATRIX[pair], READ_MATRIX.get(pair)
+            cells.append(cell.value if read is None else f"{cell.value} ({read.value} after a read)")
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

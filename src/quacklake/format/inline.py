@@ -1,0 +1,158 @@
+"""How rows that live inside the catalog are stored there, per database.
+
+Stock DuckLake gives an inlined table one column per top-level column, of the database's own type where that can hold
+every value and of text (or bytes) where it cannot. DuckDB reads such text back with a plain cast, so everything here is
+text as DuckDB casts it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.format.bounds import encode_comparable
+from quacklake.format.names import fold
+from quacklake.format.schema import Column
+from quacklake.format.temporal import from_physical
+from quacklake.format.types import parse_type
+
+__all__ = ["data_table_name", "decode_expression", "delete_table_name", "encode", "sql_type", "supports"]
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_POSTGRES: Mapping[str, str] = {
+    "boolean": "BOOLEAN",
+    "int8": "SMALLINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "INTEGER",
+    "uint16": "INTEGER",
+    "uint32": "BIGINT",
+    "float32": "REAL",
+    "float64": "DOUBLE PRECISION",
+    "varchar": "BYTEA",
+    "json": "BYTEA",
+    "blob": "BYTEA",
+    "uuid": "UUID",
+    "time": "TIME",
+    "timetz": "TIME WITH TIME ZONE",
+    "interval": "INTERVAL",
+}
+_TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "time", "time_ns")
+_TEXT = ("varchar", "json")
+_RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
+
+
+def data_table_name(table_id: int, schema_version: int) -> str:
+    """The name of the table that holds a table's inlined rows of one schema version."""
+    return f"ducklake_inlined_data_{table_id}_{schema_version}"
+
+
+def delete_table_name(table_id: int) -> str:
+    """The name of the table that holds the inlined deletes of a table's files."""
+    return f"ducklake_inlined_delete_{table_id}"
+
+
+def supports(column: Column, database: str) -> bool:
+    """False when the database cannot hold such a column inlined, so its rows must go to a file."""
+    types = {node.type for node in column.walk()}
+    if "geometry" in types or fold(column.name) in _RESERVED:
+        return False
+    if database != "duckdb" and "variant" in types:
+        return False
+    # PostgreSQL cuts identifiers at 63 bytes: two long names could become one
+    return database not in ("postgres", "mysql") or len(column.name.encode()) <= 63
+
+
+def sql_type(column: Column, database: str) -> str:
+    """The SQL type of an inlined column, as stock DuckLake declares it."""
+    if database == "duckdb":
+        return column.duckdb_type()
+    base = column.type if column.nested else parse_type(column.type).base
+    if database == "postgres":
+        return (
+            column.duckdb_type().replace("DECIMAL", "NUMERIC") if base == "decimal" else _POSTGRES.get(base, "VARCHAR")
+        )
+    if base == "boolean" or base in _INTEGERS:
+        return "BIGINT"
+    if base == "blob":
+        return "LONGBLOB" if database == "mysql" else "BLOB"
+    return "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if database == "mysql" else "VARCHAR"
+
+
+def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> list[Any] | None:
+    """The values of an Arrow column as parameters for the inlined table, or None when only DuckDB can write them as text.
+
+    The array must have the column's own Arrow type.
+    """
+    base = column.type if column.nested else parse_type(column.type).base
+    if base == "boolean" or base in _INTEGERS:
+        values = array.to_pylist()
+        if base == "boolean" and database in ("sqlite", "mysql"):
+            return [None if value is None else int(value) for value in values]
+        return values
+    if base in _TEXT:
+        values = array.to_pylist()
+        if database == "postgres":
+            return [None if value is None else value.encode() for value in values]
+        return values
+    if base == "blob":
+        return array.to_pylist()
+    if base in ("float32", "float64"):
+        return _floats(array, base, database)
+    if base in _TEMPORAL:
+        unit = getattr(array.type, "unit", "D")
+        return [
+            None if value is None else encode_comparable(from_physical(value, unit, bits=array.type.bit_width), column.type)
+            for value in _ticks(array)
+        ]
+    simple = _SIMPLE.get(base)
+    return None if simple is None else [None if value is None else simple(value) for value in array.to_pylist()]
+
+
+def _floats(array: pa.Array | pa.ChunkedArray, base: str, database: str) -> list[Any]:
+    values = array.to_pylist()
+    if database in ("postgres", "duckdb"):
+        return values
+    if base == "float32":
+        texts: list[Any] = array.cast(pa.string()).to_pylist()
+        return texts
+    return [None if value is None else repr(value) for value in values]
+
+
+def _ticks(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
+    """Temporal values as integers of their own unit: Python's datetime cannot hold them all."""
+    width = pa.int32() if array.type.bit_width == 32 else pa.int64()
+    values: list[int | None] = array.cast(width).to_pylist()
+    return values
+
+
+def _uuid(value: Any) -> str:
+    return str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else str(value)
+
+
+def _decimal(value: Decimal) -> str:
+    return format(value, "f")
+
+
+_SIMPLE: Mapping[str, Callable[[Any], Any]] = {
+    "uuid": _uuid,
+    "decimal": _decimal,
+    "uint64": str,
+    "int128": lambda value: format(value, "f") if isinstance(value, Decimal) else str(value),
+    "uint128": lambda value: format(value, "f") if isinstance(value, Decimal) else str(value),
+}
+
+
+def decode_expression(column: Column, database: str, reference: str) -> str:
+    """A DuckDB expression that turns a stored value back into the column's type.
+
+    ``reference`` is the SQL of the stored column, of the Arrow type the database's driver gives.
+    """
+    if database == "postgres" and parse_type(column.type).base in _TEXT:
+        reference = f"decode({reference})"
+    return f"CAST({reference} AS {column.duckdb_type()})"

@@ -1,0 +1,123 @@
+"""What moves between the layers: schemas, tables and files, as the catalog knows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quacklake.format.schema import TableSchema
+
+__all__ = [
+    "FIELD_FILE_PATH",
+    "FIELD_POS",
+    "FIELD_ROW_ID",
+    "FIELD_SNAPSHOT_ID",
+    "NAME_FILE_PATH",
+    "NAME_POS",
+    "NAME_ROW_ID",
+    "NAME_SNAPSHOT_ID",
+    "RESERVED_FIELDS",
+    "DataFile",
+    "DeleteFile",
+    "SchemaInfo",
+    "TableInfo",
+]
+
+FIELD_ROW_ID = 2147483540
+FIELD_SNAPSHOT_ID = 2147483539
+FIELD_FILE_PATH = 2147483646
+FIELD_POS = 2147483645
+
+NAME_ROW_ID = "_ducklake_internal_row_id"
+NAME_SNAPSHOT_ID = "_ducklake_internal_snapshot_id"
+NAME_FILE_PATH = "file_path"
+NAME_POS = "pos"
+
+RESERVED_FIELDS = {
+    FIELD_ROW_ID: NAME_ROW_ID,
+    FIELD_SNAPSHOT_ID: NAME_SNAPSHOT_ID,
+    FIELD_FILE_PATH: NAME_FILE_PATH,
+    FIELD_POS: NAME_POS,
+}
+"""The Parquet field ids that are never a column's, and the names that go with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """A schema at one snapshot; ``path`` is below the data root unless ``path_is_relative`` is false."""
+
+    id: int
+    uuid: str
+    name: str
+    path: str
+    path_is_relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table at one snapshot; ``path`` is below its schema's unless ``path_is_relative`` is false."""
+
+    id: int
+    uuid: str
+    schema_id: int
+    schema_name: str
+    name: str
+    path: str
+    path_is_relative: bool
+    schema: TableSchema
+    schema_version: int
+    schema_path: str = ""
+    schema_path_is_relative: bool = True
+
+    @property
+    def location(self) -> str:
+        """The folder of the table's files: below the data root, or absolute."""
+        if not self.path_is_relative:
+            return self.path
+        return self.schema_path + self.path
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema_name}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file; ``path`` is below its table's unless ``path_is_relative`` is false.
+
+    ``row_id_start`` is ``None`` when the rows carry their ids in the file, ``partial_max`` the newest
+    snapshot among rows of several snapshots. The encryption key never appears in ``repr()``.
+    """
+
+    id: int
+    table_id: int
+    begin_snapshot: int
+    end_snapshot: int | None
+    path: str
+    path_is_relative: bool
+    record_count: int
+    file_size_bytes: int
+    footer_size: int | None = None
+    row_id_start: int | None = None
+    partition_id: int | None = None
+    encryption_key: str | None = field(default=None, repr=False)
+    mapping_id: int | None = None
+    partial_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """The deleted positions of one data file; ``format`` is ``parquet`` or ``puffin``."""
+
+    id: int
+    table_id: int
+    data_file_id: int
+    begin_snapshot: int
+    end_snapshot: int | None
+    path: str
+    path_is_relative: bool
+    format: str
+    delete_count: int
+    file_size_bytes: int
+    footer_size: int | None = None
+    encryption_key: str | None = field(default=None, repr=False)
+    partial_max: int | None = None

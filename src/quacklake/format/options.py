@@ -1,0 +1,269 @@
+"""The options that a lake, a schema or a table can carry in the catalog."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from quacklake.errors import ConfigError, nearest
+
+__all__ = [
+    "OPTIONS",
+    "READ_ONLY_KEYS",
+    "Option",
+    "OptionRow",
+    "OptionType",
+    "OptionValue",
+    "Scope",
+    "effective",
+    "format_option",
+    "option",
+    "parse_option",
+]
+
+OptionValue = bool | int | float | str | dt.timedelta
+
+
+class OptionType(enum.Enum):
+    """How the text of an option is read."""
+
+    BOOLEAN = "boolean"
+    COUNT = "count"
+    BYTES = "bytes"
+    FRACTION = "fraction"
+    CODEC = "codec"
+    VERSION = "version"
+    INTERVAL = "interval"
+
+
+class Scope(enum.Enum):
+    """Where an option can be set; a narrower scope wins."""
+
+    GLOBAL = "global"
+    SCHEMA = "schema"
+    TABLE = "table"
+
+
+_EVERYWHERE = (Scope.GLOBAL, Scope.SCHEMA, Scope.TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name in the catalog, how it is read, and what holds when it is not set."""
+
+    name: str
+    type: OptionType
+    default: OptionValue | None
+    help: str
+    scopes: tuple[Scope, ...] = _EVERYWHERE
+
+
+_T = OptionType
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {
+        entry.name: entry
+        for entry in (
+            Option("auto_compact", _T.BOOLEAN, True, "include the table in maintenance of the whole lake"),
+            Option(
+                "data_inlining_row_limit",
+                _T.COUNT,
+                10,
+                "writes of at most this many rows stay in the catalog",
+            ),
+            Option(
+                "delete_older_than",
+                _T.INTERVAL,
+                None,
+                "how old a file no longer in use must be before it is deleted",
+                (Scope.GLOBAL,),
+            ),
+            Option(
+                "expire_older_than", _T.INTERVAL, None, "how old a snapshot must be before it expires", (Scope.GLOBAL,)
+            ),
+            Option("hive_file_pattern", _T.BOOLEAN, True, "write partitions into key=value directories"),
+            Option("parquet_compression", _T.CODEC, "snappy", "compression of Parquet files"),
+            Option("parquet_compression_level", _T.COUNT, 3, "level of the compression, where it has one"),
+            Option("parquet_row_group_size", _T.COUNT, 122_880, "rows in a row group"),
+            Option("parquet_row_group_size_bytes", _T.BYTES, None, "bytes in a row group"),
+            Option("parquet_version", _T.VERSION, 1, "version of the Parquet encodings, 1 or 2"),
+            Option("per_thread_output", _T.BOOLEAN, False, "let every thread write a file of its own"),
+            Option("require_commit_message", _T.BOOLEAN, False, "refuse commits without an author and message"),
+            Option(
+                "rewrite_delete_threshold",
+                _T.FRACTION,
+                0.95,
+                "share of deleted rows from which a file is rewritten",
+            ),
+            Option("sort_on_insert", _T.BOOLEAN, True, "sort new rows by the table's sort order"),
+            Option("target_file_size", _T.BYTES, 1 << 29, "size that written and merged files aim at"),
+            Option("write_deletion_vectors", _T.BOOLEAN, False, "write deletes as puffin vectors instead of Parquet"),
+        )
+    }
+)
+"""Every option that can be set, by name."""
+
+READ_ONLY_KEYS = frozenset({"created_by", "data_path", "encrypted", "version"})
+"""The keys of the same catalog table that describe the lake and are never options."""
+
+_BOOLEANS = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
+_CODECS = ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4", "lz4_raw")
+_UNITS = {
+    "": 1, "b": 1, "byte": 1, "bytes": 1,
+    "k": 10**3, "kb": 10**3, "kib": 1 << 10,
+    "m": 10**6, "mb": 10**6, "mib": 1 << 20,
+    "g": 10**9, "gb": 10**9, "gib": 1 << 30,
+    "t": 10**12, "tb": 10**12, "tib": 1 << 40,
+}  # fmt: skip
+_DAYS = {
+    "microsecond": dt.timedelta(microseconds=1),
+    "millisecond": dt.timedelta(milliseconds=1),
+    "second": dt.timedelta(seconds=1),
+    "minute": dt.timedelta(minutes=1),
+    "hour": dt.timedelta(hours=1),
+    "day": dt.timedelta(days=1),
+    "week": dt.timedelta(weeks=1),
+    # Calendar units count long, so that nothing is removed before its time.
+    "month": dt.timedelta(days=31),
+    "year": dt.timedelta(days=366),
+}
+_INTERVAL_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?")
+_CLOCK = re.compile(r"\s*(\d+):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\s*")
+
+
+def option(name: str) -> Option:
+    """The option of that name, in any case. Raises :class:`ConfigError` with the nearest names."""
+    entry = OPTIONS.get(name.lower())
+    if entry is None:
+        if name.lower() in READ_ONLY_KEYS:
+            raise ConfigError(f'"{name}" describes the lake and cannot be set')
+        raise ConfigError(f'there is no option "{name}"', hint=nearest(name.lower(), OPTIONS))
+    return entry
+
+
+def parse_option(name: str, text: str) -> OptionValue | None:
+    """The value of an option's text; ``None`` for an interval that is empty, which means not set.
+
+    Raises :class:`ConfigError` for an unknown option or a text that is no value of it.
+    """
+    entry = option(name)
+    try:
+        return _parse(entry, text.strip().lower())
+    except (ValueError, OverflowError):
+        raise ConfigError(f'{text!r} is not a value of the option "{entry.name}"', hint=entry.help) from None
+
+
+def _parse(entry: Option, text: str) -> OptionValue | None:
+    match entry.type:
+        case OptionType.BOOLEAN:
+            if text not in _BOOLEANS:
+                raise ValueError(text)
+            return _BOOLEANS[text]
+        case OptionType.COUNT:
+            return _count(entry, text)
+        case OptionType.BYTES:
+            return _bytes(text)
+        case OptionType.FRACTION:
+            fraction = float(text)
+            if not 0 <= fraction <= 1:
+                raise ValueError(text)
+            return fraction
+        case OptionType.CODEC:
+            if text not in _CODECS:
+                raise ValueError(text)
+            return text
+        case OptionType.VERSION:
+            version = int(text.removeprefix("v"))
+            if version not in (1, 2):
+                raise ValueError(text)
+            return version
+        case OptionType.INTERVAL:
+            return _interval(text) if text else None
+
+
+def _count(entry: Option, text: str) -> int:
+    count = int(text)
+    if count < 0 or (count == 0 and entry.name == "parquet_row_group_size"):
+        raise ValueError(text)
+    return count
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(text)
+    return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
+
+
+def _interval(text: str) -> dt.timedelta:
+    total = dt.timedelta()
+    position = 0
+    while position < len(text):
+        if clock := _CLOCK.fullmatch(text, position):
+            hours, minutes, seconds = (int(part) for part in clock.groups()[:3])
+            micros = int((clock[4] or "0").ljust(6, "0"))
+            return total + dt.timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
+        part = _INTERVAL_PART.match(text, position)
+        unit = _DAYS.get(part[2].removesuffix("s")) if part else None
+        if part is None or unit is None:
+            raise ValueError(text)
+        total += (float(part[1]) if "." in part[1] else int(part[1])) * unit
+        position = part.end()
+    return total
+
+
+def format_option(name: str, value: OptionValue) -> str:
+    """The text the catalog stores for a value, as the reference implementation writes it.
+
+    Raises :class:`ConfigError` as :func:`parse_option` does.
+    """
+    entry = option(name)
+    if isinstance(value, dt.timedelta):
+        text = f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    else:
+        text = str(value).strip()
+    parsed = parse_option(name, text)
+    match entry.type:
+        case OptionType.BOOLEAN:
+            return "true" if parsed else "false"
+        case OptionType.VERSION:
+            return f"V{parsed}"
+        case OptionType.INTERVAL:
+            return text
+        case _:
+            return str(parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """One row of ``ducklake_metadata``; ``scope`` is ``None``, ``schema`` or ``table``."""
+
+    key: str
+    value: str
+    scope: str | None = None
+    scope_id: int | None = None
+
+
+def effective(
+    rows: Iterable[OptionRow], name: str, *, schema_id: int | None = None, table_id: int | None = None
+) -> OptionValue | None:
+    """What an option is for a table: its own setting, else its schema's, else the lake's, else the default.
+
+    Raises :class:`ConfigError` for an unknown option or a stored text that is no value of it.
+    """
+    entry = option(name)
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.key.lower() != entry.name:
+            continue
+        if row.scope is None:
+            found["global"] = row.value
+        elif row.scope_id is not None and row.scope_id == {"schema": schema_id, "table": table_id}.get(row.scope):
+            found[row.scope] = row.value
+    for scope in ("table", "schema", "global"):
+        if scope in found:
+            return parse_option(entry.name, found[scope])
+    return entry.default

@@ -1,0 +1,143 @@
+"""Predicates that can rule out whole files: a small tree over column bounds.
+
+The tree is what remains of a filter once everything that statistics cannot answer has been replaced by "anything"
+(``ANYTHING``). It only ever rules files *out*: the filter itself is always applied to the rows by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quacklake.format import stats
+
+__all__ = [
+    "ANYTHING",
+    "FLOAT_SLACK",
+    "OPERATORS",
+    "Bounds",
+    "Compare",
+    "Every",
+    "IsNull",
+    "Predicate",
+    "Some",
+    "columns_of",
+    "every",
+    "may_match",
+    "some",
+    "widened",
+]
+
+#: Relative error of a 32-bit float's shortest text, doubled.
+FLOAT_SLACK = 2.4e-7
+OPERATORS = ("=", "<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``column <operator> value``; ``value`` is in the comparable form of ``stats.decode`` and ``text`` in its text form."""
+
+    column_id: int
+    type: str
+    operator: str
+    value: Any
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``column IS NULL``."""
+
+    column_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All parts hold; no parts at all means "anything"."""
+
+    parts: tuple[Predicate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """At least one part holds; no parts at all means "nothing"."""
+
+    parts: tuple[Predicate, ...] = ()
+
+
+Predicate = Compare | IsNull | Every | Some
+ANYTHING = Every()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is known of one column in one file; None means unknown."""
+
+    low: Any = None
+    high: Any = None
+    null_count: int | None = None
+    contains_nan: bool | None = None
+
+    @classmethod
+    def of(cls, column: stats.ColumnStats, type_: str) -> Bounds:
+        """The bounds that a file's stored statistics give; what does not decode is unknown."""
+        low = None if column.min is None else stats.decode(column.min, type_)
+        high = None if column.max is None else stats.decode(column.max, type_)
+        return cls(low, high, column.null_count, column.contains_nan)
+
+
+def every(parts: Iterable[Predicate]) -> Predicate:
+    """The conjunction, flattened; "anything" parts vanish."""
+    flat: list[Predicate] = []
+    for part in parts:
+        flat.extend(part.parts if isinstance(part, Every) else (part,))
+    return flat[0] if len(flat) == 1 else Every(tuple(flat))
+
+
+def some(parts: Iterable[Predicate]) -> Predicate:
+    """The disjunction; one "anything" part makes it "anything"."""
+    found = tuple(parts)
+    if any(part == ANYTHING for part in found):
+        return ANYTHING
+    return found[0] if len(found) == 1 else Some(found)
+
+
+def columns_of(predicate: Predicate) -> frozenset[int]:
+    """The ids of all columns a predicate speaks of."""
+    if isinstance(predicate, Compare | IsNull):
+        return frozenset((predicate.column_id,))
+    return frozenset().union(*(columns_of(part) for part in predicate.parts))
+
+
+def may_match(predicate: Predicate, bounds: Mapping[int, Bounds]) -> bool:
+    """False only when no row with these bounds can satisfy the predicate."""
+    if isinstance(predicate, Every):
+        return all(may_match(part, bounds) for part in predicate.parts)
+    if isinstance(predicate, Some):
+        return any(may_match(part, bounds) for part in predicate.parts)
+    known = bounds.get(predicate.column_id)
+    if known is None:
+        return True
+    if isinstance(predicate, IsNull):
+        return known.null_count is None or known.null_count > 0
+    return _may_compare(predicate, known)
+
+
+def _may_compare(predicate: Compare, known: Bounds) -> bool:
+    low, high = widened(predicate)
+    low_ok = known.low is None or known.low <= high
+    # NaN sorts above every number and is not part of the bounds
+    unbounded = predicate.type.startswith("float") and known.contains_nan is not False
+    high_ok = unbounded or known.high is None or known.high >= low
+    if predicate.operator in ("<", "<="):
+        return low_ok
+    return high_ok if predicate.operator in (">", ">=") else low_ok and high_ok
+
+
+def widened(predicate: Compare) -> tuple[Any, Any]:
+    """The value as a range: room for bounds written as 32-bit floats, whose text is not their exact value."""
+    if isinstance(predicate.value, float):
+        slack = abs(predicate.value) * FLOAT_SLACK
+        return predicate.value - slack, predicate.value + slack
+    return predicate.value, predicate.value

@@ -1,0 +1,317 @@
+"""Columns with their field ids: found by name, and carried to and from Arrow, DuckDB and catalog rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from quacklake.errors import CatalogError, InputError, InvalidNameError, nearest
+from quacklake.format.names import check_name, fold, quote
+from quacklake.format.types import NESTED, arrow_type, duckdb_type, from_arrow_type, parse_type
+
+__all__ = ["FIELD_ID", "Column", "ColumnRow", "TableSchema", "column_row", "flatten", "from_arrow", "unflatten"]
+
+FIELD_ID = b"PARQUET:field_id"
+"""The Arrow field metadata that becomes a Parquet field id."""
+
+_GEOARROW = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": b"{}"}
+_NO_DEFAULT = "NULL"  # how the catalog spells "no default"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column, or one node inside a nested column; ``id`` is its Parquet field id for ever.
+
+    ``initial_default`` fills files written before the column existed, ``default`` new rows; both are the
+    text the catalog stores, ``None`` for none. ``default_kind`` is ``literal`` or ``expression``.
+    """
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = True
+    initial_default: str | None = None
+    default: str | None = None
+    default_kind: str = "literal"
+    default_dialect: str | None = "duckdb"
+    children: tuple[Column, ...] = ()
+
+    @property
+    def nested(self) -> bool:
+        return self.type in NESTED
+
+    def walk(self) -> Iterator[Column]:
+        """This column and everything below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def leaves(self) -> Iterator[Column]:
+        """The scalar columns at or below this one."""
+        return (column for column in self.walk() if not column.nested)
+
+    def duckdb_type(self) -> str:
+        """The DuckDB SQL type, nested ones spelled out."""
+        match self.type:
+            case "list":
+                return f"{self.children[0].duckdb_type()}[]"
+            case "map":
+                return f"MAP({self.children[0].duckdb_type()}, {self.children[1].duckdb_type()})"
+            case "struct":
+                return "STRUCT(" + ", ".join(f"{quote(c.name)} {c.duckdb_type()}" for c in self.children) + ")"
+            case _:
+                return duckdb_type(self.type)
+
+    def arrow_type(self, *, field_ids: bool = False) -> pa.DataType:
+        """The Arrow type as DuckDB exports it by default."""
+        match self.type:
+            case "list":
+                return pa.list_(self.children[0].arrow_field("l", field_ids=field_ids))
+            case "map":
+                key, value = self.children
+                return pa.map_(
+                    key.arrow_field(field_ids=field_ids).with_nullable(False), value.arrow_field(field_ids=field_ids)
+                )
+            case "struct":
+                return pa.struct([child.arrow_field(field_ids=field_ids) for child in self.children])
+            case _:
+                return arrow_type(self.type)
+
+    def arrow_field(self, name: str | None = None, *, field_ids: bool = False) -> pa.Field:
+        """The Arrow field, with the column's id as its Parquet field id when ``field_ids`` is set."""
+        metadata: dict[bytes, bytes] = dict(_GEOARROW) if self.type == "geometry" else {}
+        if field_ids:
+            metadata[FIELD_ID] = str(self.id).encode()
+        return pa.field(
+            self.name if name is None else name,
+            self.arrow_type(field_ids=field_ids),
+            self.nullable,
+            metadata or None,
+        )
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The columns of a table at one snapshot, in order."""
+
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the top-level columns."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {fold(column.name): column for column in self.columns}
+
+    @cached_property
+    def _by_id(self) -> dict[int, Column]:
+        return {column.id: column for column in self.walk()}
+
+    @cached_property
+    def max_id(self) -> int:
+        """The largest column id at any depth, 0 without columns."""
+        return max(self._by_id, default=0)
+
+    def get(self, name: str) -> Column | None:
+        """The top-level column of that name, ignoring case, or ``None``."""
+        return self._by_name.get(fold(name))
+
+    def find(self, name: str) -> Column:
+        """The top-level column of that name, ignoring case. Raises :class:`InputError` with the nearest names."""
+        column = self.get(name)
+        if column is None:
+            raise InputError(
+                f'there is no column "{name}"', hint=nearest(name, self.names) or nearest(fold(name), self._by_name)
+            )
+        return column
+
+    def by_id(self, id: int) -> Column:
+        """The column or nested node with that id. Raises :class:`InputError` when there is none."""
+        column = self._by_id.get(id)
+        if column is None:
+            raise InputError(f"there is no column with the id {id}")
+        return column
+
+    def walk(self) -> Iterator[Column]:
+        """Every column and nested node, depth first."""
+        for column in self.columns:
+            yield from column.walk()
+
+    def leaves(self) -> Iterator[Column]:
+        """Every scalar column at any depth: those that have statistics."""
+        for column in self.columns:
+            yield from column.leaves()
+
+    def to_arrow(self, *, field_ids: bool = False) -> pa.Schema:
+        """The Arrow schema as DuckDB exports it, with nullability; ``field_ids`` adds Parquet field ids."""
+        return pa.schema([column.arrow_field(field_ids=field_ids) for column in self.columns])
+
+
+def from_arrow(schema: pa.Schema, *, first_id: int = 1) -> TableSchema:
+    """A table schema for an Arrow schema, ids given depth first from ``first_id``.
+
+    Nodes inside nested columns are always nullable: the format has no constraint on them.
+    Raises :class:`InvalidNameError` for empty or duplicate names and :class:`InputError` for types it lacks.
+    """
+    columns: list[Column] = []
+    next_id = first_id
+    for field in schema:
+        column = _from_field(field.name, field, next_id)
+        columns.append(column)
+        next_id = max(node.id for node in column.walk()) + 1
+    _check_names(columns, "column")
+    return TableSchema(tuple(columns))
+
+
+def _from_field(name: str, field: pa.Field, id: int, *, nullable: bool | None = None) -> Column:
+    kind, fields = _shape(field)
+    if nullable is None:
+        nullable = field.nullable
+    if not fields and kind != "struct":
+        return Column(id, name, kind, nullable)
+    children: list[Column] = []
+    next_id = id + 1
+    for child_name, child_field in fields:
+        child = _from_field(child_name, child_field, next_id, nullable=True)
+        children.append(child)
+        next_id = max(node.id for node in child.walk()) + 1
+    if kind == "struct":
+        if not children:
+            raise InputError(f'the column "{name}" is a struct without fields')
+        _check_names(children, f'field of "{name}"')
+    return Column(id, name, kind, nullable, children=tuple(children))
+
+
+def _shape(field: pa.Field) -> tuple[str, list[tuple[str, pa.Field]]]:
+    """The type text of an Arrow field and its named child fields."""
+    arrow = field.type
+    if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
+        return _shape(field.with_type(arrow.value_type))
+    if pa.types.is_map(arrow):
+        return "map", [("key", arrow.key_field), ("value", arrow.item_field)]
+    if pa.types.is_struct(arrow):
+        return "struct", [(child.name, child) for child in arrow]
+    if (
+        pa.types.is_list(arrow)
+        or pa.types.is_large_list(arrow)
+        or pa.types.is_fixed_size_list(arrow)
+        or pa.types.is_list_view(arrow)
+        or pa.types.is_large_list_view(arrow)
+    ):
+        return "list", [("element", arrow.value_field)]
+    if (field.metadata or {}).get(b"ARROW:extension:name") == b"geoarrow.wkb":
+        return "geometry", []
+    return from_arrow_type(arrow), []
+
+
+def _check_names(columns: Sequence[Column], what: str) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        check_name(column.name, what)
+        key = fold(column.name)
+        if key in seen:
+            raise InvalidNameError(
+                f'duplicate {what} "{column.name}"', hint="names are compared without regard to case"
+            )
+        seen.add(key)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRow:
+    """One row of ``ducklake_column``, without the table and the snapshots."""
+
+    column_id: int
+    parent_column: int | None
+    column_order: int
+    column_name: str
+    column_type: str
+    initial_default: str | None
+    default_value: str | None
+    nulls_allowed: bool
+    default_value_type: str | None
+    default_value_dialect: str | None
+
+
+def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
+    """The catalog rows of a schema, parents before children; the order of a column is its id."""
+    rows: list[ColumnRow] = []
+
+    def add(column: Column, parent: int | None) -> None:
+        rows.append(column_row(column, parent))
+        for child in column.children:
+            add(child, column.id)
+
+    for column in schema.columns:
+        add(column, None)
+    return tuple(rows)
+
+
+def column_row(column: Column, parent: int | None = None) -> ColumnRow:
+    """The catalog row of one column, without its children."""
+    value, kind = column.default, column.default_kind
+    if value is None:
+        value, kind = _NO_DEFAULT, "" if column.nested else "literal"
+    elif value == _NO_DEFAULT and kind == "literal":
+        # The text NULL would be read back as no default; as an expression it is itself.
+        value, kind = f"'{_NO_DEFAULT}'", "expression"
+    return ColumnRow(
+        column.id,
+        parent,
+        column.id,
+        column.name,
+        column.type,
+        column.initial_default,
+        value,
+        column.nullable,
+        kind,
+        column.default_dialect,
+    )
+
+
+def unflatten(rows: Iterable[ColumnRow]) -> TableSchema:
+    """The schema that catalog rows describe, in any order. Raises :class:`CatalogError` for rows that fit no tree."""
+    by_parent: dict[int | None, list[ColumnRow]] = {}
+    count = 0
+    for row in rows:
+        by_parent.setdefault(row.parent_column, []).append(row)
+        count += 1
+    built = 0
+
+    def build(parent: int | None) -> tuple[Column, ...]:
+        nonlocal built
+        children = sorted(by_parent.get(parent, ()), key=lambda row: (row.column_order, row.column_id))
+        built += len(children)
+        return tuple(_from_row(row, build(row.column_id)) for row in children)
+
+    columns = build(None)
+    if built != count:
+        raise CatalogError("the catalog holds columns whose parent column does not exist")
+    return TableSchema(columns)
+
+
+_ARITY = {"list": 1, "map": 2}
+
+
+def _from_row(row: ColumnRow, children: tuple[Column, ...]) -> Column:
+    type_text = str(parse_type(row.column_type))
+    if len(children) != _ARITY.get(type_text, len(children)) or bool(children) != (type_text in NESTED):
+        raise CatalogError(f'the {type_text} column "{row.column_name}" has {len(children)} child columns')
+    default = None if row.default_value == _NO_DEFAULT else row.default_value
+    if type_text in NESTED and not default:
+        default = None
+    return Column(
+        row.column_id,
+        row.column_name,
+        type_text,
+        bool(row.nulls_allowed),
+        row.initial_default,
+        default,
+        (row.default_value_type or "literal") if default is not None else "literal",
+        row.default_value_dialect,
+        children,
+    )

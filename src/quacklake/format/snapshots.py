@@ -1,0 +1,70 @@
+"""Snapshots, the only clock: what one is, what is visible in it, and how its time is written as text."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from quacklake.errors import CatalogError
+from quacklake.format.changes import Change
+from quacklake.format.temporal import INFINITY, parse_temporal
+
+__all__ = ["Snapshot", "SnapshotInfo", "format_time", "parse_time", "visible"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot: when it was made and which ids come next. ``time`` is aware and in UTC."""
+
+    id: int
+    time: dt.datetime | None
+    schema_version: int
+    next_catalog_id: int
+    next_file_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """What a snapshot changed, and what its author said about it."""
+
+    id: int
+    time: dt.datetime | None
+    schema_version: int
+    changes: tuple[Change, ...] = ()
+    author: str | None = None
+    message: str | None = None
+    extra: str | None = None
+
+
+def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
+    """True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
+
+    >>> visible(3, None, 3), visible(3, 5, 4), visible(3, 5, 5), visible(3, None, 2)
+    (True, True, False, False)
+    """
+    return begin is not None and begin <= snapshot and (end is None or snapshot < end)
+
+
+def format_time(time: dt.datetime) -> str:
+    """The text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
+
+    >>> format_time(dt.datetime(2026, 11, 15, 3, 7, 52, 14000, tzinfo=dt.UTC))
+    '2026-11-15 03:07:52.014+00'
+    """
+    time = time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
+    text = time.strftime("%H:%M:%S.%f").rstrip("0").rstrip(".")
+    return f"{time.date().isoformat()} {text}+00"
+
+
+def parse_time(text: str) -> dt.datetime:
+    """The aware UTC time of a catalog's text, with any zone; without one it is UTC.
+
+    Raises :class:`CatalogError` when the text is no time or one that Python cannot hold.
+    """
+    value = parse_temporal(text.strip())
+    try:
+        if value is None or abs(value) == INFINITY:
+            raise ValueError
+        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value // 1000)
+    except (ValueError, OverflowError):
+        raise CatalogError(f"{text!r} is not a snapshot time") from None

@@ -1,0 +1,75 @@
+"""Column statistics: of one file, of a whole table, and how the first become the second.
+
+Bounds are text, and they bound: nothing below ``min``, nothing above ``max``, NaN and NULL left out. A bound
+that is not known is ``None``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quacklake.format.bounds import Comparable, comparable, decode, encode, encode_comparable
+from quacklake.format.geometry import merge_extra
+from quacklake.format.measure import ColumnStats, of_array
+from quacklake.format.types import NESTED, StatsKind, scalar
+
+__all__ = [
+    "ColumnStats",
+    "Comparable",
+    "TableColumnStats",
+    "comparable",
+    "decode",
+    "encode",
+    "merge",
+    "of_array",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumnStats:
+    """The statistics of one column over every row a table ever held; ``None`` where nothing is known."""
+
+    column_id: int
+    contains_null: bool | None = None
+    contains_nan: bool | None = None
+    min: str | None = None
+    max: str | None = None
+    extra: str | None = None
+
+
+def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: bool) -> TableColumnStats:
+    """The table's statistics after rows with the statistics ``new`` have been added.
+
+    ``first`` says that the table held no rows before, so that ``new`` alone decides. Otherwise a statistic
+    that either side lacks, or that cannot be read, is lost; rows without values leave the bounds alone.
+    """
+    has_null = None if new.null_count is None else new.null_count > 0
+    if first:
+        return TableColumnStats(new.column_id, has_null, new.contains_nan, new.min, new.max, new.extra)
+    if old is None:
+        return TableColumnStats(new.column_id)
+    low, high, extra = old.min, old.max, old.extra
+    if new.value_count != 0 or new.min is not None or new.max is not None:
+        low = _outer(old.min, new.min, type, upper=False)
+        high = _outer(old.max, new.max, type, upper=True)
+        extra = merge_extra(old.extra, new.extra) if _kind(type) is StatsKind.GEOMETRY else None
+    has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
+    return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra)
+
+
+def _either(one: bool | None, two: bool | None) -> bool | None:
+    return None if one is None or two is None else one or two
+
+
+def _kind(type: str) -> StatsKind:
+    return StatsKind.NONE if type in NESTED else scalar(type).stats
+
+
+def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str | None:
+    """The wider of two bounds, in the documented encoding."""
+    one, two = decode(old, type), decode(new, type)
+    if one is None or two is None:
+        return None
+    # Two bounds of one type are always of one Python type.
+    wins = (two > one) if upper else (two < one)  # type: ignore[operator]
+    return encode_comparable(two if wins else one, type)

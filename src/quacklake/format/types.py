@@ -1,0 +1,315 @@
+"""The scalar types of the format, as one table of data, and what each is elsewhere."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from quacklake.errors import InputError, nearest
+
+__all__ = [
+    "NESTED",
+    "SCALARS",
+    "ScalarType",
+    "StatsKind",
+    "TypeName",
+    "arrow_type",
+    "can_store",
+    "can_widen",
+    "duckdb_type",
+    "from_arrow_type",
+    "parse_type",
+    "scalar",
+    "spark_type",
+]
+
+NESTED = ("list", "struct", "map")
+"""The types that have child columns instead of values of their own."""
+
+_MAX_PRECISION = 38
+
+
+class StatsKind(enum.Enum):
+    """How the minimum and maximum of a type are written."""
+
+    NONE = "none"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    TEXT = "text"
+    BLOB = "blob"
+    UUID = "uuid"
+    GEOMETRY = "geometry"
+    VARIANT = "variant"
+
+
+class _Family(enum.Enum):
+    """Types between whose values a checked conversion may exist."""
+
+    BOOLEAN = enum.auto()
+    INTEGER = enum.auto()
+    FLOAT = enum.auto()
+    DECIMAL = enum.auto()
+    DATE = enum.auto()
+    TIME = enum.auto()
+    TIMETZ = enum.auto()
+    TIMESTAMP = enum.auto()
+    TIMESTAMPTZ = enum.auto()
+    INTERVAL = enum.auto()
+    TEXT = enum.auto()
+    BLOB = enum.auto()
+    UUID = enum.auto()
+    OTHER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """One scalar type: its name in the format and its counterparts.
+
+    ``arrow`` is what DuckDB exports by default; ``parquet`` is what DuckDB writes into a file, as
+    ``PHYSICAL`` or ``PHYSICAL/LOGICAL``; ``spark`` is the Spark SQL type a file's column is read as.
+    The ``decimal`` entry carries templates: its real forms come from :func:`arrow_type` and its siblings.
+    """
+
+    name: str
+    duckdb: str
+    arrow: pa.DataType
+    parquet: str
+    spark: str
+    stats: StatsKind
+    family: _Family
+    widens_to: tuple[str, ...] = ()
+
+
+def _table() -> dict[str, ScalarType]:
+    f, s, ts = _Family, StatsKind, pa.timestamp
+    huge, time = pa.decimal128(38, 0), pa.time64("us")
+    # fmt: off
+    rows = (
+        ("boolean", "BOOLEAN", pa.bool_(), "BOOLEAN", "BOOLEAN", s.BOOLEAN, f.BOOLEAN),
+        ("int8", "TINYINT", pa.int8(), "INT32/INT_8", "TINYINT", s.INTEGER, f.INTEGER, ("int16", "int32", "int64")),
+        ("int16", "SMALLINT", pa.int16(), "INT32/INT_16", "SMALLINT", s.INTEGER, f.INTEGER, ("int32", "int64")),
+        ("int32", "INTEGER", pa.int32(), "INT32/INT_32", "INT", s.INTEGER, f.INTEGER, ("int64",)),
+        ("int64", "BIGINT", pa.int64(), "INT64/INT_64", "BIGINT", s.INTEGER, f.INTEGER),
+        ("int128", "HUGEINT", huge, "DOUBLE", "DOUBLE", s.NONE, f.INTEGER),
+        ("uint8", "UTINYINT", pa.uint8(), "INT32/UINT_8", "SMALLINT", s.INTEGER, f.INTEGER,
+         ("uint16", "uint32", "uint64")),
+        ("uint16", "USMALLINT", pa.uint16(), "INT32/UINT_16", "INT", s.INTEGER, f.INTEGER, ("uint32", "uint64")),
+        ("uint32", "UINTEGER", pa.uint32(), "INT32/UINT_32", "BIGINT", s.INTEGER, f.INTEGER, ("uint64",)),
+        ("uint64", "UBIGINT", pa.uint64(), "INT64/UINT_64", "DECIMAL(20,0)", s.INTEGER, f.INTEGER),
+        ("uint128", "UHUGEINT", huge, "DOUBLE", "DOUBLE", s.NONE, f.INTEGER),
+        ("float32", "FLOAT", pa.float32(), "FLOAT", "FLOAT", s.FLOAT, f.FLOAT, ("float64",)),
+        ("float64", "DOUBLE", pa.float64(), "DOUBLE", "DOUBLE", s.FLOAT, f.FLOAT),
+        ("decimal", "DECIMAL(18,3)", pa.decimal128(18, 3), "INT32|INT64|FIXED_LEN_BYTE_ARRAY/DECIMAL", "DECIMAL(18,3)",
+         s.DECIMAL, f.DECIMAL),
+        ("time", "TIME", time, "INT64/TIME_MICROS", "TIME(6)", s.TIME, f.TIME),
+        ("timetz", "TIME WITH TIME ZONE", time, "INT64/TIME_MICROS_UTC", "BIGINT", s.NONE, f.TIMETZ),
+        # DuckDB 1.5 cannot write this one to Parquet: only inlined rows can hold it.
+        ("time_ns", "TIME_NS", pa.time64("ns"), "INT64/TIME_NANOS", "STRING", s.TIME, f.TIME),
+        ("date", "DATE", pa.date32(), "INT32/DATE", "DATE", s.DATE, f.DATE),
+        ("timestamp", "TIMESTAMP", ts("us"), "INT64/TIMESTAMP_MICROS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamp_s", "TIMESTAMP_S", ts("s"), "INT64/TIMESTAMP_MICROS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamp_ms", "TIMESTAMP_MS", ts("ms"), "INT64/TIMESTAMP_MILLIS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamp_ns", "TIMESTAMP_NS", ts("ns"), "INT64/TIMESTAMP_NANOS", "BIGINT", s.TIMESTAMP, f.TIMESTAMP),
+        ("timestamptz", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_MICROS_UTC", "TIMESTAMP",
+         s.TIMESTAMP, f.TIMESTAMPTZ),
+        ("interval", "INTERVAL", pa.month_day_nano_interval(), "FIXED_LEN_BYTE_ARRAY(12)/INTERVAL", "BINARY",
+         s.NONE, f.INTERVAL),
+        ("varchar", "VARCHAR", pa.string(), "BYTE_ARRAY/UTF8", "STRING", s.TEXT, f.TEXT),
+        ("blob", "BLOB", pa.binary(), "BYTE_ARRAY", "BINARY", s.BLOB, f.BLOB),
+        ("json", "JSON", pa.string(), "BYTE_ARRAY/JSON", "STRING", s.TEXT, f.TEXT),
+        ("uuid", "UUID", pa.string(), "FIXED_LEN_BYTE_ARRAY(16)/UUID", "BINARY", s.UUID, f.UUID),
+        # DuckDB has no Arrow form of a variant; it travels as text.
+        ("variant", "VARIANT", pa.string(), "GROUP/VARIANT", "VARIANT", s.VARIANT, f.OTHER),
+        ("geometry", "GEOMETRY", pa.binary(), "BYTE_ARRAY/GEOMETRY", "BINARY", s.GEOMETRY, f.OTHER),
+        # Only the parameters of macros have this type.
+        ("unknown", "VARCHAR", pa.null(), "", "VOID", s.NONE, f.OTHER),
+    )
+    # fmt: on
+    table = {row[0]: ScalarType(*row) for row in rows}
+    table["timestamp_us"] = table["timestamp"]
+    return table
+
+
+SCALARS: Mapping[str, ScalarType] = MappingProxyType(_table())
+"""Every scalar type by its name in the format; ``timestamp_us`` is an alias of ``timestamp``."""
+
+_REFUSED = frozenset({"array", "bignum", "bit", "enum", "null", "union", "varint"})
+_BY_DUCKDB = {row.duckdb.lower(): row.name for row in SCALARS.values() if row.name != "unknown"} | {
+    "bool": "boolean",
+    "bytea": "blob",
+    "int": "int32",
+    "long": "int64",
+    "real": "float32",
+    "string": "varchar",
+    "text": "varchar",
+    "timestamptz": "timestamptz",
+    "timetz": "timetz",
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName:
+    """A parsed type name; ``str()`` gives the text the format stores."""
+
+    base: str
+    precision: int | None = None
+    scale: int | None = None
+
+    def __str__(self) -> str:
+        return self.base if self.precision is None else f"{self.base}({self.precision},{self.scale})"
+
+
+@lru_cache(maxsize=1024)
+def parse_type(text: str) -> TypeName:
+    """The type a catalog's ``column_type`` names, case-insensitively; aliases become their canonical name.
+
+    Raises :class:`InputError` for a type the format does not have, with the nearest name as a hint.
+    """
+    name = text.strip().lower()
+    if name in SCALARS:
+        if name == "decimal":
+            # A bare DECIMAL is DuckDB's default width and scale.
+            return TypeName("decimal", 18, 3)
+        return TypeName(SCALARS[name].name)
+    if name in NESTED:
+        return TypeName(name)
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1]), int(match[2])
+        if not (1 <= precision <= _MAX_PRECISION and scale <= precision):
+            raise InputError(
+                f"decimal({precision},{scale}) is not a decimal type",
+                hint=f"the precision is 1 to {_MAX_PRECISION} and the scale at most the precision",
+            )
+        return TypeName("decimal", precision, scale)
+    if re.split(r"[(\[ ]", name, maxsplit=1)[0] in _REFUSED or re.search(r"\[\d+\]$", name):
+        raise InputError(
+            f"Failed to convert DuckDB type to DuckLake - unsupported type {text.strip().upper()}",
+            hint="DuckLake has no ARRAY, BIGNUM, BIT, ENUM, UNION or user-defined types",
+        )
+    if "collate" in name.split():
+        raise InputError("Collations are not supported in DuckLake storage")
+    if other := _BY_DUCKDB.get(name):
+        hint: str | None = f'the DuckLake name of this type is "{other}"'
+    else:
+        hint = nearest(name, (*SCALARS, *NESTED))
+    raise InputError(f"Failed to parse DuckLake type - unsupported type '{text}'", hint=hint)
+
+
+@lru_cache(maxsize=1024)
+def scalar(text: str) -> ScalarType:
+    """The entry of :data:`SCALARS` for a type text. Raises :class:`InputError` for unknown and nested types."""
+    base = parse_type(text).base
+    if base in NESTED:
+        raise InputError(f'"{base}" is a nested type: it is described by its child columns')
+    return SCALARS[base]
+
+
+@lru_cache(maxsize=1024)
+def arrow_type(text: str) -> pa.DataType:
+    """The Arrow type that DuckDB exports for a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
+    name = parse_type(text)
+    return pa.decimal128(name.precision, name.scale) if name.base == "decimal" else scalar(text).arrow
+
+
+def duckdb_type(text: str) -> str:
+    """The DuckDB SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
+    name = parse_type(text)
+    return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).duckdb
+
+
+def spark_type(text: str) -> str:
+    """The Spark SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
+    name = parse_type(text)
+    return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).spark
+
+
+def can_widen(source: str, target: str) -> bool:
+    """True when the format lets a column change its type from ``source`` to ``target``."""
+    return str(parse_type(target)) in scalar(source).widens_to
+
+
+def can_store(source: str, target: str) -> bool:
+    """True when values of ``source`` may be written to a ``target`` column, checked for range where it is narrower.
+
+    Never lossy by nature: text does not become a number, a float no integer, a local time no instant.
+    """
+    from_name, to_name = parse_type(source), parse_type(target)
+    if from_name.base in NESTED or to_name.base in NESTED:
+        return from_name == to_name
+    one, two = SCALARS[from_name.base], SCALARS[to_name.base]
+    if two.family is _Family.OTHER or one.family is _Family.OTHER:
+        return one is two
+    if one.family is two.family:
+        return True
+    return two.family in _STORES_INTO.get(one.family, ()) or (one.name == "varchar" and two.name == "uuid")
+
+
+_STORES_INTO: Mapping[_Family, tuple[_Family, ...]] = {
+    _Family.INTEGER: (_Family.FLOAT, _Family.DECIMAL),
+    _Family.DECIMAL: (_Family.FLOAT,),
+    _Family.DATE: (_Family.TIMESTAMP,),
+}
+
+_ARROW_EXTENSIONS = {"arrow.uuid": "uuid", "arrow.json": "json", "geoarrow.wkb": "geometry"}
+_ARROW_IDS: Mapping[int, str] = {
+    pa.null().id: "int32",  # as DuckDB types a bare NULL
+    pa.bool_().id: "boolean",
+    **{t.id: str(t) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{t.id: str(t) for t in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
+    pa.float16().id: "float32",
+    pa.float32().id: "float32",
+    pa.float64().id: "float64",
+    pa.date32().id: "date",
+    pa.date64().id: "date",
+    pa.time32("s").id: "time",
+    pa.month_day_nano_interval().id: "interval",
+    pa.duration("us").id: "interval",
+    pa.string().id: "varchar",
+    pa.large_string().id: "varchar",
+    pa.string_view().id: "varchar",
+    pa.binary().id: "blob",
+    pa.large_binary().id: "blob",
+    pa.binary_view().id: "blob",
+    pa.binary(1).id: "blob",
+}
+
+
+def from_arrow_type(arrow: pa.DataType) -> str:
+    """The type text for an Arrow scalar type; dictionaries count as their values.
+
+    Raises :class:`InputError` for nested types and for those without a counterpart.
+    """
+    if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
+        return from_arrow_type(arrow.value_type)
+    if isinstance(arrow, pa.BaseExtensionType):
+        known = _ARROW_EXTENSIONS.get(arrow.extension_name)
+        return known if known is not None else from_arrow_type(arrow.storage_type)
+    if pa.types.is_timestamp(arrow):
+        if arrow.tz is not None:
+            return "timestamptz"
+        return "timestamp" if arrow.unit == "us" else f"timestamp_{arrow.unit}"
+    if pa.types.is_time64(arrow):
+        return "time_ns" if arrow.unit == "ns" else "time"
+    if pa.types.is_decimal(arrow):
+        if not (arrow.precision <= _MAX_PRECISION and 0 <= arrow.scale <= arrow.precision):
+            raise InputError(
+                f"the Arrow type {arrow} does not fit a DuckLake decimal",
+                hint=f"cast it to a precision of at most {_MAX_PRECISION}",
+            )
+        return f"decimal({arrow.precision},{arrow.scale})"
+    name = _ARROW_IDS.get(arrow.id)
+    if name is None:
+        raise InputError(f"the Arrow type {arrow} has no scalar counterpart in DuckLake")
+    return name

@@ -1,0 +1,74 @@
+"""Inlined rows as the database stores them, decoded into the table's own types.
+
+DuckDB does the decoding: stored text is text as DuckDB casts it, and only its own casts read every type back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.catalog import InlinedRows
+from quacklake.format import inline
+from quacklake.format.names import quote
+from quacklake.format.schema import Column, TableSchema
+from quacklake.scan.plan import INLINED_META, column_key
+
+__all__ = ["decode", "local_rows"]
+
+_thread = threading.local()
+
+
+def _cursor() -> duckdb.DuckDBPyConnection:
+    """A private in-memory DuckDB of this thread, in UTC."""
+    found: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
+    if found is None:
+        found = _thread.connection = duckdb.connect(config={"threads": 1, "TimeZone": "UTC"})
+    return found
+
+
+def decode(found: Sequence[InlinedRows], schema: TableSchema, database: str) -> pa.Table | None:
+    """All inlined rows as one table: row id, begin snapshot, schema version, then ``c<id>`` per column; None for no rows."""
+    tables = [_decode_one(rows, schema, database) for rows in found]
+    if not tables:
+        return None
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+
+
+def _decode_one(found: InlinedRows, schema: TableSchema, database: str) -> pa.Table:
+    old = {column.id: column for column in found.schema.columns}
+    columns = [_expression(column, old.get(column.id), database) for column in schema.columns]
+    meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
+    query = f"SELECT {', '.join([*meta, f'{found.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
+    connection = _cursor()
+    connection.register("stored", found.rows)
+    try:
+        return connection.execute(query).to_arrow_table()
+    finally:
+        connection.unregister("stored")
+
+
+def _expression(column: Column, stored: Column | None, database: str) -> str:
+    key = column_key(column)
+    if stored is None:
+        value = "NULL" if column.initial_default is None else "'" + column.initial_default.replace("'", "''") + "'"
+        return f"CAST({value} AS {column.duckdb_type()}) AS {quote(key)}"
+    value = inline.decode_expression(stored, database, quote(key))
+    if stored.duckdb_type() != column.duckdb_type():
+        value = f"CAST({value} AS {column.duckdb_type()})"
+    return f"{value} AS {quote(key)}"
+
+
+def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:
+    """Rows of an open transaction in the same shape; they are visible to it as inlined rows."""
+    count = rows.num_rows
+    meta = {
+        "row_id": pa.array(row_ids, pa.int64()),
+        "begin_snapshot": pa.nulls(count, pa.int64()),
+        "schema_version": pa.array([version] * count, pa.int64()),
+    }
+    assert tuple(meta) == INLINED_META
+    return pa.table({**meta, **{column_key(column): rows.column(i) for i, column in enumerate(schema.columns)}})

@@ -1,0 +1,152 @@
+"""The scan plan: everything an engine needs to answer one read at one snapshot, as pure data.
+
+A plan is the lake's manifest. It encodes to an Arrow IPC file that any Arrow reader can open: its table lists the data
+files; the schema, the snapshot, inlined rows and inlined deletes travel in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.errors import CorruptFileError
+from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
+
+__all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "ScanPlan", "column_key"]
+
+#: One row per data file; ``path`` and ``delete_path`` are below the data root.
+FILES = pa.schema(
+    [
+        ("data_file_id", pa.int64()),
+        ("path", pa.string()),
+        ("record_count", pa.int64()),
+        ("file_size_bytes", pa.int64()),
+        ("footer_size", pa.int64()),
+        ("row_id_start", pa.int64()),
+        ("begin_snapshot", pa.int64()),
+        ("partial_max", pa.int64()),
+        ("partition_id", pa.int64()),
+        ("delete_file_id", pa.int64()),
+        ("delete_path", pa.string()),
+        ("delete_count", pa.int64()),
+    ]
+)
+#: Deleted rows of data files that are not in delete files.
+POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
+#: The columns of inlined rows before the table's own, which are named ``c<id>``.
+INLINED_META = ("row_id", "begin_snapshot", "schema_version")
+#: The schema version of inlined rows that are not committed yet.
+LOCAL_VERSION = -1
+
+_FORMAT = b"quacklake.plan"
+_INLINED = b"quacklake.inlined"
+_DELETES = b"quacklake.deletes"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """The files, deletes and inlined rows that are a table at one snapshot.
+
+    ``files_total`` counts the files before pruning; ``pruned`` tells whether ``files`` leaves any out.
+    """
+
+    table_id: int
+    schema_name: str
+    table_name: str
+    snapshot_id: int
+    root: str
+    schema: TableSchema
+    files: pa.Table
+    deletes: pa.Table = field(default_factory=POSITIONS.empty_table)
+    inlined: pa.Table | None = None
+    pruned: bool = False
+
+    @cached_property
+    def deleted_counts(self) -> dict[int, int]:
+        """How many rows of each file are deleted by ``deletes``."""
+        if not self.deletes.num_rows:
+            return {}
+        counts = pc.value_counts(self.deletes.column("file_id")).to_pylist()
+        return {entry["values"]: entry["counts"] for entry in counts}
+
+    def count(self) -> int | None:
+        """The number of rows, when the metadata alone can tell: no pruning and no file of several snapshots."""
+        if self.pruned or pc.any(pc.is_valid(self.files.column("partial_max"))).as_py():
+            return None
+        with_deletes = pc.sum(pc.is_valid(self.files.column("delete_path"))).as_py() or 0
+        if with_deletes and (self.deletes.num_rows or self.files.column("delete_count").null_count > self.files.num_rows - with_deletes):
+            return None  # a row may be in both, or a delete file holds deletes of later snapshots
+        rows = pc.sum(self.files.column("record_count")).as_py() or 0
+        gone = pc.sum(self.files.column("delete_count")).as_py() or 0
+        return int(rows - gone - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
+
+    def without_inlined(self, targets: pa.Table) -> ScanPlan:
+        """The plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
+        if self.inlined is None or not targets.num_rows:
+            return self
+        gone = set(zip(targets.column("schema_version").to_pylist(), targets.column("row_id").to_pylist(), strict=True))
+        versions, ids = (self.inlined.column(name).to_pylist() for name in ("schema_version", "row_id"))
+        keep = pa.array([key not in gone for key in zip(versions, ids, strict=True)], pa.bool_())
+        return replace(self, inlined=self.inlined.filter(keep))
+
+    # -- the manifest ------------------------------------------------------------------------------------------------
+
+    def to_ipc(self) -> bytes:
+        """The plan as an Arrow IPC file."""
+        facts = {
+            "version": _VERSION,
+            "table_id": self.table_id,
+            "schema_name": self.schema_name,
+            "table_name": self.table_name,
+            "snapshot_id": self.snapshot_id,
+            "root": self.root,
+            "pruned": self.pruned,
+            "columns": [asdict(row) for row in flatten(self.schema)],
+        }
+        metadata = {_FORMAT: json.dumps(facts).encode(), _DELETES: _write(self.deletes)}
+        if self.inlined is not None:
+            metadata[_INLINED] = _write(self.inlined)
+        return _write(self.files.replace_schema_metadata(metadata))
+
+    @classmethod
+    def from_ipc(cls, data: bytes) -> ScanPlan:
+        """The plan that ``to_ipc`` encoded. Raises ``CorruptFileError`` for anything else."""
+        try:
+            files = _read(data)
+            metadata: dict[bytes, bytes] = files.schema.metadata or {}
+            facts: dict[str, Any] = json.loads(metadata[_FORMAT])
+            if facts.pop("version") != _VERSION:
+                raise ValueError("version")
+            schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))
+            inlined = metadata.get(_INLINED)
+            return cls(
+                **facts,
+                schema=schema,
+                files=files.replace_schema_metadata(None),
+                deletes=_read(metadata[_DELETES]),
+                inlined=None if inlined is None else _read(inlined),
+            )
+        except (pa.ArrowInvalid, KeyError, ValueError, TypeError):
+            raise CorruptFileError("these bytes are not an encoded scan plan") from None
+
+
+def column_key(column: Column) -> str:
+    """The name of a column in ``ScanPlan.inlined``."""
+    return f"c{column.id}"
+
+
+def _write(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _read(data: bytes) -> pa.Table:
+    return pa.ipc.open_file(pa.py_buffer(data)).read_all()

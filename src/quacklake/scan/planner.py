@@ -1,0 +1,114 @@
+"""Planning: a snapshot, a table and a predicate become a scan plan."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import telemetry
+from quacklake.catalog import Reader
+from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import ANYTHING, Predicate
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan import inlined
+from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
+from quacklake.storage import Store
+
+__all__ = ["plan_scan"]
+
+
+def plan_scan(
+    reader: Reader,
+    store: Store,
+    snapshot: Snapshot,
+    table: TableInfo,
+    *,
+    database: str,
+    predicate: Predicate = ANYTHING,
+    max_files: int | None = None,
+) -> ScanPlan:
+    """The plan of a table at a snapshot, with the files that the predicate rules out left out.
+
+    Raises ``PathError`` for a path in the catalog that leaves the data root, ``UnsupportedFeatureError`` for files this
+    version cannot read.
+    """
+    with telemetry.timed("scan.plan"):
+        found = reader.files(snapshot, table, predicate)
+        if max_files is not None and found.num_rows > max_files:
+            raise InputError(
+                f"the scan of {table.qualified_name} needs {found.num_rows} files, more than plan_max_files ({max_files})",
+                hint="filter more, compact the table, or raise the setting",
+            )
+        _refuse_unreadable(found, table)
+        deletes = reader.inlined_deletes(snapshot, table.id)
+        rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
+    files = _resolve(found, table, store)
+    return ScanPlan(
+        table_id=table.id,
+        schema_name=table.schema_name,
+        table_name=table.name,
+        snapshot_id=snapshot.id,
+        root=store.root,
+        schema=table.schema,
+        files=files,
+        deletes=_only_planned(deletes, files, pruned=predicate != ANYTHING),
+        inlined=rows,
+        pruned=predicate != ANYTHING,
+    )
+
+
+def _refuse_unreadable(files: pa.Table, table: TableInfo) -> None:
+    for name, what in (("encryption_key", "encrypted files"), ("mapping_id", "files added with a name mapping")):
+        if files.column(name).null_count < files.num_rows:
+            raise UnsupportedFeatureError(f"{table.qualified_name} has {what}, which this version cannot read")
+    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet"}
+    if formats:
+        raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
+
+
+def _resolve(files: pa.Table, table: TableInfo, store: Store) -> pa.Table:
+    """Paths below the data root instead of below the table; everything else as it is."""
+    base, base_is_relative = _location(table, store)
+    paths = _resolve_column(files.column("path"), files.column("path_is_relative"), base, base_is_relative, store)
+    deletes = _resolve_column(
+        files.column("delete_path"), files.column("delete_path_is_relative"), base, base_is_relative, store
+    )
+    columns = {name: files.column(name) for name in FILES.names if name in files.column_names}
+    columns["path"], columns["delete_path"] = paths, deletes
+    # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
+    partial = pc.is_valid(files.column("delete_partial_max"))
+    columns["delete_count"] = pc.if_else(partial, None, files.column("delete_count"))
+    return pa.table({name: columns[name] for name in FILES.names}, schema=FILES)
+
+
+def _location(table: TableInfo, store: Store) -> tuple[str, bool]:
+    relative = table.path_is_relative and table.schema_path_is_relative
+    location = table.location
+    if not relative:
+        location = store.resolve(location, False)
+    return location, True
+
+
+def _resolve_column(
+    paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, base_is_relative: bool, store: Store
+) -> pa.ChunkedArray:
+    if not len(paths):
+        return paths
+    hostile = pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)|//|\\|%|\x00|^$")
+    plain = pc.fill_null(pc.and_(pc.fill_null(relative, True), pc.invert(pc.fill_null(hostile, False))), False)
+    if pc.all(plain).as_py():
+        return pc.binary_join_element_wise(base, paths, "")
+    resolved = [
+        None if path is None else store.resolve(path, bool(is_relative), base)
+        for path, is_relative in zip(paths.to_pylist(), relative.to_pylist(), strict=True)
+    ]
+    return pa.chunked_array([pa.array(resolved, pa.string())])
+
+
+def _only_planned(deletes: pa.Table, files: pa.Table, *, pruned: bool) -> pa.Table:
+    """Inlined deletes of the planned files; others belong to files that are pruned or gone."""
+    if not deletes.num_rows:
+        return POSITIONS.empty_table()
+    keep = pc.is_in(deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())
+    return deletes.filter(keep)

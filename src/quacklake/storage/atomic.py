@@ -1,0 +1,55 @@
+"""Local files that appear whole or not at all, also when the machine stops in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from quacklake import faults
+
+__all__ = ["TEMPORARY_PREFIX", "make_directory", "replacing"]
+
+# Without the final name in it, so that a name of the greatest legal length still gets its temporary.
+TEMPORARY_PREFIX = ".quacklake-tmp-"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Lend a temporary name beside ``path``; when the block ends well, the file written there becomes ``path``.
+
+    Contents and name are on disk when the block has ended. When the block raises, the temporary is removed and
+    ``path`` is as it was. ``OSError`` when the disk refuses.
+    """
+    temporary = path.with_name(TEMPORARY_PREFIX + uuid4().hex)
+    try:
+        yield temporary
+        _sync(temporary)
+        faults.reach("storage.publish.before")
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    faults.reach("storage.publish.after")
+    _sync(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make ``path`` and what is missing above it, so that they outlast a power cut; an existing one is fine."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        _sync(directory.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,132 @@
+"""Which paths a store may touch: those that stay under its root, by their text and by where links lead."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from quacklake.errors import PathError
+from quacklake.format.paths import checked_relative
+from quacklake.storage.roots import Root
+
+__all__ = ["Confinement"]
+
+# What nearly every path of a lake looks like, seen to be safe at a glance: no segment is empty or starts with a dot.
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*").fullmatch
+_PARTITION = re.compile(r"[^/]*=[^/]*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+class Confinement:
+    """The paths under ``root``, and with ``external`` also absolute ones elsewhere, for reading only."""
+
+    def __init__(self, root: Root, *, external: bool) -> None:
+        self._root = root
+        self._external = external
+        self._local = root.scheme == "file"
+
+    def is_absolute(self, path: str) -> bool:
+        """True for a path that starts at a file system's root or names a store."""
+        return path.startswith("/") or _URL.match(path) is not None
+
+    def own(self, path: str) -> str:
+        """``path`` when it stays under the root by its text, else ``PathError``."""
+        if not _PLAIN(path):
+            # In a partition's folder, day=2024%2F01, percent signs encode the value, and nobody decodes them on
+            # the way to the file; whatever they stand for, the segment stays one segment.
+            checked_relative(_PARTITION.sub(lambda match: match[0].replace("%", "_"), path))
+        return path
+
+    def resolve(self, path: str, is_relative: bool, base: str) -> str:
+        """See ``Store.resolve``."""
+        if is_relative:
+            if not base:
+                return self.own(path)
+            full = f"{base.rstrip('/')}/{self.own(path)}"
+            return self._from_absolute(full) if self.is_absolute(base) else self.own(full)
+        return self._from_absolute(path)
+
+    def url(self, path: str) -> str:
+        """See ``Store.url``."""
+        if self._external and self.is_absolute(path):
+            return self._outside(path)
+        return self._root.url + self.own(path)
+
+    def urls(self, paths: Iterable[str]) -> list[str]:
+        """See ``Store.urls``."""
+        root, plain, slow = self._root.url, _PLAIN, self.url
+        return [root + path if plain(path) else slow(path) for path in paths]
+
+    def readable(self, path: str) -> str:
+        """The name by which the file system opens ``path``; ``PathError`` when it, or the link it is, leads outside."""
+        if self._external and self.is_absolute(path):
+            return self._outside_name(self._outside(path))
+        full = self._root.prefix + self.own(path)
+        if self._local:
+            self._check_links(path, full)
+        return full
+
+    def writable(self, path: str) -> str:
+        """The name under which ``path`` is made or removed; ``PathError`` when its folder leads outside.
+
+        A link in the place of the file itself is no danger: it is replaced or removed, not followed.
+        """
+        full = self._root.prefix + self.own(path)
+        if path.endswith("/"):
+            raise PathError(f"the path {path!r} names a folder, not a file")
+        if self._local:
+            self._check_links(path, full.rpartition("/")[0])
+        return full
+
+    def _from_absolute(self, path: str) -> str:
+        for spelling in self._spellings():
+            if path.startswith(spelling):
+                rest = path[len(spelling) :]
+                return self.own(unquote(rest) if spelling.startswith("file:") else rest)
+        if not self.is_absolute(path):
+            raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
+        if self._external:
+            return self._outside(path)
+        raise PathError(
+            f"the path {path!r} lies outside the data root {self._root.url}",
+            hint="open the store with external=True to read files that were added from elsewhere",
+        )
+
+    def _spellings(self) -> tuple[str, ...]:
+        """The root as a catalog may hold it: before or after following links."""
+        if not self._local:
+            return (self._root.url,)
+        real = _real(self._root.prefix)
+        return (self._root.url, real, f"file://{self._root.url}", f"file://{real}")
+
+    def _check_links(self, path: str, full: str) -> None:
+        # The root is looked up each time: it may have been made, or moved behind a link, since the store was opened.
+        if not _real(full).startswith(_real(self._root.prefix)):
+            raise PathError(
+                f"the path {path!r} leads outside the data root {self._root.url} through a symbolic link",
+                hint="replace the link by a real folder, or make the folder it leads to the data path",
+            )
+
+    def _outside(self, path: str) -> str:
+        """An absolute path in its one spelling, without ``..`` and the like; ``PathError`` when it has them."""
+        match = _URL.match(path)
+        if match and match[0].lower() == "file://":
+            path, match = unquote(path[match.end() :]), None
+        start = match[0] if match else "/"
+        return start + self.own(path[len(start) :])
+
+    def _outside_name(self, path: str) -> str:
+        match = _URL.match(path)
+        scheme = match[0][:-3].lower() if match else "file"
+        if scheme != self._root.scheme:
+            raise PathError(
+                f"{path!r} is in another kind of store than the data root {self._root.url}",
+                hint="only a query engine can read it",
+            )
+        return path[match.end() :] if match else path
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path).rstrip("/") + "/"

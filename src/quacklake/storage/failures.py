@@ -1,0 +1,143 @@
+"""From what the operating system and the object stores report to Quacklake's own errors.
+
+Decided by exception class and ``errno``. Arrow's object-store clients report neither, only a line of text that
+carries the service's own error code; there the code is taken out of the line and looked up.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+import pyarrow as pa
+
+from quacklake.config import redact
+from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
+
+__all__ = ["explain"]
+
+_TRANSIENT = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.EINTR,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+        errno.ENETUNREACH,
+        errno.ENFILE,
+        errno.EPIPE,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+# "AWS Error SLOW_DOWN during …", "AWS Error UNKNOWN (HTTP status 503) during …"
+_AWS = re.compile(r"AWS Error (?P<code>[A-Z_]+|\[code \d+\])(?: \(HTTP status (?P<status>\d{3})\))? during ")
+_AWS_TRANSIENT = frozenset(
+    {
+        "INTERNAL_FAILURE",
+        "NETWORK_CONNECTION",
+        "REQUEST_EXPIRED",
+        "REQUEST_TIMEOUT",
+        "REQUEST_TIME_TOO_SKEWED",
+        "SERVICE_UNAVAILABLE",
+        "SLOW_DOWN",
+        "THROTTLING",
+    }
+)
+_AWS_DENIED = frozenset(
+    {
+        "ACCESS_DENIED",
+        "INCOMPLETE_SIGNATURE",
+        "INVALID_ACCESS_KEY_ID",
+        "INVALID_CLIENT_TOKEN_ID",
+        "INVALID_SIGNATURE",
+        "MISSING_AUTHENTICATION_TOKEN",
+        "SIGNATURE_DOES_NOT_MATCH",
+        "UNRECOGNIZED_CLIENT",
+    }
+)
+# "google::cloud::Status(UNAVAILABLE: …"
+_GCS = re.compile(r"google::cloud::Status\((?P<code>[A-Z_]+)")
+_GCS_TRANSIENT = frozenset({"ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+_GCS_DENIED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
+# "Azure Error: [ServerBusy] 503 …"
+_AZURE = re.compile(r"Azure Error: \[[^\]]*\] (?P<status>\d{3})")
+_TRANSIENT_STATUS = frozenset({"408", "429", "500", "502", "503", "504"})
+_DENIED_STATUS = frozenset({"401", "403"})
+
+
+def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -> QuacklakeError | None:
+    """The error to raise instead of ``error``, which stopped the work on the file ``what``.
+
+    A missing file is a ``CorruptFileError`` (files of a lake never disappear while they are listed), what a retry
+    may cure a ``StorageUnavailableError``, the rest a ``StorageError``. ``None`` when ``error`` is not about
+    storage and must pass as it is. No message contains a secret.
+    """
+    if isinstance(error, QuacklakeError):
+        return error
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return CorruptFileError(
+            f"data file {what} is missing",
+            hint="it was removed outside Quacklake, or its snapshot was expired and cleaned up while this one read it",
+        )
+    if not isinstance(error, OSError | pa.ArrowException):
+        return None
+    detail = _clean(str(error), secrets)
+    kind = _kind(error)
+    if kind == "transient":
+        return StorageUnavailableError(
+            f"storage did not answer for {what}: {detail}", hint="check the network and the service, then try again"
+        )
+    if kind == "denied":
+        return StorageError(
+            f"no permission for {what}: {detail}", hint="check the credentials and the rights on the data path"
+        )
+    if kind == "full":
+        return StorageError(f"no space left to write {what}: {detail}", hint="free some space on the data path")
+    return StorageError(f"storage failed on {what}: {detail}")
+
+
+def _kind(error: BaseException) -> str:
+    """One of ``transient``, ``denied``, ``full`` and ``other``."""
+    if isinstance(error, ConnectionError | TimeoutError | InterruptedError):
+        return "transient"
+    code = getattr(error, "errno", None)
+    if code is not None:
+        if code in _TRANSIENT:
+            return "transient"
+        if code in _DENIED:
+            return "denied"
+        return "full" if code in _FULL else "other"
+    return _kind_of_service(str(error))
+
+
+def _kind_of_service(text: str) -> str:
+    if aws := _AWS.search(text):
+        if aws["code"] in _AWS_TRANSIENT or aws["status"] in _TRANSIENT_STATUS:
+            return "transient"
+        return "denied" if aws["code"] in _AWS_DENIED or aws["status"] in _DENIED_STATUS else "other"
+    if gcs := _GCS.search(text):
+        if gcs["code"] in _GCS_TRANSIENT:
+            return "transient"
+        return "denied" if gcs["code"] in _GCS_DENIED else "other"
+    if azure := _AZURE.search(text):
+        if azure["status"] in _TRANSIENT_STATUS:
+            return "transient"
+        return "denied" if azure["status"] in _DENIED_STATUS else "other"
+    return "other"
+
+
+def _clean(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return redact(text)

@@ -1,0 +1,225 @@
+"""What the footer of a Parquet file says about the file, and the DuckLake statistics that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.format.bounds import Comparable, encode_comparable, shorten
+from quacklake.format.geometry import merge_extra
+from quacklake.format.schema import FIELD_ID, Column, TableSchema
+from quacklake.format.stats import ColumnStats
+from quacklake.format.types import StatsKind
+from quacklake.storage.physical import FileType, fitting, geometry_extent
+from quacklake.storage.store import Store
+
+__all__ = ["Footer", "FooterColumn", "column_stats", "read_footer"]
+
+# One read fetches nearly every footer whole.
+_TAIL = 64 * 1024
+_LARGEST_FOOTER = 256 * 1024 * 1024
+_ENDING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FooterColumn:
+    """One leaf column of a file, over all its row groups; ``None`` where the file does not tell.
+
+    ``field_id`` is the leaf's own, or when ``inherited`` that of the nearest node above it that has one.
+    ``value_count`` counts the values that are not NULL.
+    """
+
+    field_id: int | None
+    inherited: bool
+    path: str
+    type: FileType
+    size_bytes: int
+    value_count: int | None
+    null_count: int | None
+    min: Comparable | None = None
+    max: Comparable | None = None
+    extra: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A Parquet file as its footer describes it."""
+
+    rows: int
+    size_bytes: int
+    footer_size: int
+    row_groups: int
+    columns: tuple[FooterColumn, ...]
+
+
+def read_footer(store: Store, path: str) -> Footer:
+    """The footer of a Parquet file.
+
+    ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it is
+    encrypted, and whatever else reading from the store can raise.
+    """
+    what = store.url(path)
+
+    with store.open_input(path) as source:
+        size, footer = store.attempts.run("footer", what, lambda: _tail(source, what))
+    try:
+        # The footer alone, as if it were the file: nothing in it is followed yet.
+        file = pq.ParquetFile(pa.BufferReader(footer))
+        return _footer(file, size, len(footer) - _ENDING)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise CorruptFileError(f"the footer of {what} cannot be read: {error}") from error
+
+
+def column_stats(
+    footer: Footer, schema: TableSchema, *, columns: Mapping[str, int] | None = None
+) -> tuple[ColumnStats, ...]:
+    """The statistics of the file for every leaf of ``schema`` that it holds, found by field id.
+
+    ``columns`` replaces the field ids where a file has none: from a leaf's path in the file to a column id. Parquet
+    does not tell whether there are NaNs, so ``contains_nan`` is ``None``.
+    """
+    by_id: dict[int, list[FooterColumn]] = {}
+    for column in footer.columns:
+        if columns is not None:
+            column = replace(column, field_id=columns.get(column.path), inherited=False)
+        if column.field_id is not None:
+            by_id.setdefault(column.field_id, []).append(column)
+    return tuple(_stats(leaf, by_id[leaf.id]) for leaf in schema.leaves() if leaf.id in by_id)
+
+
+def _stats(leaf: Column, parts: Sequence[FooterColumn]) -> ColumnStats:
+    size = sum(part.size_bytes for part in parts)
+    if leaf.type == "variant":
+        # A group of several leaves; the first, its metadata, is there exactly when the value is.
+        return ColumnStats(leaf.id, size, parts[0].value_count, parts[0].null_count)
+    if len(parts) != 1 or parts[0].inherited:
+        return ColumnStats(leaf.id, size)
+    (part,) = parts
+    return ColumnStats(
+        leaf.id,
+        size,
+        part.value_count,
+        part.null_count,
+        _bound(part.min, part.type, leaf.type, upper=False),
+        _bound(part.max, part.type, leaf.type, upper=True),
+        extra=part.extra if leaf.type == "geometry" else None,
+    )
+
+
+def _bound(value: Comparable | None, file: FileType, type: str, *, upper: bool) -> str | None:
+    value = fitting(value, file, type)
+    short = None if value is None else shorten(value, upper=upper)
+    return None if short is None else encode_comparable(short, type)
+
+
+def _tail(source: pa.NativeFile, what: str) -> tuple[int, bytes]:
+    """The size of the file, and its footer with the length and the magic number that follow."""
+    size = int(source.size())
+    first = min(size, _TAIL)
+    tail = bytes(source.read_at(first, size - first))
+    needed = _footer_length(tail, size, what) + _ENDING
+    return size, tail[-needed:] if needed <= len(tail) else bytes(source.read_at(needed, size - needed))
+
+
+def _footer_length(tail: bytes, size: int, what: str) -> int:
+    magic = tail[-4:]
+    if magic == b"PARE":
+        raise UnsupportedFeatureError(f"{what} is encrypted", hint="its statistics cannot be read without its key")
+    if size < 4 + _ENDING or magic != b"PAR1":
+        raise CorruptFileError(f"{what} is not a Parquet file, or its end is missing")
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length > min(size - 4 - _ENDING, _LARGEST_FOOTER):
+        raise CorruptFileError(f"{what} is truncated: it has {size} bytes and claims a footer of {length}")
+    return length
+
+
+def _footer(file: Any, size: int, footer_size: int) -> Footer:
+    metadata, schema = file.metadata, file.schema
+    ids = list(_field_ids(file.schema_arrow))
+    if len(ids) != metadata.num_columns:
+        raise ValueError(f"{len(ids)} leaves in the schema, {metadata.num_columns} columns in the file")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = tuple(
+        _column(schema.column(index), id, inherited, [group.column(index) for group in groups])
+        for index, (id, inherited) in enumerate(ids)
+    )
+    return Footer(int(metadata.num_rows), size, footer_size, len(groups), columns)
+
+
+def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | None, bool]]:
+    """For each leaf in the order of the file: its field id, and whether it only inherits it."""
+    for field in fields:
+        text = (field.metadata or {}).get(FIELD_ID)
+        own = None if text is None else int(text)
+        id = above if own is None else own
+        children = _children(field.type)
+        if children:
+            yield from _field_ids(children, id)
+        else:
+            yield id, own is None and above is not None
+
+
+def _children(type: pa.DataType) -> list[pa.Field]:
+    if isinstance(type, pa.BaseExtensionType):
+        return _children(type.storage_type)
+    if isinstance(type, pa.MapType):
+        return [type.key_field, type.item_field]
+    return [type.field(index) for index in range(type.num_fields)]
+
+
+def _column(schema: Any, id: int | None, inherited: bool, chunks: Sequence[Any]) -> FooterColumn:
+    type = FileType.of(schema)
+    nulls = [_null_count(schema, chunk) for chunk in chunks]
+    null_count = None if None in nulls else sum(filter(None, nulls))
+    total = sum(chunk.num_values for chunk in chunks)
+    low, high = _extremes(type, chunks, nulls)
+    return FooterColumn(
+        id,
+        inherited,
+        str(schema.path),
+        type,
+        sum(chunk.total_compressed_size for chunk in chunks),
+        None if null_count is None else total - null_count,
+        null_count,
+        low,
+        high,
+        _extent(chunks) if type.kind is StatsKind.GEOMETRY else None,
+    )
+
+
+def _null_count(schema: Any, chunk: Any) -> int | None:
+    if schema.max_definition_level == 0 or chunk.num_values == 0:
+        return 0
+    statistics = chunk.statistics
+    return int(statistics.null_count) if statistics is not None and statistics.has_null_count else None
+
+
+def _extremes(
+    type: FileType, chunks: Sequence[Any], nulls: Sequence[int | None]
+) -> tuple[Comparable | None, Comparable | None]:
+    """The outermost bounds, or ``None`` when a row group with values has none."""
+    lows: list[Any] = []
+    highs: list[Any] = []
+    for chunk, null_count in zip(chunks, nulls, strict=True):
+        if null_count == chunk.num_values:
+            continue
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_min_max:
+            return None, None
+        lows.append(type.comparable(statistics.min_raw))
+        highs.append(type.comparable(statistics.max_raw))
+    low = None if not lows or None in lows else min(lows)
+    return low, None if not highs or None in highs else max(highs)
+
+
+def _extent(chunks: Sequence[Any]) -> str | None:
+    extra: str | None = None
+    for chunk in chunks:
+        part = geometry_extent(getattr(chunk, "geo_statistics", None))
+        extra = part if extra is None else merge_extra(extra, part)
+    return extra

@@ -1,0 +1,296 @@
+"""The one place that touches files: bytes in and out of a data root, local or in an object store."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from quacklake.errors import CorruptFileError, StorageError
+from quacklake.storage.atomic import make_directory, replacing
+from quacklake.storage.attempts import Attempts
+from quacklake.storage.confinement import Confinement
+from quacklake.storage.listing import FileEntry, walk
+from quacklake.storage.options import S3Options
+from quacklake.storage.roots import Root, open_root
+
+__all__ = ["READ_LIMIT", "Store"]
+
+READ_LIMIT = 1 << 30
+"""The bytes that :meth:`Store.read` takes into memory unless told otherwise."""
+
+_DELETE_THREADS = 8
+_DELETE_BATCH = 1000
+_LIST_BATCH = 1000
+
+# Inside the class ``list`` is a method.
+_Urls = list[str]
+_Contents = list[bytes]
+
+
+class Store:
+    """Files under one data root.
+
+    Every path is relative to the root, with ``/`` between its parts, and confined to it: a path that would leave the
+    root raises ``PathError``. Other failures raise ``CorruptFileError`` (a file is missing),
+    ``StorageUnavailableError`` (still failing after ``max_retries`` further tries) or ``StorageError``.
+    Safe to share between threads.
+    """
+
+    def __init__(self, root: Root, attempts: Attempts, *, external: bool = False) -> None:
+        self._root = root
+        self._attempts = attempts
+        self._confinement = Confinement(root, external=external)
+
+    @classmethod
+    def open(
+        cls,
+        root: str,
+        *,
+        s3: S3Options | None = None,
+        external: bool = False,
+        max_retries: int = 5,
+        retry_wait: float = 0.05,
+    ) -> Store:
+        """The store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``gcs://``, ``az://``, ``abfs://``.
+
+        Nothing is created or asked yet. With ``external`` files elsewhere may be read when the catalog names them by
+        an absolute path; they are never written or deleted. ``ConfigError`` when the root cannot be one.
+        """
+        secrets = s3.secrets if s3 else ()
+        return cls(open_root(root, s3), Attempts(max_retries, retry_wait, secrets), external=external)
+
+    def __repr__(self) -> str:
+        return f"Store({self.root!r})"
+
+    @property
+    def root(self) -> str:
+        """The root as an absolute local path or a full URL; ends with ``/``."""
+        return self._root.url
+
+    @property
+    def scheme(self) -> str:
+        """``file``, ``s3``, ``gs``, ``gcs``, ``az``, ``abfs`` or ``abfss``."""
+        return self._root.scheme
+
+    @property
+    def is_local(self) -> bool:
+        """True when the files are on this machine's file system."""
+        return self._root.scheme == "file"
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """The Arrow file system underneath; it knows nothing of the root."""
+        return self._root.filesystem
+
+    @property
+    def attempts(self) -> Attempts:
+        """How calls on this store are tried, and tried again."""
+        return self._attempts
+
+    def resolve(self, path: str, is_relative: bool, base: str = "") -> str:
+        """The path under the root of what the catalog calls ``path``: absolute, or relative to the folder ``base``.
+
+        An absolute one must lie under the root, else ``PathError``; a store opened with ``external`` returns it as
+        it is and takes it wherever a file is read.
+        """
+        return self._confinement.resolve(path, is_relative, base)
+
+    def url(self, path: str) -> str:
+        """What an engine opens: an absolute local path or a full URL. Looks at the text only, not at the file."""
+        return self._confinement.url(path)
+
+    def urls(self, paths: Iterable[str]) -> _Urls:
+        """``url`` of each, quick for very many."""
+        return self._confinement.urls(paths)
+
+    def exists_root(self) -> bool:
+        """Whether the root folder is there; in an object store, whether anything lies under it."""
+        return self._attempts.run("exists_root", self.root, self._root_is_folder)
+
+    def exists(self, path: str) -> bool:
+        """Whether ``path`` is a file."""
+        return self._attempts.run("exists", self._show(path), lambda: self._is_file(path))
+
+    def size(self, path: str) -> int:
+        """The bytes of the file; ``CorruptFileError`` when it is missing."""
+
+        def action() -> int:
+            info = self._info(path)
+            if info.type != fs.FileType.File:
+                raise FileNotFoundError(path)
+            return int(info.size)
+
+        return self._attempts.run("size", self._show(path), action)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """The file, open for reading at any position. The caller closes it."""
+        return self._attempts.run("open_input", self._show(path), lambda: self._open(path))
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
+        """The whole file; ``StorageError`` when it has more than ``limit`` bytes."""
+
+        def action() -> bytes:
+            with self._open(path) as source:
+                size = source.size()
+                if size > limit:
+                    raise StorageError(
+                        f"{self._show(path)} has {size} bytes, more than the limit of {limit}",
+                        hint="read it in parts with open_input, or raise the limit",
+                    )
+                data = bytes(source.read(size))
+            if len(data) != size:
+                raise CorruptFileError(f"{self._show(path)} ended after {len(data)} of {size} bytes")
+            return data
+
+        return self._attempts.run("read", self._show(path), action)
+
+    async def aread_many(self, paths: Sequence[str], concurrency: int = 16, *, limit: int = READ_LIMIT) -> _Contents:
+        """``read`` of each, in the order of ``paths``, at most ``concurrency`` at a time.
+
+        The first failure is raised once the reads already under way have ended; no further ones are started.
+        """
+        if not paths:
+            return []
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(min(max(1, concurrency), len(paths)), "quacklake-read")
+        try:
+            reads = [loop.run_in_executor(pool, partial(self.read, path, limit=limit)) for path in paths]
+            return [*await asyncio.gather(*reads)]
+        finally:
+            # Waiting for the threads here would stop everybody else in the event loop.
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+
+    def write(self, path: str, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
+        """Make ``path`` hold ``data`` and return its size. Readers see the whole file or none, also after a crash.
+
+        Folders are made as needed; a file already there is replaced.
+        """
+        buffer = pa.py_buffer(data)
+        self._attempts.run("write", self._show(path), lambda: self._put(path, buffer))
+        return int(buffer.size)
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        """A stream to a new file that becomes ``path`` when the block ends, and vanishes when the block raises.
+
+        In an object store the bytes wait in a local temporary file, so that a broken upload can be repeated and an
+        abandoned one leaves nothing behind.
+        """
+        what = self._show(path)
+        target = self._confinement.writable(path)
+        with self._attempts.once("open_output", what):
+            if self.is_local:
+                make_directory(Path(target).parent)
+                with replacing(Path(target)) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+                    yield sink
+                return
+            with tempfile.TemporaryDirectory(prefix="quacklake-") as folder:
+                spool = Path(folder, "spool")
+                with pa.OSFile(str(spool), "wb") as sink:
+                    yield sink
+                self._attempts.run("upload", what, lambda: self._upload(target, spool))
+
+    def make_parent(self, path: str) -> None:
+        """Make the folder that will hold ``path``, for an engine that writes there. Object stores have none."""
+        target = self._confinement.writable(path)
+        if self.is_local:
+            self._attempts.run("make_parent", self._show(path), lambda: make_directory(Path(target).parent))
+
+    def delete(self, paths: Iterable[str]) -> int:
+        """Remove the files and return how many were there; one that is missing already is fine.
+
+        All paths are checked before anything is removed. On a failure some may be gone: the call can be repeated.
+        """
+        targets = _Urls(dict.fromkeys(self._confinement.own(path) for path in paths))
+        if len(targets) <= 1:
+            return sum(map(self._delete, targets))
+        removed = 0
+        with ThreadPoolExecutor(min(_DELETE_THREADS, len(targets)), "quacklake-delete") as pool:
+            for start in range(0, len(targets), _DELETE_BATCH):
+                removed += sum(pool.map(self._delete, targets[start : start + _DELETE_BATCH]))
+        return removed
+
+    def list(self, prefix: str = "", limit: int | None = None) -> Iterator[FileEntry]:
+        """Every file under the folder ``prefix``, at most ``limit``; none when the folder is missing.
+
+        Sorted within each folder. One folder at a time is read and held; symbolic links are passed over.
+        """
+        folder = self._confinement.own(prefix.rstrip("/")) + "/" if prefix.rstrip("/") else ""
+        return walk(self._root, self._attempts, self._confinement, folder, limit)
+
+    async def alist(self, prefix: str = "", limit: int | None = None) -> AsyncIterator[FileEntry]:
+        """``list`` for an event loop: the folders are read in another thread."""
+        entries = self.list(prefix, limit)
+        while batch := await asyncio.to_thread(lambda: tuple(islice(entries, _LIST_BATCH))):
+            for entry in batch:
+                yield entry
+
+    def _show(self, path: str) -> str:
+        return path if self._confinement.is_absolute(path) else self._root.url + path
+
+    def _root_is_folder(self) -> bool:
+        info = self.filesystem.get_file_info(self._root.prefix.rstrip("/") or "/")
+        return bool(info.type == fs.FileType.Directory)
+
+    def _info(self, path: str) -> fs.FileInfo:
+        return self.filesystem.get_file_info(self._confinement.readable(path))
+
+    def _is_file(self, path: str) -> bool:
+        return bool(self._info(path).type == fs.FileType.File)
+
+    def _open(self, path: str) -> pa.NativeFile:
+        return self.filesystem.open_input_file(self._confinement.readable(path))
+
+    def _put(self, path: str, buffer: pa.Buffer) -> None:
+        target = self._confinement.writable(path)
+        if not self.is_local:
+            self._send(target, buffer)
+            return
+        make_directory(Path(target).parent)
+        with replacing(Path(target)) as temporary, temporary.open("xb") as sink:
+            sink.write(buffer)
+
+    def _upload(self, target: str, spool: Path) -> None:
+        if spool.stat().st_size == 0:
+            # An empty file cannot be mapped.
+            self._send(target, pa.py_buffer(b""))
+            return
+        with pa.memory_map(str(spool), "rb") as source:
+            self._send(target, source.read_buffer())
+
+    def _send(self, target: str, buffer: pa.Buffer) -> None:
+        # An object appears when its stream is closed, and Arrow closes it even after a failed write: so one call
+        # writes all there is, and what a failure may have left is removed.
+        sink = self.filesystem.open_output_stream(target)
+        try:
+            sink.write(buffer)
+        except BaseException:
+            with suppress(OSError):
+                sink.close()
+            with suppress(OSError):
+                self.filesystem.delete_file(target)
+            raise
+        sink.close()
+
+    def _delete(self, path: str) -> int:
+        def action() -> int:
+            target = self._confinement.writable(path)
+            try:
+                if self.is_local:
+                    Path(target).unlink()
+                else:
+                    self.filesystem.delete_file(target)
+            except (FileNotFoundError, NotADirectoryError):
+                return 0
+            return 1
+
+        return self._attempts.run("delete", self._show(path), action)

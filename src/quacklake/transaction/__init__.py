@@ -1,0 +1,22 @@
+"""Change sets, and the commit that makes them part of the lake."""
+
+from quacklake.transaction.changeset import ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
+from quacklake.transaction.commit import Retry, commit
+from quacklake.transaction.pending import PendingTable, Target, TouchedFile
+from quacklake.transaction.tables import TableCache
+from quacklake.transaction.transaction import Transaction
+
+__all__ = [
+    "ChangeSet",
+    "InlinedInsert",
+    "NewDataFile",
+    "NewDeleteFile",
+    "PendingTable",
+    "Retry",
+    "TableCache",
+    "TableChange",
+    "Target",
+    "TouchedFile",
+    "Transaction",
+    "commit",
+]

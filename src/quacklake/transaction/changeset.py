@@ -1,0 +1,135 @@
+"""What one transaction will change, as immutable data.
+
+Ids of things that do not exist yet are negative and local to the change set; the commit replaces them. So a change set
+can be replayed as often as races are lost, and always means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.predicate import Predicate
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.stats import ColumnStats
+
+__all__ = ["ChangeSet", "InlinedInsert", "NewDataFile", "NewDeleteFile", "TableChange"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewDataFile:
+    """A data file that is written but not yet part of the lake; ``path`` is below the table's folder."""
+
+    id: int
+    path: str
+    record_count: int
+    file_size_bytes: int
+    footer_size: int | None
+    stats: tuple[ColumnStats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeleteFile:
+    """A delete file for one data file that replaces the one it had, if any."""
+
+    data_file_id: int
+    path: str
+    delete_count: int
+    file_size_bytes: int
+    footer_size: int | None
+    replaces: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedInsert:
+    """Rows for the catalog itself: typed for reading, encoded for writing. A row id of None is given at commit."""
+
+    rows: pa.Table
+    encoded: tuple[tuple[object, ...], ...]
+    row_ids: tuple[int | None, ...]
+    stats: tuple[ColumnStats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """The changes to one table's rows.
+
+    ``touched`` are the committed data files whose rows are deleted, each with the delete file it had; ``reads`` is what
+    the change depends on having read, or None for a blind one.
+    """
+
+    table: TableInfo
+    data_files: tuple[NewDataFile, ...] = ()
+    inlined: tuple[InlinedInsert, ...] = ()
+    delete_files: tuple[NewDeleteFile, ...] = ()
+    inlined_deletes: tuple[tuple[int, int], ...] = ()
+    ended_rows: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    ended_files: tuple[int, ...] = ()
+    touched: Mapping[int, int | None] = field(default_factory=dict)
+    reads: Predicate | None = None
+
+    def kinds(self) -> tuple[ChangeKind, ...]:
+        """The words that describe this change."""
+        kinds = []
+        if self.data_files:
+            kinds.append(ChangeKind.INSERTED_INTO_TABLE)
+        if self.delete_files or self.ended_files:
+            kinds.append(ChangeKind.DELETED_FROM_TABLE)
+        if self.inlined:
+            kinds.append(ChangeKind.INLINED_INSERT)
+        if self.inlined_deletes or self.ended_rows:
+            kinds.append(ChangeKind.INLINED_DELETE)
+        return tuple(kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Everything one transaction will change. ``token`` names the commit for as long as the lake lives."""
+
+    token: str
+    base: Snapshot
+    tables: tuple[TableChange, ...] = ()
+    created_schemas: tuple[SchemaInfo, ...] = ()
+    created_tables: tuple[TableInfo, ...] = ()
+    renamed_tables: tuple[TableInfo, ...] = ()
+    dropped_tables: tuple[TableInfo, ...] = ()
+    dropped_schemas: tuple[SchemaInfo, ...] = ()
+    schema_ids: Mapping[str, int] = field(default_factory=dict)
+    author: str | None = None
+    message: str | None = None
+    extra: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to commit."""
+        return not (self.changes() or any(table.kinds() for table in self.tables))
+
+    @property
+    def alters_schema(self) -> bool:
+        """True when a table or schema is made, renamed or dropped."""
+        return bool(
+            self.created_schemas or self.created_tables or self.renamed_tables or self.dropped_tables or self.dropped_schemas
+        )
+
+    def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
+        """The changes in the words of the format, with local ids replaced by ``ids``."""
+        real = ids or {}
+        found = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
+        found += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
+        found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
+        found += [
+            Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name)
+            for table in (*self.created_tables, *self.renamed_tables)
+        ]
+        for table in self.tables:
+            id_ = real.get(table.table.id, table.table.id)
+            found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
+        return found
+
+    def signed(self, *, author: str | None, message: str | None, extra: str | None) -> ChangeSet:
+        """The same change set with a commit message."""
+        return replace(self, author=author, message=message, extra=extra)

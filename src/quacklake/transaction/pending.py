@@ -1,0 +1,173 @@
+"""The uncommitted changes to one table, and how a scan plan looks with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import Predicate, some
+from quacklake.scan.inlined import local_rows
+from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
+from quacklake.transaction.changeset import InlinedInsert, NewDataFile
+
+__all__ = ["PendingTable", "Target", "TouchedFile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Rows that a statement deletes: positions in files (``file_id``, ``row_id``) and inlined rows
+    (``schema_version``, ``row_id``)."""
+
+    positions: pa.Table
+    inlined: pa.Table
+
+    @property
+    def count(self) -> int:
+        return int(self.positions.num_rows + self.inlined.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedFile:
+    """A data file with deleted rows: where it is, the delete file it had, and how many rows it had left (None: unknown)."""
+
+    path: str
+    delete_file_id: int | None
+    delete_path: str | None
+    live: int | None
+
+
+@dataclass
+class PendingTable:
+    """What a transaction has done to one table so far. Local row ids are negative and name uncommitted inlined rows."""
+
+    table: TableInfo
+    files: list[NewDataFile] = field(default_factory=list)
+    inserts: list[InlinedInsert] = field(default_factory=list)
+    local_ids: list[list[int]] = field(default_factory=list)
+    deleted: list[pa.Table] = field(default_factory=list)
+    ended_rows: dict[int, set[int]] = field(default_factory=dict)
+    touched: dict[int, TouchedFile] = field(default_factory=dict)
+    reads: Predicate | None = None
+    next_local_id: int = -1
+
+    def add_insert(self, insert: InlinedInsert) -> None:
+        """Add inlined rows."""
+        count = insert.rows.num_rows
+        self.inserts.append(insert)
+        self.local_ids.append(list(range(self.next_local_id, self.next_local_id - count, -1)))
+        self.next_local_id -= count
+
+    def add_read(self, predicate: Predicate) -> None:
+        """Note that the change depends on having read what matches a predicate."""
+        self.reads = predicate if self.reads is None else some((self.reads, predicate))
+
+    def delete(self, plan: ScanPlan, target: Target) -> None:
+        """Delete rows found by scanning ``plan``."""
+        wanted = set(target.positions.column("file_id").unique().to_pylist()) - set(self.touched)
+        self.touched.update(_touched(plan, wanted))
+        if target.positions.num_rows:
+            self.deleted.append(target.positions)
+        for version, row_id in _pairs(target.inlined, "schema_version"):
+            if version == LOCAL_VERSION:
+                self._delete_local(row_id)
+            else:
+                self.ended_rows.setdefault(version, set()).add(row_id)
+
+    def _delete_local(self, row_id: int) -> None:
+        for index, ids in enumerate(self.local_ids):
+            if row_id in ids:
+                at = ids.index(row_id)
+                ids.pop(at)
+                self.inserts[index] = _without(self.inserts[index], at)
+                return
+
+    def overlay(self, plan: ScanPlan) -> ScanPlan:
+        """The plan as the transaction sees it: its own files, rows and deletes included."""
+        files = plan.files
+        if self.files:
+            files = pa.concat_tables([files, _file_rows(self.files, self.table)])
+        deletes = plan.deletes
+        if self.deleted:
+            mine = pa.concat_tables(self.deleted)
+            planned = files.column("data_file_id").combine_chunks()
+            mine = mine.filter(pc.is_in(mine.column("file_id"), value_set=planned))
+            deletes = pa.concat_tables([deletes, mine])
+        ended = [(version, row) for version, rows in self.ended_rows.items() for row in rows]
+        seen = plan.without_inlined(pa.table({"schema_version": [e[0] for e in ended], "row_id": [e[1] for e in ended]}))
+        parts = [seen.inlined] if seen.inlined is not None else []
+        for insert, ids in zip(self.inserts, self.local_ids, strict=True):
+            if insert.rows.num_rows:
+                parts.append(local_rows(insert.rows, ids, plan.schema, LOCAL_VERSION))
+        rows = pa.concat_tables(parts, promote_options="permissive") if parts else None
+        return replace(seen, files=files, deletes=deletes, inlined=rows)
+
+    def deleted_positions(self) -> dict[int, pa.Array]:
+        """The newly deleted positions of each data file, sorted."""
+        if not self.deleted:
+            return {}
+        order = pa.concat_tables(self.deleted).sort_by([("file_id", "ascending"), ("row_id", "ascending")]).combine_chunks()
+        runs = pc.run_end_encode(order.column("file_id").combine_chunks())
+        positions = order.column("row_id").combine_chunks()
+        found: dict[int, pa.Array] = {}
+        start = 0
+        for file, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            found[file] = positions.slice(start, end - start)
+            start = end
+        return found
+
+    def known_row_ids(self) -> dict[int, int | None]:
+        """Local row id -> the committed row id it keeps (an updated row), or None for a new row."""
+        return {
+            local: kept
+            for insert, ids in zip(self.inserts, self.local_ids, strict=True)
+            for local, kept in zip(ids, insert.row_ids, strict=True)
+        }
+
+
+def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
+    """The planned files with these ids, before anything in them is deleted by this transaction."""
+    if not wanted:
+        return {}
+    names = ("data_file_id", "path", "delete_file_id", "delete_path", "record_count", "delete_count", "partial_max")
+    found: dict[int, TouchedFile] = {}
+    for id_, path, delete_id, delete_path, records, deleted, partial in zip(
+        *(plan.files.column(name).to_pylist() for name in names), strict=True
+    ):
+        if id_ in wanted:
+            unknown = partial is not None or (delete_path is not None and deleted is None)
+            live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
+            found[id_] = TouchedFile(path, delete_id, delete_path, live)
+    return found
+
+
+def _pairs(table: pa.Table, first: str) -> Iterable[tuple[int, int]]:
+    return zip(table.column(first).to_pylist(), table.column("row_id").to_pylist(), strict=True)
+
+
+def _without(insert: InlinedInsert, at: int) -> InlinedInsert:
+    """The insert less one row; its statistics stay: they are bounds."""
+    rows = pa.concat_tables([insert.rows.slice(0, at), insert.rows.slice(at + 1)])
+    return replace(
+        insert,
+        rows=rows,
+        encoded=insert.encoded[:at] + insert.encoded[at + 1 :],
+        row_ids=insert.row_ids[:at] + insert.row_ids[at + 1 :],
+    )
+
+
+def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
+    rows = [
+        {
+            "data_file_id": file.id,
+            "path": table.location + file.path,
+            "record_count": file.record_count,
+            "file_size_bytes": file.file_size_bytes,
+            "footer_size": file.footer_size,
+        }
+        for file in files
+    ]
+    return pa.Table.from_pylist([{**dict.fromkeys(FILES.names), **row} for row in rows], schema=FILES)

@@ -1,0 +1,58 @@
+"""Schemas and tables by name, remembered for as long as the schema version lasts.
+
+Every change of a table, schema or view makes a new schema version, so what was read at one version holds at every snapshot
+of that version.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from quacklake.catalog import Catalog
+from quacklake.format.names import fold
+from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.snapshots import Snapshot
+
+__all__ = ["TableCache"]
+
+
+class TableCache:
+    """A bounded cache over one catalog; safe to share between threads."""
+
+    def __init__(self, catalog: Catalog, size: int = 1024) -> None:
+        self._catalog = catalog
+        self._size = size
+        self._entries: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
+        """The schemas of a snapshot."""
+        found: list[SchemaInfo] = self._get((snapshot.schema_version,), lambda reader: reader.schemas(snapshot))
+        return found
+
+    def tables(self, snapshot: Snapshot) -> list[TableInfo]:
+        """All tables of a snapshot; not remembered, for there may be very many."""
+        with self._catalog.read() as reader:
+            return reader.tables(snapshot)
+
+    def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
+        """A table of a snapshot, or None."""
+        key = (snapshot.schema_version, fold(schema), fold(name))
+        found: TableInfo | None = self._get(key, lambda reader: reader.table(snapshot, schema, name))
+        return found
+
+    def _get(self, key: Any, load: Callable[[Any], Any]) -> Any:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+        with self._catalog.read() as reader:
+            found = load(reader)
+        with self._lock:
+            self._entries[key] = found
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        return found

@@ -1,0 +1,323 @@
+"""A transaction: a snapshot to read from, and changes that only it sees until they are committed whole."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from quacklake import faults
+from quacklake.catalog import Catalog
+from quacklake.errors import (
+    AlreadyExistsError,
+    CommitUnknown,
+    InputError,
+    NotFoundError,
+    QuacklakeError,
+    ReadOnlyError,
+    nearest,
+)
+from quacklake.format.names import check_name, fold
+from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.paths import object_dir, uuid7
+from quacklake.format.predicate import ANYTHING, Predicate
+from quacklake.format.schema import TableSchema
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan import ScanPlan, plan_scan
+from quacklake.scan.plan import FILES
+from quacklake.storage import Store
+from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, TableChange
+from quacklake.transaction.commit import Retry, commit
+from quacklake.transaction.pending import PendingTable, TouchedFile
+from quacklake.transaction.tables import TableCache
+
+__all__ = ["DeleteWriter", "Transaction"]
+
+_log = logging.getLogger("quacklake.transaction")
+
+#: Writes the delete file of one data file: (transaction, table, data file id, the file, newly deleted positions).
+DeleteWriter = Callable[["Transaction", TableInfo, int, TouchedFile, pa.Array], NewDeleteFile]
+
+
+class Transaction:
+    """Reads at one snapshot plus its own changes; ``commit`` makes one new snapshot of them all.
+
+    Not safe to share between threads.
+    """
+
+    def __init__(self, catalog: Catalog, store: Store, cache: TableCache, base: Snapshot, *, read_only: bool = False) -> None:
+        self.catalog = catalog
+        self.store = store
+        self.base = base
+        self.read_only = read_only
+        self._cache = cache
+        self._pending: dict[int, PendingTable] = {}
+        self._created_schemas: dict[str, SchemaInfo] = {}
+        self._dropped_schemas: dict[int, SchemaInfo] = {}
+        self._created: dict[tuple[str, str], TableInfo] = {}
+        self._renamed: dict[int, TableInfo] = {}
+        self._dropped: dict[int, TableInfo] = {}
+        self._schema_ids: dict[str, int] = {}
+        self._written: list[str] = []
+        self._next_local = -1
+        self._open = True
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def local_id(self) -> int:
+        """A fresh negative id for something that does not exist yet."""
+        self._next_local -= 1
+        return self._next_local + 1
+
+    def schemas(self) -> list[SchemaInfo]:
+        """The schemas as this transaction sees them."""
+        committed = [info for info in self._cache.schemas(self.base) if info.id not in self._dropped_schemas]
+        return sorted([*committed, *self._created_schemas.values()], key=lambda info: info.name)
+
+    def find_schema(self, name: str) -> SchemaInfo:
+        """A schema by name. Raises ``NotFoundError`` with the nearest names."""
+        found = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
+        if found is None:
+            raise NotFoundError(f'there is no schema "{name}"', hint=nearest(name, (info.name for info in self.schemas())))
+        self._schema_ids[fold(name)] = found.id
+        return found
+
+    def tables(self) -> list[TableInfo]:
+        """The tables as this transaction sees them."""
+        committed = [self._renamed.get(info.id, info) for info in self._cache.tables(self.base) if info.id not in self._dropped]
+        return sorted([*committed, *self._created.values()], key=lambda info: (info.schema_name, info.name))
+
+    def get_table(self, schema: str, name: str) -> TableInfo | None:
+        """A table by name, or None."""
+        key = (fold(schema), fold(name))
+        created = self._created.get(key)
+        if created is not None:
+            return created
+        renamed = next((t for t in self._renamed.values() if (fold(t.schema_name), fold(t.name)) == key), None)
+        if renamed is not None:
+            return renamed
+        found = self._cache.table(self.base, schema, name)
+        gone = found is None or found.id in self._dropped or found.id in self._renamed
+        return None if gone or found is None or found.schema_id in self._dropped_schemas else found
+
+    def find_table(self, schema: str, name: str) -> TableInfo:
+        """A table by name. Raises ``NotFoundError`` with the nearest names."""
+        found = self.get_table(schema, name)
+        if found is None:
+            known = [f"{info.schema_name}.{info.name}" for info in self.tables()]
+            raise NotFoundError(f'there is no table "{schema}.{name}"', hint=nearest(f"{schema}.{name}", known))
+        return found
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
+        """The scan plan of a table as this transaction sees it."""
+        if table.id < 0:
+            empty = ScanPlan(
+                table.id, table.schema_name, table.name, self.base.id, self.store.root, table.schema, files=FILES.empty_table()
+            )
+            return self._overlay(empty)
+        with self.catalog.read() as reader:
+            plan = plan_scan(
+                reader,
+                self.store,
+                self.base,
+                table,
+                database=self.catalog.database,
+                predicate=predicate,
+                max_files=max_files,
+            )
+        return self._overlay(plan)
+
+    def _overlay(self, plan: ScanPlan) -> ScanPlan:
+        pending = self._pending.get(plan.table_id)
+        return plan if pending is None else pending.overlay(plan)
+
+    # -- schema changes ----------------------------------------------------------------------------------------------
+
+    def create_schema(self, name: str, *, if_not_exists: bool = False) -> SchemaInfo:
+        """Add a schema."""
+        self._check_writable()
+        check_name(name, "schema")
+        existing = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
+        if existing is not None:
+            if if_not_exists:
+                return existing
+            raise AlreadyExistsError(f'the schema "{existing.name}" exists already', hint="pass if_not_exists=True")
+        uuid = str(uuid7())
+        info = SchemaInfo(self.local_id(), uuid, name, object_dir(name, uuid), True)
+        self._created_schemas[fold(name)] = info
+        return info
+
+    def drop_schema(self, name: str, *, cascade: bool = False) -> None:
+        """Drop a schema; with ``cascade`` also its tables."""
+        self._check_writable()
+        info = self.find_schema(name)
+        tables = [table for table in self.tables() if table.schema_id == info.id]
+        if tables and not cascade:
+            raise InputError(
+                f'the schema "{info.name}" still has tables ({", ".join(t.name for t in tables[:5])})',
+                hint="drop them first or pass cascade=True",
+            )
+        for table in tables:
+            self.drop_table(table)
+        if info.id < 0:
+            del self._created_schemas[fold(info.name)]
+        else:
+            self._dropped_schemas[info.id] = info
+
+    def create_table(self, schema: str, name: str, columns: TableSchema) -> TableInfo:
+        """Add a table. Raises ``AlreadyExistsError``."""
+        self._check_writable()
+        check_name(name, "table")
+        if not columns.columns:
+            raise InputError(f'the table "{name}" needs at least one column')
+        for column in columns.walk():
+            check_name(column.name, "column")
+        owner = self.find_schema(schema)
+        if self.get_table(schema, name) is not None:
+            raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
+        uuid = str(uuid7())
+        # a folder is shared with an older table of that name only by chance of names, never by file: names are unique
+        info = TableInfo(
+            id=self.local_id(),
+            uuid=uuid,
+            schema_id=owner.id,
+            schema_name=owner.name,
+            name=name,
+            path=object_dir(name, uuid),
+            path_is_relative=True,
+            schema=columns,
+            schema_version=self.base.schema_version + 1,
+            schema_path=owner.path,
+            schema_path_is_relative=owner.path_is_relative,
+        )
+        self._created[(fold(owner.name), fold(name))] = info
+        return info
+
+    def rename_table(self, table: TableInfo, name: str) -> TableInfo:
+        """Give a table another name in its schema."""
+        self._check_writable()
+        check_name(name, "table")
+        other = self.get_table(table.schema_name, name)
+        if other is not None and other.id != table.id:
+            raise AlreadyExistsError(f'the table "{table.schema_name}.{name}" exists already')
+        self.find_schema(table.schema_name)
+        info = replace(table, name=name)
+        if table.id < 0:
+            del self._created[(fold(table.schema_name), fold(table.name))]
+            self._created[(fold(table.schema_name), fold(name))] = info
+        else:
+            self._renamed[table.id] = info
+        if table.id in self._pending:
+            self._pending[table.id].table = info
+        return info
+
+    def drop_table(self, table: TableInfo) -> None:
+        """Drop a table; its files stay until its snapshots expire."""
+        self._check_writable()
+        self._pending.pop(table.id, None)
+        if table.id < 0:
+            del self._created[(fold(table.schema_name), fold(table.name))]
+        else:
+            self._renamed.pop(table.id, None)
+            self._dropped[table.id] = table
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def pending(self, table: TableInfo) -> PendingTable:
+        """The changes to one table so far, to be added to."""
+        self._check_writable()
+        return self._pending.setdefault(table.id, PendingTable(table))
+
+    def wrote(self, path: str) -> None:
+        """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
+        self._written.append(path)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _check_writable(self) -> None:
+        if not self._open:
+            raise InputError("the transaction has ended")
+        if self.read_only:
+            raise ReadOnlyError("this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot")
+        if self.catalog.read_only:
+            raise ReadOnlyError(
+                f"this lake is open read-only (format version {self.catalog.version})",
+                hint="a lake of an older format version must be migrated before it is written",
+            )
+
+    def change_set(self, write_deletes: DeleteWriter, inline_limit: Callable[[TableInfo], int]) -> ChangeSet:
+        """All changes as immutable data; delete files are written now."""
+        changes = [self._table_change(p, write_deletes, inline_limit(p.table)) for p in self._pending.values()]
+        return ChangeSet(
+            token=str(uuid7()),
+            base=self.base,
+            tables=tuple(change for change in changes if change.kinds()),
+            created_schemas=tuple(self._created_schemas.values()),
+            created_tables=tuple(self._created.values()),
+            renamed_tables=tuple(self._renamed.values()),
+            dropped_tables=tuple(self._dropped.values()),
+            dropped_schemas=tuple(self._dropped_schemas.values()),
+            schema_ids=dict(self._schema_ids),
+        )
+
+    def _table_change(self, pending: PendingTable, write_deletes: DeleteWriter, limit: int) -> TableChange:
+        new = {file.id for file in pending.files}
+        deleted = pending.deleted_positions()
+        dead = {id_ for id_, gone in deleted.items() if pending.touched[id_].live == len(gone)}
+        partly = {id_: gone for id_, gone in deleted.items() if id_ not in dead}
+        small = {id_: gone for id_, gone in partly.items() if id_ not in new}
+        inlined: list[tuple[int, int]] = []
+        if sum(len(gone) for gone in small.values()) <= limit:
+            inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
+            partly = {id_: gone for id_, gone in partly.items() if id_ in new}
+        delete_files = [write_deletes(self, pending.table, id_, pending.touched[id_], gone) for id_, gone in partly.items()]
+        return TableChange(
+            table=pending.table,
+            data_files=tuple(file for file in pending.files if file.id not in dead),
+            inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
+            delete_files=tuple(delete_files),
+            inlined_deletes=tuple(inlined),
+            ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
+            ended_files=tuple(sorted(id_ for id_ in dead if id_ >= 0)),
+            touched={id_: file.delete_file_id for id_, file in pending.touched.items() if id_ >= 0},
+            reads=pending.reads,
+        )
+
+    def commit(self, changes: ChangeSet, retry: Retry) -> Snapshot:
+        """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
+        self._open = False
+        if changes.empty:
+            self.discard_files()
+            return self.base
+        try:
+            snapshot = commit(self.catalog, changes, retry)
+        except CommitUnknown:
+            raise  # the files may be part of the lake
+        except QuacklakeError:
+            self.discard_files()
+            raise
+        used = {table.table.location + file.path for table in changes.tables for file in (*table.data_files, *table.delete_files)}
+        self._written = [path for path in self._written if path not in used]
+        self.discard_files()
+        return snapshot
+
+    def rollback(self) -> None:
+        """Give up: forget the changes and remove the files written for them."""
+        self._open = False
+        self._pending.clear()
+        self.discard_files()
+
+    def discard_files(self) -> None:
+        """Remove every file this transaction wrote; one that cannot be removed is an orphan for maintenance."""
+        written, self._written = self._written, []
+        if not written:
+            return
+        faults.reach("transaction.discard.before")
+        try:
+            self.store.delete(written)
+        except QuacklakeError as error:
+            _log.warning("could not remove %d uncommitted files: %s", len(written), error.message)

@@ -1,0 +1,106 @@
+"""Real servers for the tests, started at most once per run, and the Hypothesis profiles.
+
+The first test that needs a server starts it for the whole run: all xdist workers find it through a state file in the
+run's temporary directory. It ends with the main process, even when that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from services import SERVERS, MySQLServer, PostgresServer, S3Server, Server, Unavailable
+from services.background import ensure, stop
+
+settings.register_profile("default", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
+
+_MAIN_PROCESS = pytest.StashKey[int]()
+_DIRECTORY = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker = getattr(config, "workerinput", None)
+    config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Tell an xdist worker which process the servers belong to."""
+    node.workerinput["main_process"] = os.getpid()  # type: ignore[attr-defined]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        for name in SERVERS:
+            if f"{name}_server" in fixtures:
+                item.add_marker(name)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    for name in SERVERS:
+        stop(name, factory.getbasetemp() / "services")
+
+
+def _server(name: str, request: pytest.FixtureRequest) -> Server:
+    factory = cast(pytest.TempPathFactory, request.getfixturevalue("tmp_path_factory"))
+    base = factory.getbasetemp()
+    directory = (base.parent if hasattr(request.config, "workerinput") else base) / "services"
+    try:
+        return ensure(name, directory, owner=request.config.stash[_MAIN_PROCESS], durable=False)
+    except Unavailable as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{error} (CI=true: nothing may be skipped)", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> PostgresServer:
+    """A PostgreSQL server that all tests share."""
+    return cast(PostgresServer, _server("postgres", request))
+
+
+@pytest.fixture(scope="session")
+def mysql_server(request: pytest.FixtureRequest) -> MySQLServer:
+    """A MariaDB server that all tests share."""
+    return cast(MySQLServer, _server("mysql", request))
+
+
+@pytest.fixture(scope="session")
+def s3_server(request: pytest.FixtureRequest) -> S3Server:
+    """An S3 server that all tests share."""
+    return cast(S3Server, _server("s3", request))
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of a PostgreSQL database of the test's own."""
+    name = f"t_{uuid.uuid4().hex}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def mysql_url(mysql_server: MySQLServer) -> Iterator[str]:
+    """The URL of a MariaDB database of the test's own."""
+    name = f"t_{uuid.uuid4().hex}"
+    yield mysql_server.create_database(name)
+    mysql_server.drop_database(name)
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server) -> str:
+    """The ``s3://`` URL of a bucket of the test's own."""
+    return s3_server.create_bucket(f"t-{uuid.uuid4().hex}")

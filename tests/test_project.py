@@ -1,0 +1,122 @@
+"""Rules that hold for the project as a whole."""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import quacklake
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCE = REPOSITORY / "src" / "quacklake"
+README = REPOSITORY / "README.md"
+
+# Package registries: where packages come from is the installer's setting, not the project's.
+REGISTRIES = (
+    "pypi." + "org",
+    "files.python" + "hosted.org",
+    "registry.npm" + "js.org",
+    "registry.yarn" + "pkg.com",
+    "repo1." + "maven.org",
+    "repo.maven." + "apache.org",
+    "proxy." + "golang.org",
+    "deb." + "debian.org",
+)
+
+# Packages of the source tree that need no tests of their own.
+NOT_MIRRORED: frozenset[str] = frozenset()
+
+
+def public_modules() -> list[str]:
+    names = ["quacklake", *(each.name for each in pkgutil.walk_packages(quacklake.__path__, "quacklake."))]
+    return [name for name in names if not any(part.startswith("_") for part in name.split("."))]
+
+
+@pytest.fixture(params=public_modules())
+def module(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(request.param)
+
+
+def sort_key(name: str) -> tuple[int, list[tuple[int, str]]]:
+    """The order that ruff's RUF022 keeps: constants, classes, functions; numbers by value."""
+    group = 0 if name.isupper() else 1 if name[:1].isupper() else 2
+    parts = re.findall(r"(\d+)|(\D+)", name)
+    return group, [(int(digits) if digits else -1, text) for digits, text in parts]
+
+
+def test_every_module_says_what_is_public_in_order(module: ModuleType) -> None:
+    names = getattr(module, "__all__", None)
+    if names is None:
+        assert hasattr(module, "__path__"), "defines no __all__"
+        return
+    assert list(names) == sorted(names, key=sort_key)
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_the_readme_lists_every_make_target() -> None:
+    targets = re.findall(r"^([a-z]+):.*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    readme = README.read_text()
+    assert len(targets) >= 8
+    assert [target for target in targets if f"make {target}" not in readme] == []
+
+
+def test_the_readme_lists_every_command() -> None:
+    cli = pytest.importorskip("quacklake.cli")
+    readme = README.read_text()
+    commands = [*_commands(cli.build_parser())]
+    assert commands
+    assert [command for command in commands if f"quacklake {command}" not in readme] == []
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices
+
+
+def test_no_file_names_a_package_registry() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    paths = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {host}"
+        for path in paths
+        if path.is_file()
+        for host in REGISTRIES
+        if host.encode() in path.read_bytes()
+    ]
+    assert found == []
+
+
+def test_every_package_has_its_tests() -> None:
+    packages = [path.parent.relative_to(SOURCE) for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE]
+    missing = [
+        str(package)
+        for package in packages
+        if str(package) not in NOT_MIRRORED and not _has_tests(REPOSITORY / "tests" / package)
+    ]
+    assert missing == []
+
+
+def _has_tests(mirror: Path) -> bool:
+    return any(mirror.glob("test_*.py")) or mirror.with_name(f"test_{mirror.name}.py").exists()
