@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
@@ -147,7 +148,7 @@ def runs(numbers: list[int]) -> list[list[int]]:
     return result
 
 
-def document(header: dict[str, object], states: States) -> str:
+def document(header: Mapping[str, object], states: States) -> str:
     """``expected.json``: one snapshot and one row per line, so that a change can be read as a difference."""
     pool, snapshots = packed(states)
     lines = [f"{json.dumps(key)}: {json.dumps(value, indent=1)}," for key, value in header.items()]

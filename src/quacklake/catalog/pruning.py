@@ -34,8 +34,9 @@ def condition(predicate: Predicate, stats: Mapping[int, sa.Alias], database: Dat
     if isinstance(predicate, Compare):
         return _compare(predicate, stats[predicate.column_id], database)
     if isinstance(predicate, IsNull):
-        null_count = stats[predicate.column_id].c.null_count
-        return sa.or_(null_count.is_(None), null_count > 0)
+        found = stats[predicate.column_id].c
+        # stock DuckLake writes 0 and 0 for types it keeps no counts of
+        return sa.or_(found.null_count.is_(None), found.null_count > 0, found.value_count.is_(None), found.value_count == 0)
     parts = [condition(part, stats, database) for part in predicate.parts]
     if isinstance(predicate, Some):
         return sa.or_(sa.false(), *parts)

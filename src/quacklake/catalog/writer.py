@@ -165,8 +165,9 @@ class Writer(Reader):
         self._end("schema", "schema_id", ids, snapshot)
 
     def end_table_rows(self, ids: Sequence[int], snapshot: int) -> None:
-        """End the rows that name tables, as a rename does."""
-        self._end("table", "table_id", ids, snapshot)
+        """End the rows that name tables, as a rename does. Another rename leaves no trace but the row itself."""
+        if self._end("table", "table_id", ids, snapshot) != len(ids):
+            raise CommitConflict("a table to be renamed was renamed or dropped by another commit")
 
     def end_tables(self, ids: Sequence[int], snapshot: int) -> None:
         """End tables with all that belongs to them."""

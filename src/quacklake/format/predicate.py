@@ -15,6 +15,7 @@ from quacklake.format import stats
 __all__ = [
     "ANYTHING",
     "FLOAT_SLACK",
+    "FLOAT_TINY",
     "OPERATORS",
     "Bounds",
     "Compare",
@@ -31,12 +32,14 @@ __all__ = [
 
 #: Relative error of a 32-bit float's shortest text, doubled.
 FLOAT_SLACK = 2.4e-7
+#: The same for 32-bit floats next to zero.
+FLOAT_TINY = 1.5e-45
 OPERATORS = ("=", "<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``column <operator> value``; ``value`` is in the comparable form of ``stats.decode`` and ``text`` in its text form."""
+    """``column <operator> value``; ``value`` is in the form of ``bounds.decode``, ``text`` is its text."""
 
     column_id: int
     type: str
@@ -77,6 +80,7 @@ class Bounds:
     low: Any = None
     high: Any = None
     null_count: int | None = None
+    value_count: int | None = None
     contains_nan: bool | None = None
 
     @classmethod
@@ -84,7 +88,7 @@ class Bounds:
         """The bounds that a file's stored statistics give; what does not decode is unknown."""
         low = None if column.min is None else stats.decode(column.min, type_)
         high = None if column.max is None else stats.decode(column.max, type_)
-        return cls(low, high, column.null_count, column.contains_nan)
+        return cls(low, high, column.null_count, column.value_count, column.contains_nan)
 
 
 def every(parts: Iterable[Predicate]) -> Predicate:
@@ -120,7 +124,8 @@ def may_match(predicate: Predicate, bounds: Mapping[int, Bounds]) -> bool:
     if known is None:
         return True
     if isinstance(predicate, IsNull):
-        return known.null_count is None or known.null_count > 0
+        # stock DuckLake writes 0 and 0 for types it keeps no counts of
+        return known.null_count != 0 or known.value_count == 0
     return _may_compare(predicate, known)
 
 
@@ -138,6 +143,6 @@ def _may_compare(predicate: Compare, known: Bounds) -> bool:
 def widened(predicate: Compare) -> tuple[Any, Any]:
     """The value as a range: room for bounds written as 32-bit floats, whose text is not their exact value."""
     if isinstance(predicate.value, float):
-        slack = abs(predicate.value) * FLOAT_SLACK
+        slack = abs(predicate.value) * FLOAT_SLACK + FLOAT_TINY
         return predicate.value - slack, predicate.value + slack
     return predicate.value, predicate.value

@@ -23,10 +23,10 @@ _thread = threading.local()
 
 
 def _cursor() -> duckdb.DuckDBPyConnection:
-    """A private in-memory DuckDB of this thread, in UTC."""
+    """A private in-memory DuckDB of this thread."""
     found: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
     if found is None:
-        found = _thread.connection = duckdb.connect(config={"threads": 1, "TimeZone": "UTC"})
+        found = _thread.connection = duckdb.connect(config={"threads": 1, "autoload_known_extensions": False})
     return found
 
 

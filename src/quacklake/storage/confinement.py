@@ -13,8 +13,10 @@ from quacklake.storage.roots import Root
 
 __all__ = ["Confinement"]
 
-# What nearly every path of a lake looks like, seen to be safe at a glance: no segment is empty or starts with a dot.
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*").fullmatch
+# What nearly every path of a lake looks like, seen to be safe at a glance: no segment is empty or starts with a dot,
+# and percent signs are in the values of partitions only. No segment fits both alternatives, so matching is linear.
+_SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"
+_PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
 _PARTITION = re.compile(r"[^/]*=[^/]*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 

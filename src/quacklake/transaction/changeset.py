@@ -44,7 +44,7 @@ class NewDeleteFile:
     replaces: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InlinedInsert:
     """Rows for the catalog itself: typed for reading, encoded for writing. A row id of None is given at commit."""
 

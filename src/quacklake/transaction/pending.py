@@ -50,6 +50,7 @@ class PendingTable:
     local_ids: list[list[int]] = field(default_factory=list)
     deleted: list[pa.Table] = field(default_factory=list)
     ended_rows: dict[int, set[int]] = field(default_factory=dict)
+    ended_files: set[int] = field(default_factory=set)
     touched: dict[int, TouchedFile] = field(default_factory=dict)
     reads: Predicate | None = None
     next_local_id: int = -1
@@ -77,6 +78,26 @@ class PendingTable:
             else:
                 self.ended_rows.setdefault(version, set()).add(row_id)
 
+    def delete_all(self, plan: ScanPlan) -> None:
+        """Delete every row of the table without looking at any: whole files end."""
+        wanted = set(plan.files.column("data_file_id").to_pylist())
+        self.touched.update(_touched(plan, wanted - set(self.touched)))
+        self.ended_files |= {id_ for id_ in wanted if id_ >= 0}
+        self.files.clear()
+        self.inserts.clear()
+        self.local_ids.clear()
+        self.deleted.clear()
+        if plan.inlined is not None:
+            for version, row_id in _pairs(plan.inlined, "schema_version"):
+                if version != LOCAL_VERSION:
+                    self.ended_rows.setdefault(version, set()).add(row_id)
+
+    def keep_inserts(self, inserts: list[InlinedInsert]) -> None:
+        """Keep only these inlined inserts; the others have become files."""
+        kept = [(insert, ids) for insert, ids in zip(self.inserts, self.local_ids, strict=True) if insert in inserts]
+        self.inserts = [insert for insert, _ in kept]
+        self.local_ids = [ids for _, ids in kept]
+
     def _delete_local(self, row_id: int) -> None:
         for index, ids in enumerate(self.local_ids):
             if row_id in ids:
@@ -88,6 +109,9 @@ class PendingTable:
     def overlay(self, plan: ScanPlan) -> ScanPlan:
         """The plan as the transaction sees it: its own files, rows and deletes included."""
         files = plan.files
+        if self.ended_files:
+            gone = pc.is_in(files.column("data_file_id"), value_set=pa.array(sorted(self.ended_files), pa.int64()))
+            files = files.filter(pc.invert(gone))
         if self.files:
             files = pa.concat_tables([files, _file_rows(self.files, self.table)])
         deletes = plan.deletes

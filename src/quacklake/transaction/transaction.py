@@ -232,6 +232,10 @@ class Transaction:
         self._check_writable()
         return self._pending.setdefault(table.id, PendingTable(table))
 
+    def pendings(self) -> list[PendingTable]:
+        """The changes of every table."""
+        return list(self._pending.values())
+
     def wrote(self, path: str) -> None:
         """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
         self._written.append(path)
@@ -282,7 +286,7 @@ class Transaction:
             delete_files=tuple(delete_files),
             inlined_deletes=tuple(inlined),
             ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
-            ended_files=tuple(sorted(id_ for id_ in dead if id_ >= 0)),
+            ended_files=tuple(sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)),
             touched={id_: file.delete_file_id for id_, file in pending.touched.items() if id_ >= 0},
             reads=pending.reads,
         )

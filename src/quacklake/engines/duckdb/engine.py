@@ -49,7 +49,8 @@ class DuckDBEngine:
     name = "duckdb"
 
     def __init__(self, store: Store, *, memory_limit: str | None = None, threads: int | None = None) -> None:
-        config: dict[str, Any] = {"TimeZone": "UTC"}
+        # nothing from outside: no downloads, and times with a zone stay in UTC as long as no extension changes that
+        config: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
         if threads is not None:

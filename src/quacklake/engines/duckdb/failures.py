@@ -33,6 +33,8 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return ConstraintError(f"a value does not fit: {first}")
     if isinstance(error, duckdb.OutOfMemoryException):
         return InputError(f"not enough memory to {doing}: {first}", hint="raise the setting duckdb_memory_limit")
+    if isinstance(error, duckdb.InvalidInputException) and "in the NOT NULL column" in text:
+        return ConstraintError(first.removeprefix("Invalid Input Error: "))
     if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException):
         return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
     if isinstance(error, duckdb.Error):

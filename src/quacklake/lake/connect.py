@@ -1,0 +1,116 @@
+"""Opening a lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from quacklake.catalog import Catalog, CatalogUrl, open_catalog, parse_url
+from quacklake.config import Config, resolve
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter
+from quacklake.errors import ConfigError, NotFoundError, UnsupportedFeatureError
+from quacklake.lake.lake import Lake
+from quacklake.lake.settings import Shared
+from quacklake.storage import S3Options, Store
+from quacklake.transaction import TableCache
+
+__all__ = ["connect"]
+
+
+def connect(
+    url: str | None = None,
+    data_path: str | Path | None = None,
+    *,
+    create: bool | None = None,
+    override_data_path: bool = False,
+    read_only: bool = False,
+    config_file: str | Path | None = None,
+    **settings: Any,
+) -> Lake:
+    """Open a lake, or make one.
+
+    ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…`` or
+    DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it. ``data_path`` is
+    needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
+    ``override_data_path`` is given. Any setting may be passed by its name.
+
+    Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
+    """
+    flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
+    config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    if config.url is None:
+        raise ConfigError("no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL')
+    parsed = parse_url(config.url)
+    catalog = open_catalog(
+        parsed,
+        metadata_schema=config.metadata_schema,
+        read_only=read_only,
+        busy_timeout_ms=config.busy_timeout_ms,
+        pool_size=config.pool_size,
+        max_overflow=config.pool_max_overflow,
+    )
+    try:
+        given = config.data_path or parsed.data_path
+        if not catalog.exists():
+            _create(catalog, parsed, config, given, create=create, read_only=read_only)
+        else:
+            catalog.load()
+        store = _store(catalog, config, given, override=override_data_path)
+    except BaseException:
+        catalog.close()
+        raise
+    limit = config.duckdb_memory_limit
+    engine = DuckDBEngine(
+        store, memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads
+    )
+    return Lake(Shared(catalog, store, engine, config, TableCache(catalog), FileWriter(store)))
+
+
+def _create(
+    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
+) -> None:
+    if create is False or read_only:
+        raise NotFoundError(f"there is no lake at {url}", hint="check the URL, or pass create=True to make one")
+    if data_path is None and url.database == "duckdb" and url.path is not None:
+        data_path = f"{url.path}.files"  # as stock DuckLake does
+    if data_path is None:
+        raise ConfigError(
+            f"there is no lake at {url}, and no data_path to make one", hint="pass data_path= for the new lake's files"
+        )
+    store = Store.open(data_path, s3=_s3(config))
+    catalog.create(store.root)
+
+
+def _store(catalog: Catalog, config: Config, given: str | None, *, override: bool) -> Store:
+    if catalog.metadata.get("encrypted") == "true":
+        raise UnsupportedFeatureError("the lake is encrypted, which this version cannot read")
+    stored = catalog.metadata.get("data_path")
+    if stored is None and given is None:
+        raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
+    own = None if stored is None else _open(stored, config)
+    if given is None:
+        assert own is not None
+        return own
+    mine = _open(given, config)
+    if own is not None and mine.root != own.root and not override:
+        raise ConfigError(
+            f"the lake's files are in {own.root}, not in {mine.root}",
+            hint="leave data_path out, or pass override_data_path=True when the files were moved",
+        )
+    return mine
+
+
+def _open(root: str, config: Config) -> Store:
+    return Store.open(root, s3=_s3(config), max_retries=config.storage_max_retries)
+
+
+def _s3(config: Config) -> S3Options | None:
+    if config.s3_endpoint is None and config.s3_access_key is None:
+        return None
+    return S3Options(
+        endpoint=config.s3_endpoint,
+        access_key=None if config.s3_access_key is None else config.s3_access_key.reveal(),
+        secret_key=None if config.s3_secret_key is None else config.s3_secret_key.reveal(),
+        region=config.s3_region,
+        secure=config.s3_secure,
+    )

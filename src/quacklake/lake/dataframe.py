@@ -1,0 +1,166 @@
+"""A read that has not run yet: a table at a snapshot, some of its columns, some of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.engines.duckdb import Scan
+from quacklake.errors import MissingExtraError
+from quacklake.format.objects import TableInfo
+from quacklake.lake.settings import Shared
+from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["DataFrame"]
+
+_SHOWN_ROWS = 10
+
+
+@dataclass(frozen=True)
+class DataFrame:
+    """Rows of one table, read when asked for.
+
+    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that speaks
+    the Arrow C interface.
+    """
+
+    _shared: Shared
+    _view: Callable[[], Transaction]
+    _find: Callable[[Transaction], TableInfo]
+    _columns: tuple[str, ...] | None = None
+    _where: Filter | None = None
+    _limit: int | None = None
+    _row_ids: bool = False
+
+    # -- shaping -----------------------------------------------------------------------------------------------------
+
+    def select(self, *columns: str) -> DataFrame:
+        """Only these columns, in this order."""
+        return replace(self, _columns=tuple(columns))
+
+    def where(self, condition: Filter) -> DataFrame:
+        """Only the rows that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
+        if self._where is None:
+            return replace(self, _where=condition)
+        if isinstance(self._where, str) and isinstance(condition, str):
+            return replace(self, _where=f"({self._where}) AND ({condition})")
+        if not isinstance(self._where, str) and not isinstance(condition, str):
+            return replace(self, _where=self._where & condition)
+        raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
+
+    def limit(self, rows: int) -> DataFrame:
+        """At most this many rows."""
+        return replace(self, _limit=rows)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> ScanPlan:
+        """The scan plan: which files, deletes and inlined rows answer this read."""
+        view = self._view()
+        table = self._find(view)
+        predicate = to_predicate(self._where, table.schema)
+        return view.plan(table, predicate, max_files=self._shared.config.plan_max_files)
+
+    def scan(self, batch_rows: int | None = None) -> Scan:
+        """Start reading; the scan can be cancelled."""
+        return self._shared.engine.scan(
+            self.plan(),
+            columns=self._columns,
+            where=self._where,
+            limit=self._limit,
+            row_ids=self._row_ids,
+            batch_rows=batch_rows or self._shared.config.fetch_batch_rows,
+        )
+
+    def to_reader(self, batch_rows: int | None = None) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches, in bounded memory."""
+        return self.scan(batch_rows).reader
+
+    def to_batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches, one at a time."""
+        yield from self.to_reader(batch_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
+        _need("pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a polars frame."""
+        module = _need("polars")
+        frame: polars.DataFrame = module.from_arrow(self.to_arrow())
+        return frame
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries; for small results."""
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def count(self) -> int:
+        """The number of rows; from the metadata alone where that can tell."""
+        if self._where is None:
+            known = self.plan().count()
+            if known is not None:
+                return known if self._limit is None else min(known, self._limit)
+        frame = self if self._where is not None and not isinstance(self._where, str) else self.select(*self._one_column())
+        return sum(batch.num_rows for batch in frame.to_batches())
+
+    def _one_column(self) -> Sequence[str]:
+        """A column that is cheap to read; rows are counted by reading it."""
+        schema = self._find(self._view()).schema
+        return [next((column.name for column in schema.columns if not column.nested), schema.names[0])]
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        table = self._find(self._view())
+        schema = table.schema.to_arrow()
+        if self._columns is None:
+            return schema
+        return pa.schema([schema.field(table.schema.find(name).name) for name in self._columns])
+
+    # -- showing -----------------------------------------------------------------------------------------------------
+
+    def head(self, rows: int = _SHOWN_ROWS) -> pa.Table:
+        """The first rows as an Arrow table."""
+        return self.limit(rows).to_arrow()
+
+    def show(self, rows: int = _SHOWN_ROWS) -> None:
+        """Print the first rows as a table."""
+        from quacklake.lake.display import print_table
+
+        print_table(self.head(rows), total=self.count())
+
+    def __repr__(self) -> str:
+        from quacklake.lake.display import text_table
+
+        return text_table(self.head(), total=self.count())
+
+    def _repr_html_(self) -> str:
+        from quacklake.lake.display import html_table
+
+        return html_table(self.head(), total=self.count())
+
+
+def _need(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingExtraError(f"this needs the Python package {name}", hint=f'pip install "quacklake[{name}]"') from None

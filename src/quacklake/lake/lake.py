@@ -1,0 +1,311 @@
+"""A lake, as users hold it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from quacklake import telemetry
+from quacklake.errors import CommitConflict, InputError, NotFoundError, ReadOnlyError
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.format.snapshots import Snapshot, parse_time
+from quacklake.lake import operations
+from quacklake.lake.dataframe import DataFrame
+from quacklake.lake.frames import to_source
+from quacklake.lake.history import snapshot_table
+from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.lake.settings import Shared
+from quacklake.lake.table import Table
+from quacklake.scan import Filter
+from quacklake.transaction import Transaction
+
+__all__ = ["Lake", "LakeAt", "LakeTransaction"]
+
+T = TypeVar("T")
+
+
+class _Reading:
+    """What a lake, a past snapshot and an open transaction have in common."""
+
+    _shared: Shared
+
+    def _view(self) -> Transaction:
+        raise NotImplementedError
+
+    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        raise NotImplementedError
+
+    def table(self, name: str) -> Table:
+        """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
+        return Table(self._shared, TableRef.parse(name), self._view, self._run)
+
+    def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> DataFrame:
+        """A lazy frame over a table."""
+        return self.table(name).scan(columns, where)
+
+    def schemas(self) -> list[str]:
+        """The names of the schemas."""
+        return [info.name for info in self._view().schemas()]
+
+    def tables(self, schema: str | None = None) -> list[str]:
+        """The names of the tables, ``schema.table``."""
+        return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
+
+    def _tables(self) -> list[TableInfo]:
+        return self._view().tables()
+
+    def register(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make every table a view in a DuckDB connection, as it is at this moment.
+
+        The connection's own SQL then runs over the lake's files; views in ``main`` are also there without a schema.
+        """
+        view = self._view()
+        for info in view.tables():
+            query = self._shared.engine.bind(connection, view.plan(info))
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
+            connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
+
+
+class _Writing(_Reading):
+    """Schemas and tables, made and dropped."""
+
+    def create_schema(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Add a schema."""
+        self._run(lambda tx: tx.create_schema(name, if_not_exists=if_not_exists))
+
+    def drop_schema(self, name: str, *, cascade: bool = False) -> None:
+        """Drop a schema; with ``cascade`` also its tables."""
+        self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
+
+    def create_table(self, name: str, columns: Any, *, if_not_exists: bool = False) -> Table:
+        """Add a table.
+
+        ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the table
+        in the same snapshot.
+        """
+        ref = TableRef.parse(name)
+        schema, source = _schema_of(columns)
+
+        def work(tx: Transaction) -> None:
+            if if_not_exists and tx.get_table(ref.schema, ref.name) is not None:
+                return
+            info = tx.create_table(ref.schema, ref.name, schema)
+            if source is not None:
+                operations.append(self._shared, tx, info, source)
+
+        self._run(work, replayable=source is None or source.replayable)
+        return self.table(name)
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a table; its rows stay readable at older snapshots."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.get_table(ref.schema, ref.name) is None:
+                return
+            tx.drop_table(tx.find_table(ref.schema, ref.name))
+
+        self._run(work)
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Give a table another name in its schema."""
+        ref = TableRef.parse(name)
+        target = TableRef.parse(new_name)
+        if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
+            raise InputError("a table cannot move to another schema", hint="create it there and drop it here")
+        self._run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
+        return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
+
+
+class Lake(_Writing):
+    """One metadata database and one data path. Safe to share between threads; also a context manager."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self._shared.engine.close()
+        self._shared.catalog.close()
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the metadata is; never with a password."""
+        return str(self._shared.catalog.url)
+
+    @property
+    def data_path(self) -> str:
+        """Where the files are."""
+        return self._shared.store.root
+
+    @property
+    def version(self) -> str:
+        """The version of the DuckLake format of this lake."""
+        return self._shared.catalog.version
+
+    def __repr__(self) -> str:
+        return f"<Lake {self.url} at snapshot {self._shared.latest().id}, {len(self.tables())} tables, data in {self.data_path}>"
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def _transaction(self, base: Snapshot, *, read_only: bool = False) -> Transaction:
+        return Transaction(self._shared.catalog, self._shared.store, self._shared.tables, base, read_only=read_only)
+
+    def _view(self) -> Transaction:
+        return self._transaction(self._shared.latest(), read_only=True)
+
+    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        """One operation, one snapshot: plan, commit, and plan again when another commit got in the way."""
+        retry = self._shared.retry
+        recent = self._shared.recent if blind else None
+        for attempt in range(retry.count + 1):
+            tx = self._transaction(recent or self._shared.latest())
+            try:
+                result = work(tx)
+                self._commit(tx)
+            except NotFoundError:
+                tx.rollback()
+                if recent is None:
+                    raise
+            except CommitConflict:
+                tx.rollback()
+                if attempt == retry.count or not replayable:
+                    raise
+                telemetry.count("commit.replans")
+                if attempt > 0:
+                    retry.pause(attempt)
+            except BaseException:
+                tx.rollback()
+                raise
+            else:
+                return result
+            recent = None
+        raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
+
+    def _commit(self, tx: Transaction, **signature: str | None) -> Snapshot:
+        operations.seal(self._shared, tx)
+        changes = tx.change_set(operations.write_deletes(self._shared), self._shared.delete_limit)
+        if signature:
+            changes = changes.signed(**{name: signature.get(name) for name in ("author", "message", "extra")})
+        snapshot = tx.commit(changes, self._shared.retry)
+        self._shared.saw(snapshot)
+        return snapshot
+
+    @contextmanager
+    def transaction(
+        self, message: str | None = None, author: str | None = None, extra: str | None = None
+    ) -> Iterator[LakeTransaction]:
+        """Many changes, one snapshot: committed when the block ends, rolled back when it raises.
+
+        Inside, reads see the block's own changes. Raises ``CommitConflict`` at the end when another commit excludes it.
+        """
+        tx = self._transaction(self._shared.latest())
+        handle = LakeTransaction(self._shared, tx)
+        try:
+            yield handle
+            handle.snapshot = self._commit(tx, author=author, message=message, extra=extra)
+        except BaseException:
+            tx.rollback()
+            raise
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def at(self, version: int | None = None, timestamp: dt.datetime | str | None = None) -> LakeAt:
+        """The lake as it was at a snapshot, or at a time (text or naive times are UTC). Read-only."""
+        if (version is None) == (timestamp is None):
+            raise InputError("pass either version= or timestamp=")
+        with self._shared.catalog.read() as reader:
+            if version is not None:
+                snapshot = reader.at_version(version)
+            else:
+                snapshot = reader.at_time(_instant(timestamp))
+        return LakeAt(self._shared, self._transaction(snapshot, read_only=True))
+
+    def snapshots(self) -> pa.Table:
+        """Every snapshot: id, time, schema version, changes, author, message; oldest first."""
+        with self._shared.catalog.read() as reader:
+            return snapshot_table(reader.snapshots())
+
+    def current_snapshot(self) -> int:
+        """The id of the newest snapshot."""
+        return self._shared.latest().id
+
+
+class LakeAt(_Reading):
+    """A lake at one snapshot. Read-only."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        self._shared = shared
+        self._tx = tx
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot this view shows."""
+        return self._tx.base.id
+
+    def _view(self) -> Transaction:
+        return self._tx
+
+    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        raise ReadOnlyError("this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot")
+
+    def __repr__(self) -> str:
+        return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
+
+
+class LakeTransaction(_Writing):
+    """An open transaction: the same methods as the lake's, all in one snapshot."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        self._shared = shared
+        self._tx = tx
+        self.snapshot: Snapshot | None = None
+
+    def _view(self) -> Transaction:
+        return self._tx
+
+    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        return work(self._tx)
+
+    def __repr__(self) -> str:
+        state = f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
+        return f"<Transaction {state}>"
+
+
+def _schema_of(columns: Any) -> tuple[TableSchema, Any]:
+    """The schema to create, and the rows that come with it."""
+    if isinstance(columns, TableSchema):
+        return columns, None
+    if isinstance(columns, pa.Schema):
+        return from_arrow(columns), None
+    if isinstance(columns, dict) and all(isinstance(value, pa.DataType) for value in columns.values()):
+        return from_arrow(pa.schema(list(columns.items()))), None
+    source = to_source(columns)
+    return from_arrow(source.schema), source
+
+
+def _instant(time: dt.datetime | str | None) -> dt.datetime:
+    if isinstance(time, str):
+        try:
+            return parse_time(time)
+        except Exception as error:
+            raise InputError(f"{time!r} is not a time", hint="write 2024-01-01 12:00:00+00") from error
+    if not isinstance(time, dt.datetime):
+        raise InputError(f"a timestamp must be a datetime or text, not {type(time).__name__}")
+    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)

@@ -1,0 +1,344 @@
+"""The operations on rows: what append, delete, update, merge and overwrite do inside a transaction."""
+
+from __future__ import annotations
+
+import uuid as uuid_module
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.engines.duckdb.failures import writing
+from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
+from quacklake.format import inline
+from quacklake.format.measure import of_array
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import NAME_ROW_ID, TableInfo
+from quacklake.format.predicate import ANYTHING, Predicate, every
+from quacklake.format.stats import ColumnStats, comparable
+from quacklake.lake import conform
+from quacklake.lake.frames import Source
+from quacklake.lake.settings import Shared
+from quacklake.scan import ScanPlan, to_predicate
+from quacklake.scan.filters import compare
+from quacklake.scan.plan import LOCAL_VERSION
+from quacklake.transaction import InlinedInsert, NewDeleteFile, TouchedFile, Transaction
+
+__all__ = ["Expression", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update", "write_deletes"]
+
+_DUPLICATES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """SQL text that computes a value, where a plain Python value would be a literal."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge did."""
+
+    updated: int
+    inserted: int
+
+
+# -- append ------------------------------------------------------------------------------------------------------------
+
+
+def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) -> int | None:
+    """Add rows; returns how many, or None when a stream did not say."""
+    matches = conform.match(source.schema, table.schema, table.qualified_name)
+    small = source.first(shared.inline_limit(table))
+    if small is not None:
+        if small.num_rows:
+            rows = conform.to_table(shared.engine, small, matches)
+            tx.pending(table).add_insert(_insert(shared, table, rows, [None] * rows.num_rows))
+        return small.num_rows
+    select = ", ".join(conform.expressions(matches))
+    with shared.engine.connection() as connection:
+        with writing():
+            connection.register("ql_source", source.data)
+        return _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
+
+
+def _write(
+    shared: Shared,
+    tx: Transaction,
+    connection: duckdb.DuckDBPyConnection,
+    query: str,
+    table: TableInfo,
+    *,
+    row_ids: bool = False,
+    size: int | None = None,
+) -> int:
+    files = shared.writer.write(
+        connection, query, table, shared.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
+    )
+    tx.pending(table).files.extend(files)
+    return sum(file.record_count for file in files)
+
+
+def _insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]) -> InlinedInsert:
+    """Rows of the table's exact types, encoded for its catalog."""
+    database = shared.catalog.database
+    columns: list[list[Any] | None] = []
+    stats: list[ColumnStats] = []
+    for index, column in enumerate(table.schema.columns):
+        array = rows.column(index)
+        columns.append(inline.encode(array, column, database))
+        stats.extend(of_array(array, column))
+    hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
+    texts = shared.engine.texts(rows, hard)
+    encoded = [
+        texts[column.id] if values is None else values
+        for column, values in zip(table.schema.columns, columns, strict=True)
+    ]
+    return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
+
+
+# -- delete ------------------------------------------------------------------------------------------------------------
+
+
+def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None) -> int | None:
+    """Delete the rows that satisfy a filter; returns how many, or None for all rows of a table that must be counted."""
+    predicate = to_predicate(where, table.schema)
+    plan = tx.plan(table, predicate)
+    pending = tx.pending(table)
+    pending.add_read(predicate)
+    if where is None:
+        count = plan.count()
+        pending.delete_all(plan)
+        return count
+    with shared.engine.connection() as connection:
+        query = shared.engine.bind(connection, plan, rows=True)
+        target = shared.engine.find(connection, query, where, table.schema)
+    pending.delete(plan, target)
+    return target.count
+
+
+def overwrite(shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None) -> int | None:
+    """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
+    delete(shared, tx, table, where)
+    return append(shared, tx, table, source)
+
+
+# -- update ------------------------------------------------------------------------------------------------------------
+
+
+def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[str, Any], where: str | None) -> int:
+    """Set columns of the rows that satisfy a filter; returns how many. Row ids stay."""
+    if not values:
+        raise InputError("nothing to update", hint='pass {"column": value}')
+    assigned = {table.schema.find(name).id: _assignment(value) for name, value in values.items()}
+    if len(assigned) != len(values):
+        raise InputError("a column is set twice")
+    predicate = to_predicate(where, table.schema)
+    plan = tx.plan(table, predicate)
+    pending = tx.pending(table)
+    pending.add_read(predicate)
+    with shared.engine.connection() as connection:
+        query = shared.engine.bind(connection, plan, rows=True)
+        with writing():
+            relation = connection.sql(query)
+            relation = relation if where is None else relation.filter(where)
+            select = [
+                assigned.get(column.id, duckdb.ColumnExpression(column.name))
+                .cast(duckdb.sqltype(column.duckdb_type()))
+                .alias(column.name)
+                for column in table.schema.columns
+            ]
+            places = [duckdb.ColumnExpression(name) for name in ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")]
+            relation.select(*select, *places).create(changed := _temporary())
+        try:
+            _check_not_null(connection, changed, [column for column in table.schema.columns if column.id in assigned])
+            return _replace_rows(shared, tx, connection, table, plan, changed)
+        finally:
+            connection.execute(f"DROP TABLE {changed}")
+
+
+def _assignment(value: Any) -> duckdb.Expression:
+    return duckdb.SQLExpression(value.sql) if isinstance(value, Expression) else duckdb.ConstantExpression(value)
+
+
+def _temporary() -> str:
+    return f"ql_changed_{uuid_module.uuid4().hex}"
+
+
+def _check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Any]) -> None:
+    for column in columns:
+        if not column.nullable:
+            found = connection.execute(f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1").fetchone()
+            if found is not None:
+                raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
+
+
+def _replace_rows(
+    shared: Shared,
+    tx: Transaction,
+    connection: duckdb.DuckDBPyConnection,
+    table: TableInfo,
+    plan: ScanPlan,
+    changed: str,
+) -> int:
+    """Delete the rows a table of changed rows was made from and insert the changed ones under the same row ids."""
+    pending = tx.pending(table)
+    places = connection.execute(f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}").to_arrow_table()
+    if not places.num_rows:
+        return 0
+    kept = pending.known_row_ids()
+    pending.delete(plan, places_to_target(places))
+    select = ", ".join(quote(column.name) for column in table.schema.columns)
+    if places.num_rows <= shared.inline_limit(table):
+        rows = connection.execute(f"SELECT {select}, _ql_row_id, _ql_version FROM {changed}").to_arrow_table()
+        versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
+        row_ids = [kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)]
+        pending.add_insert(_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
+        return int(places.num_rows)
+    _map_local_ids(connection, changed, kept)
+    with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
+    without = f"SELECT {select} FROM {changed} WHERE _ql_row_id IS NULL"
+    if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1").fetchone():
+        _write(shared, tx, connection, with_id, table, row_ids=True)
+    if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1").fetchone():
+        _write(shared, tx, connection, without, table)
+    return int(places.num_rows)
+
+
+def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> None:
+    """Replace row ids that are local to the transaction by the committed ones their rows keep."""
+    if not kept:
+        return
+    mapping = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
+    connection.register("ql_kept", mapping)
+    connection.execute(
+        f"UPDATE {changed} SET _ql_row_id = (SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
+        f" WHERE _ql_version = {LOCAL_VERSION:d}"
+    )
+    connection.unregister("ql_kept")
+
+
+# -- merge -------------------------------------------------------------------------------------------------------------
+
+
+def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str]) -> MergeResult:
+    """Update the rows whose keys the source has, insert the others. Row ids of updated rows stay.
+
+    Raises ``ConstraintError`` that names the keys when the source has one twice.
+    """
+    keys = [table.schema.find(name) for name in on]
+    if not keys:
+        raise InputError("merge needs at least one key column", hint='pass on="id"')
+    matches = conform.match(source.schema, table.schema, table.qualified_name, partial=True)
+    given = {found.column.id for found in matches if found.source is not None}
+    lacking = [key.name for key in keys if key.id not in given]
+    if lacking:
+        raise SchemaMismatchError(f"the rows lack the key column {lacking[0]!r}", hint=f"they have {', '.join(source.schema.names)}")
+    with shared.engine.connection() as connection:
+        incoming, changed = _temporary(), _temporary()
+        select = ", ".join(conform.expressions(matches))
+        with writing():
+            connection.register("ql_source", source.data)
+            connection.execute(f"CREATE TABLE {incoming} AS SELECT {select} FROM ql_source")
+        try:
+            _check_keys(connection, incoming, keys)
+            predicate = _key_range(connection, incoming, keys)
+            plan = tx.plan(table, predicate)
+            tx.pending(table).add_read(predicate)
+            query = shared.engine.bind(connection, plan, rows=True)
+            columns = ", ".join(
+                f"{'s' if column.id in given else 't'}.{quote(column.name)} AS {quote(column.name)}"
+                for column in table.schema.columns
+            )
+            condition = " AND ".join(f"t.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
+            with writing():
+                connection.execute(
+                    f"CREATE TABLE {changed} AS SELECT {columns}, t._ql_row_id, t._ql_file_id, t._ql_version, t._ql_position"
+                    f" FROM ({query}) t JOIN {incoming} s ON {condition}"
+                )
+            same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
+            fresh = f"SELECT s.* FROM {incoming} s ANTI JOIN {changed} c ON {same}"
+            inserted = _insert_query(shared, tx, connection, fresh, table)
+            updated = _replace_rows(shared, tx, connection, table, plan, changed)
+            return MergeResult(updated, inserted)
+        finally:
+            connection.execute(f"DROP TABLE IF EXISTS {incoming}; DROP TABLE IF EXISTS {changed}")
+
+
+def _insert_query(shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo) -> int:
+    """Insert the rows of a query, inlined when they are few."""
+    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
+    count = int(counted[0]) if counted else 0
+    if count and count <= shared.inline_limit(table):
+        rows = connection.execute(query).to_arrow_table()
+        tx.pending(table).add_insert(_insert(shared, table, rows, [None] * count))
+    elif count:
+        _write(shared, tx, connection, query, table)
+    return count
+
+
+def _check_keys(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> None:
+    names = ", ".join(quote(key.name) for key in keys)
+    complete = " AND ".join(f"{quote(key.name)} IS NOT NULL" for key in keys)
+    found = connection.execute(
+        f"SELECT {names}, count(*) FROM {rows} WHERE {complete} GROUP BY {names} HAVING count(*) > 1"
+        f" ORDER BY {names} LIMIT {_DUPLICATES_SHOWN + 1:d}"
+    ).fetchall()
+    if found:
+        shown = ", ".join(str(row[0] if len(keys) == 1 else row[:-1]) for row in found[:_DUPLICATES_SHOWN])
+        more = " and more" if len(found) > _DUPLICATES_SHOWN else ""
+        raise ConstraintError(
+            f"the rows have duplicate keys ({', '.join(key.name for key in keys)}): {shown}{more}",
+            hint="keep one row for each key",
+        )
+
+
+def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> Predicate:
+    """What the keys of the source allow: between the smallest and the largest."""
+    parts: list[Predicate] = []
+    for key in keys:
+        if key.nested:
+            continue
+        name = quote(key.name)
+        bounds = connection.execute(f"SELECT min({name}) AS low, max({name}) AS high FROM {rows}").to_arrow_table()
+        for column, operator in (("low", ">="), ("high", "<=")):
+            found = of_array(bounds.column(column), key)[0]
+            from quacklake.format.bounds import decode
+
+            parts.append(compare(key, operator, decode(found.min if operator == ">=" else found.max, key.type)))
+    return every(parts) if parts else ANYTHING
+
+
+# -- the end of a transaction --------------------------------------------------------------------------------------------
+
+
+def seal(shared: Shared, tx: Transaction) -> None:
+    """Before the commit: many small inserts of one table together become a file."""
+    for pending in tx.pendings():
+        table = pending.table
+        new = [insert for insert in pending.inserts if insert.rows.num_rows]
+        total = sum(insert.rows.num_rows for insert in new)
+        if len(new) < 2 or total <= shared.inline_limit(table):
+            continue
+        fresh = [insert for insert in new if all(row_id is None for row_id in insert.row_ids)]
+        rows = pa.concat_tables([insert.rows for insert in fresh], promote_options="permissive")
+        if not rows.num_rows:
+            continue
+        pending.keep_inserts([insert for insert in new if insert not in fresh])
+        select = ", ".join(f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns)
+        with shared.engine.connection() as connection:
+            connection.register("ql_source", rows.rename_columns(list(table.schema.names)))
+            _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=rows.nbytes)
+
+
+def write_deletes(shared: Shared) -> Any:
+    """The writer of delete files for the change set of a transaction."""
+
+    def write(tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, positions: pa.Array) -> NewDeleteFile:
+        return shared.writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id)
+
+    return write

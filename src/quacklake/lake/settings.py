@@ -1,0 +1,105 @@
+"""What the objects of one lake share: catalog, store, engine, options and limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from quacklake.catalog import Catalog
+from quacklake.config import Config
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
+from quacklake.format import inline
+from quacklake.format.objects import TableInfo
+from quacklake.format.options import OptionRow, effective
+from quacklake.format.snapshots import Snapshot
+from quacklake.storage import Store
+from quacklake.transaction import Retry, TableCache
+
+__all__ = ["Shared"]
+
+_OPTIONS_AGE = 5.0
+"""Seconds for which options set by another process may go unnoticed."""
+
+
+@dataclass
+class Shared:
+    """The parts of one open lake."""
+
+    catalog: Catalog
+    store: Store
+    engine: DuckDBEngine
+    config: Config
+    tables: TableCache
+    writer: FileWriter
+    recent: Snapshot | None = None
+    _options: list[OptionRow] | None = None
+    _options_at: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def retry(self) -> Retry:
+        """How commits are tried again."""
+        config = self.config
+        return Retry(config.ducklake_max_retry_count, config.ducklake_retry_wait_ms, config.ducklake_retry_backoff)
+
+    def latest(self) -> Snapshot:
+        """The newest snapshot of the lake."""
+        with self.catalog.read() as reader:
+            found = reader.latest()
+        self.saw(found)
+        return found
+
+    def saw(self, snapshot: Snapshot) -> None:
+        """Remember the newest snapshot seen: a blind append may start from it."""
+        with self._lock:
+            if self.recent is None or snapshot.id > self.recent.id:
+                self.recent = snapshot
+
+    def options(self) -> list[OptionRow]:
+        """The lake's options, read at most every few seconds."""
+        now = time.monotonic()
+        with self._lock:
+            if self._options is not None and now - self._options_at < _OPTIONS_AGE:
+                return self._options
+        with self.catalog.read() as reader:
+            found = reader.options()
+        with self._lock:
+            self._options, self._options_at = found, now
+        return found
+
+    def forget_options(self) -> None:
+        """Read the options anew next time."""
+        with self._lock:
+            self._options = None
+
+    def option(self, name: str, table: TableInfo | None = None) -> Any:
+        """What an option is for a table."""
+        ids = {} if table is None else {"schema_id": table.schema_id, "table_id": table.id}
+        return effective(self.options(), name, **ids)
+
+    def inline_limit(self, table: TableInfo) -> int:
+        """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
+        if not all(inline.supports(column, self.catalog.database) for column in table.schema.columns):
+            return 0
+        return self.delete_limit(table)
+
+    def delete_limit(self, table: TableInfo) -> int:
+        """Up to how many deleted rows of one change live in the catalog."""
+        stored = any(row.key == "data_inlining_row_limit" for row in self.options())
+        if not stored and self.config.data_inlining_row_limit is not None:
+            return self.config.data_inlining_row_limit
+        return int(self.option("data_inlining_row_limit", table))
+
+    def write_options(self, table: TableInfo) -> WriteOptions:
+        """How files of a table are written."""
+        size_bytes = self.option("parquet_row_group_size_bytes", table)
+        return WriteOptions(
+            compression=str(self.option("parquet_compression", table)),
+            compression_level=int(self.option("parquet_compression_level", table)),
+            parquet_version=int(self.option("parquet_version", table)),
+            row_group_size=int(self.option("parquet_row_group_size", table)),
+            row_group_size_bytes=None if size_bytes is None else int(size_bytes),
+            target_file_size=int(self.option("target_file_size", table)),
+        )
