@@ -47,10 +47,19 @@ class Writer(Reader):
                 .values(end_snapshot=sa.bindparam("snapshot"))
             )
 
-        result = self.run(
-            f"end_{name}", self._cached(("end", name, key), build), {"ids": list(ids), "snapshot": snapshot}
-        )
-        return result.rowcount
+        statement = self._cached(("end", name, key), build)
+        return self._update(f"end_{name}", statement, {"ids": list(ids), "snapshot": snapshot})
+
+    def _update(self, name: str, statement: sa.Update, parameters: dict[str, Any] | None = None) -> int:
+        """Run an update; returns how many rows it changed."""
+        if self._database.name != "duckdb":
+            return self.run(name, statement, parameters).rowcount
+        # duckdb's Python client reports no row count
+        table: Any = statement.table
+        count = sa.select(sa.func.count()).select_from(table).where(*statement._where_criteria)
+        changed = int(self.run(f"{name}_count", count, parameters).scalar_one())
+        self.run(name, statement, parameters)
+        return changed
 
     # -- the snapshot itself -----------------------------------------------------------------------------------------
 

@@ -97,8 +97,8 @@ def _files_query(
     if rows:
         starts, ids = (_list(files.column(name).to_pylist()) for name in ("row_id_start", "data_file_id"))
         select += [
-            f"coalesce(p._ql_stored_row_id, {starts}[p.file_index + 1] + p.file_row_number) AS _ql_row_id",
-            f"{ids}[p.file_index + 1] AS _ql_file_id",
+            f"coalesce(p._ql_stored_row_id, {starts}[p.file_index::BIGINT + 1] + p.file_row_number) AS _ql_row_id",
+            f"{ids}[p.file_index::BIGINT + 1] AS _ql_file_id",
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
         ]
@@ -122,7 +122,7 @@ def _field(id_: int, name: str, type_: str, default: str | None) -> str:
 
 
 def _list(values: Sequence[int | None]) -> str:
-    return "[" + ", ".join("NULL" if value is None else str(int(value)) for value in values) + "]::BIGINT[]"
+    return "([" + ", ".join("NULL" if value is None else str(int(value)) for value in values) + "]::BIGINT[])"
 
 
 def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
@@ -138,7 +138,7 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
         ]
         source = _read_parquet(store.urls(paths[index] for index in with_file), fields, None)
         parts.append(
-            f"SELECT ({_list(with_file)}[file_index + 1] << {_SHIFT}) | pos AS key FROM {source}"
+            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {_SHIFT}) | pos AS key FROM {source}"
             f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
         )
     ids = files.column("data_file_id").combine_chunks()
