@@ -32,6 +32,7 @@ from quacklake.errors import (
 )
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import SchemaInfo
+from quacklake.format.options import OptionRow
 from quacklake.format.snapshots import Snapshot
 
 __all__ = ["Catalog", "Collision", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
@@ -140,7 +141,7 @@ class Catalog:
             self._create_own(connection)
             rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
             rows["encrypted"] = "true" if encrypted else "false"
-            writer._insert("metadata", [{"key": k, "value": v, "scope": None, "scope_id": None} for k, v in rows.items()])
+            writer.add_options([OptionRow(key, value) for key, value in rows.items()])
             first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
             writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
             writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
@@ -229,8 +230,9 @@ class Catalog:
 
     def _forget_uncommitted(self) -> None:
         """What a failed commit thought to exist (inlined tables) may not."""
-        for key in [key for key in self._cache if isinstance(key, tuple) and key[0] == "inlined_deletes"]:
-            self._cache.pop(key, None)
+        for key in list(self._cache):
+            if isinstance(key, tuple) and key[0] in ("inlined_deletes", "inlined_exists"):
+                self._cache.pop(key, None)
 
     def _finish(self, transaction: sa.RootTransaction) -> None:
         faults.reach("catalog.commit.before")
@@ -246,7 +248,7 @@ class Catalog:
     def find_commit(self, token: str) -> int | None:
         """The snapshot that a commit with this token made, or None when it made none.
 
-        It waits for its turn in the queue first, so a commit that is still on its way has ended when the answer is given.
+        It waits for its turn in the queue first, so a commit that is still on its way has ended by then.
         """
         table = self._tables.own["commits"]
         if not self._has_tokens:
@@ -282,7 +284,8 @@ class Catalog:
         kind = self._database.classify(cause)
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             kind = Failure.UNAVAILABLE
-        if kind is Failure.COLLISION:
+        if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
+            # a table of inlined rows that was known is gone when another client has cleaned up: look again
             return Collision(f"another writer committed to {self.url} at the same time")
         if kind is Failure.UNAVAILABLE:
             return CatalogUnavailableError(

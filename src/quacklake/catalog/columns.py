@@ -1,6 +1,6 @@
 """Column types of the metadata tables, each as stock DuckLake declares it on every database.
 
-Stock DuckLake keeps booleans as integers and times and UUIDs as text on SQLite; on PostgreSQL and DuckDB they are native.
+Stock DuckLake keeps booleans as integers, times and UUIDs as text on SQLite; elsewhere they have types of their own.
 MySQL, which stock DuckLake does not support, follows SQLite. In Python they are always ``bool``, an aware UTC
 ``datetime`` and ``str``.
 """

@@ -11,7 +11,8 @@ import os
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import duckdb
@@ -82,7 +83,7 @@ class Database(ABC):
             "pool_timeout": self.busy_timeout_ms / 1000,
         }
 
-    def listen(self, engine: Engine) -> None:
+    def listen(self, engine: Engine) -> None:  # noqa: B027  most databases need nothing
         """Attach what every new connection needs."""
 
     def begin_read(self, connection: Connection) -> Connection:
@@ -97,11 +98,15 @@ class Database(ABC):
     def enter_queue(self, connection: Connection, scope: str) -> None:
         """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``)."""
 
-    def leave_queue(self, connection: Connection, scope: str) -> None:
+    def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
         """Release what outlives the transaction."""
 
-    def prepare_write(self, connection: Connection) -> None:
+    def prepare_write(self, connection: Connection) -> None:  # noqa: B027
         """Once per catalog before its first write."""
+
+    def batch(self, connection: Connection) -> AbstractContextManager[None]:
+        """A block of statements whose results nobody reads: they may travel together."""
+        return nullcontext()
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         """A stored statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
@@ -277,6 +282,19 @@ class PostgresDatabase(Database):
 
     def enter_queue(self, connection: Connection, scope: str) -> None:
         connection.execute(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+
+    @contextmanager
+    def batch(self, connection: Connection) -> Iterator[None]:
+        import psycopg
+
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        try:
+            with driver.pipeline():
+                yield
+        except psycopg.Error as error:
+            # raised when the batch ends, outside SQLAlchemy: give it the same form
+            raise sa.exc.DBAPIError("batch", None, error, connection_invalidated=driver.closed) from error
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element.collate("C")

@@ -19,8 +19,8 @@ VIEWS = {
     "manifests": "SELECT f.data_file_id, f.table_id, f.begin_snapshot, f.end_snapshot, f.path, f.record_count,"
     " f.file_size_bytes, d.path AS delete_path, d.delete_count FROM ducklake_data_file f"
     " LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL",
-    "partitions": "SELECT v.table_id, v.data_file_id, v.partition_key_index, v.partition_value, c.column_id, c.transform"
-    " FROM ducklake_file_partition_value v JOIN ducklake_data_file f USING (data_file_id)"
+    "partitions": "SELECT v.table_id, v.data_file_id, v.partition_key_index, v.partition_value, c.column_id,"
+    " c.transform FROM ducklake_file_partition_value v JOIN ducklake_data_file f USING (data_file_id)"
     " LEFT JOIN ducklake_partition_column c ON c.partition_id = f.partition_id"
     " AND c.partition_key_index = v.partition_key_index",
 }

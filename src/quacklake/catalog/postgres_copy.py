@@ -111,7 +111,7 @@ class _Blocks(io.RawIOBase):
         return size
 
     def read(self, size: int = -1) -> bytes:
-        if size is None or size < 0:
+        if size < 0:
             return b"".join(iter(lambda: self.read(1 << 20), b""))
         parts: list[bytes] = []
         while size > 0 and not self.at_end():

@@ -1,7 +1,7 @@
 """A predicate over column bounds as SQL over the file statistics.
 
-NULL in SQL means "unknown" here, and unknown always keeps the file: a bound that is missing, written in another encoding
-or of a type the database cannot compare never rules a file out.
+NULL in SQL means "unknown" here, and unknown always keeps the file: a bound that is missing, written in another
+encoding or of a type the database cannot compare never rules a file out.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ _INT64 = range(-(2**63), 2**63)
 _DECIMAL_SLACK = 1e-12
 
 
-def condition(predicate: Predicate, stats: Mapping[int, sa.Alias], database: Database) -> sa.ColumnElement[bool]:
+def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
     """True for every file that may match; ``stats`` holds the (outer joined) statistics of each column."""
     if isinstance(predicate, Compare):
         return _compare(predicate, stats[predicate.column_id], database)
     if isinstance(predicate, IsNull):
         found = stats[predicate.column_id].c
         # stock DuckLake writes 0 and 0 for types it keeps no counts of
-        return sa.or_(found.null_count.is_(None), found.null_count > 0, found.value_count.is_(None), found.value_count == 0)
+        unknown = sa.or_(found.null_count.is_(None), found.value_count.is_(None), found.value_count == 0)
+        return sa.or_(unknown, found.null_count > 0)
     parts = [condition(part, stats, database) for part in predicate.parts]
     if isinstance(predicate, Some):
         return sa.or_(sa.false(), *parts)
     return sa.and_(sa.true(), *parts)
 
 
-def _compare(predicate: Compare, stats: sa.Alias, database: Database) -> sa.ColumnElement[bool]:
+def _compare(predicate: Compare, stats: sa.FromClause, database: Database) -> sa.ColumnElement[bool]:
     kind = _KINDS.get(scalar(predicate.type).stats)
     limits = None if kind is None else _parameters(predicate, kind)
     if kind is None or limits is None:

@@ -55,7 +55,7 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class InlinedRows:
-    """Raw inlined rows of one schema version: ``row_id``, ``begin_snapshot`` and the columns as the database stores them."""
+    """Inlined rows of one schema version as the database stores them: row id, snapshots, then the columns."""
 
     schema: TableSchema
     schema_version: int
@@ -80,7 +80,7 @@ class Reader:
         self._database = database
         self._cache = cache
 
-    def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[Any]:
+    def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
         faults.reach(f"catalog.{name}.before")
         result = self._connection.execute(statement, parameters)
@@ -261,16 +261,24 @@ class Reader:
             rows = grouped.setdefault(tuple(row[:10]), [])
             if row[10] is not None:
                 rows.append(ColumnRow(*row[10:]))
-        return [
-            TableInfo(
-                *head[:7],
-                schema=unflatten(rows),
-                schema_version=head[9] if head[9] is not None else snapshot.schema_version,
-                schema_path=head[7],
-                schema_path_is_relative=head[8],
-            )
-            for head, rows in grouped.items()
-        ]
+        return [self._table_info(head, rows, snapshot) for head, rows in grouped.items()]
+
+    @staticmethod
+    def _table_info(head: tuple[Any, ...], rows: list[ColumnRow], snapshot: Snapshot) -> TableInfo:
+        id_, uuid, schema_id, schema_name, name, path, relative, schema_path, schema_relative, version = head
+        return TableInfo(
+            id=id_,
+            uuid=uuid,
+            schema_id=schema_id,
+            schema_name=schema_name,
+            name=name,
+            path=path,
+            path_is_relative=relative,
+            schema=unflatten(rows),
+            schema_version=snapshot.schema_version if version is None else version,
+            schema_path=schema_path,
+            schema_path_is_relative=schema_relative,
+        )
 
     def _schema_version(self, table: sa.Table, snapshot: Snapshot) -> sa.ColumnElement[Any]:
         if "schema_versions" not in self._t:
@@ -284,11 +292,7 @@ class Reader:
 
     def columns_at(self, table_id: int, schema_version: int) -> TableSchema:
         """The columns a table had at one of its schema versions."""
-        v, c, s = (
-            self._t["schema_versions"] if "schema_versions" in self._t else None,
-            self._t["column"],
-            self._t["snapshot"],
-        )
+        v, c, s = self._t.get("schema_versions"), self._t["column"], self._t["snapshot"]
         if v is not None and "table_id" in v.c:
             begin: Any = sa.select(sa.func.max(v.c.begin_snapshot)).where(
                 v.c.table_id == table_id, v.c.schema_version == schema_version
@@ -320,7 +324,7 @@ class Reader:
             sa.and_(d.c.table_id == f.c.table_id, d.c.data_file_id == f.c.data_file_id, self._visible(d, snapshot.id)),
         )
         where: list[sa.ColumnElement[bool]] = [f.c.table_id == table.id, self._visible(f, snapshot.id)]
-        bounds: dict[int, sa.Alias] = {}
+        bounds: dict[int, sa.FromClause] = {}
         if predicate != ANYTHING:
             stats = self._t["file_column_stats"]
             bounds = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}

@@ -44,7 +44,8 @@ _TABLES = {
     "file_column_stats": "data_file_id:id table_id:id column_id:id column_size_bytes:id value_count:id null_count:id"
     " min_value:text max_value:text contains_nan:flag extra_stats:text",
     "file_variant_stats": "data_file_id:id table_id:id column_id:id variant_path:text shredded_type:text"
-    " column_size_bytes:id value_count:id null_count:id min_value:text max_value:text contains_nan:flag extra_stats:text",
+    " column_size_bytes:id value_count:id null_count:id min_value:text max_value:text contains_nan:flag"
+    " extra_stats:text",
     "delete_file": f"delete_file_id:id* table_id:id {_LIFE} data_file_id:id path:text path_is_relative:flag format:text"
     " delete_count:id file_size_bytes:id footer_size:id encryption_key:text partial_max:id",
     "column": f"column_id:id {_LIFE} table_id:id column_order:id column_name:text column_type:text initial_default:text"
@@ -174,6 +175,10 @@ class Tables:
 
     def __getitem__(self, name: str) -> sa.Table:
         return self._tables[name]
+
+    def get(self, name: str) -> sa.Table | None:
+        """A table, or None where this format version has none."""
+        return self._tables.get(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tables

@@ -1,7 +1,8 @@
 """Where a lake's metadata lives: every spelling of a catalog URL, parsed once.
 
-``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://user@host/db``, ``mysql://user@host/db``, and DuckLake's own
-``ducklake:sqlite:lake.db``, ``ducklake:postgres:dbname=… host=…``, ``ducklake:mysql:db=… host=…``, ``ducklake:lake.db``.
+``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://user@host/db``, ``mysql://user@host/db``, and DuckLake's
+own ``ducklake:sqlite:lake.db``, ``ducklake:postgres:dbname=… host=…``, ``ducklake:mysql:db=… host=…``,
+``ducklake:lake.db``.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def parse_url(text: str) -> CatalogUrl:
 
     Raises ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
     """
-    if not isinstance(text, str) or not text.strip():
+    if not text.strip():
         raise ConfigError("the catalog URL is empty", hint=f"use {_SPELLINGS}")
     if text.startswith("ducklake:"):
         return _parse_ducklake(text[len("ducklake:") :])

@@ -7,6 +7,7 @@ constant number of statements.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from quacklake.catalog.reader import Reader, TableTotals
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
 from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
+from quacklake.format.options import OptionRow
 from quacklake.format.schema import TableSchema, flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats
@@ -61,6 +63,10 @@ class Writer(Reader):
         self.run(name, statement, parameters)
         return changed
 
+    def batch(self) -> AbstractContextManager[None]:
+        """A block of inserts and updates whose results nobody reads; on a network they share one round trip."""
+        return self._database.batch(self._connection)
+
     # -- the snapshot itself -----------------------------------------------------------------------------------------
 
     def add_snapshot(
@@ -96,6 +102,19 @@ class Writer(Reader):
         """Remember a commit by its token, so that a lost answer can be found again."""
         statement = self._cached("add_token", lambda: sa.insert(self._t.own["commits"]))
         self.run("add_token", statement, [{"token": token, "snapshot_id": snapshot_id}])
+
+    def add_options(self, options: Sequence[OptionRow]) -> None:
+        """Insert options."""
+        rows = [{"key": o.key, "value": o.value, "scope": o.scope, "scope_id": o.scope_id} for o in options]
+        self._insert("metadata", rows)
+
+    def put_option(self, option: OptionRow) -> None:
+        """Set an option in its scope, replacing what it was."""
+        t = self._t["metadata"]
+        scope = t.c.scope.is_(None) if option.scope is None else t.c.scope == option.scope
+        owner = t.c.scope_id.is_(None) if option.scope_id is None else t.c.scope_id == option.scope_id
+        self.run("delete_option", sa.delete(t).where(t.c.key == option.key, scope, owner))
+        self.add_options([option])
 
     # -- schemas and tables ------------------------------------------------------------------------------------------
 
@@ -353,8 +372,14 @@ class Writer(Reader):
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
-    def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
-        """Make the inlined table of a schema version and register it."""
+    def need_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
+        """Make and register the inlined table of a schema version unless it is there."""
+        key = ("inlined_exists", table_id, schema_version)
+        if key in self._cache:
+            return
+        self._cache[key] = True
+        if schema_version in self.inlined_tables(table_id):
+            return
         inlined = self.inlined_table(table_id, schema_version, schema)
         self.run("create_inlined_table", _create(inlined))
         if self._database.name != "duckdb":
@@ -386,7 +411,7 @@ class Writer(Reader):
         )
 
     def end_inlined_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
-        """End inlined rows. Raises ``CommitConflict`` when one is gone: deleted, or moved to a file, by another commit."""
+        """End inlined rows. Raises ``CommitConflict`` when another commit has deleted one or moved it."""
         table = inlined.table
         statement = (
             sa.update(table)
@@ -397,16 +422,20 @@ class Writer(Reader):
             raise CommitConflict("an inlined row to be deleted was changed by another commit")
 
     def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
-        """Insert inlined deletes, (data file, position) each, making their table when it is missing."""
+        """Insert inlined deletes: (data file, position) each."""
         table = delete_table(table_id, self._t.metadata.schema)
-        if not self._has_inlined_deletes(table_id):
-            self.run("create_inlined_deletes", sa.schema.CreateTable(table))
         statement = self._cached(("insert", table.name), lambda: sa.insert(table))
         self.run(
             "insert_inlined_deletes",
             statement,
             [{"file_id": file, "row_id": position, "begin_snapshot": snapshot} for file, position in deletes],
         )
+
+    def need_inlined_deletes(self, table_id: int) -> None:
+        """Make the table of a table's inlined deletes unless it is there."""
+        if not self._has_inlined_deletes(table_id):
+            table = delete_table(table_id, self._t.metadata.schema)
+            self.run("create_inlined_deletes", sa.schema.CreateTable(table))
 
     def inlined_deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
         """True when another commit after ``version`` inlined a delete on one of these files."""

@@ -85,13 +85,13 @@ def sql_type(column: Column, database: str) -> str:
 
 
 def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> list[Any] | None:
-    """The values of an Arrow column as parameters for the inlined table, or None when only DuckDB can write them as text.
+    """The values of an Arrow column as parameters for the inlined table; None when only DuckDB can write their text.
 
     The array must have the column's own Arrow type.
     """
     base = column.type if column.nested else parse_type(column.type).base
     if base == "boolean" or base in _INTEGERS:
-        values = array.to_pylist()
+        values: list[Any] = array.to_pylist()
         if base == "boolean" and database in ("sqlite", "mysql"):
             return [None if value is None else int(value) for value in values]
         return values
@@ -101,13 +101,16 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
             return [None if value is None else value.encode() for value in values]
         return values
     if base == "blob":
-        return array.to_pylist()
+        values = array.to_pylist()
+        return values
     if base in ("float32", "float64"):
         return _floats(array, base, database)
     if base in _TEMPORAL:
         unit = getattr(array.type, "unit", "D")
         return [
-            None if value is None else encode_comparable(from_physical(value, unit, bits=array.type.bit_width), column.type)
+            None
+            if value is None
+            else encode_comparable(from_physical(value, unit, bits=array.type.bit_width), column.type)
             for value in _ticks(array)
         ]
     simple = _SIMPLE.get(base)
@@ -115,7 +118,7 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
 
 
 def _floats(array: pa.Array | pa.ChunkedArray, base: str, database: str) -> list[Any]:
-    values = array.to_pylist()
+    values: list[Any] = array.to_pylist()
     if database in ("postgres", "duckdb"):
         return values
     if base == "float32":

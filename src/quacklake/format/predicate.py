@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quacklake.format import stats
+from quacklake.format.bounds import encode_comparable
+from quacklake.format.schema import Column
 
 __all__ = [
     "ANYTHING",
@@ -24,6 +26,7 @@ __all__ = [
     "Predicate",
     "Some",
     "columns_of",
+    "compare",
     "every",
     "may_match",
     "some",
@@ -89,6 +92,12 @@ class Bounds:
         low = None if column.min is None else stats.decode(column.min, type_)
         high = None if column.max is None else stats.decode(column.max, type_)
         return cls(low, high, column.null_count, column.value_count, column.contains_nan)
+
+
+def compare(column: Column, operator: str, value: Any) -> Predicate:
+    """A comparison with a value in the form of ``bounds.decode``; no value, or no text form, says nothing."""
+    text = None if value is None else encode_comparable(value, column.type)
+    return ANYTHING if text is None else Compare(column.id, column.type, operator, value, text)
 
 
 def every(parts: Iterable[Predicate]) -> Predicate:

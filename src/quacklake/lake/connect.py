@@ -29,9 +29,9 @@ def connect(
 ) -> Lake:
     """Open a lake, or make one.
 
-    ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…`` or
-    DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it. ``data_path`` is
-    needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
+    ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
+    or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
+    ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
     ``override_data_path`` is given. Any setting may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
@@ -39,7 +39,9 @@ def connect(
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
     if config.url is None:
-        raise ConfigError("no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL')
+        raise ConfigError(
+            "no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL'
+        )
     parsed = parse_url(config.url)
     catalog = open_catalog(
         parsed,
@@ -60,9 +62,7 @@ def connect(
         catalog.close()
         raise
     limit = config.duckdb_memory_limit
-    engine = DuckDBEngine(
-        store, memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads
-    )
+    engine = DuckDBEngine(store, memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
     return Lake(Shared(catalog, store, engine, config, TableCache(catalog), FileWriter(store)))
 
 

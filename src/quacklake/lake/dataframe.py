@@ -28,8 +28,8 @@ _SHOWN_ROWS = 10
 class DataFrame:
     """Rows of one table, read when asked for.
 
-    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that speaks
-    the Arrow C interface.
+    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that
+    speaks the Arrow C interface.
     """
 
     _shared: Shared
@@ -95,7 +95,8 @@ class DataFrame:
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
         _need("pandas")
-        return self.to_arrow().to_pandas(**options)
+        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars frame."""
@@ -114,7 +115,9 @@ class DataFrame:
             known = self.plan().count()
             if known is not None:
                 return known if self._limit is None else min(known, self._limit)
-        frame = self if self._where is not None and not isinstance(self._where, str) else self.select(*self._one_column())
+        frame = (
+            self if self._where is not None and not isinstance(self._where, str) else self.select(*self._one_column())
+        )
         return sum(batch.num_rows for batch in frame.to_batches())
 
     def _one_column(self) -> Sequence[str]:
@@ -163,4 +166,6 @@ def _need(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise MissingExtraError(f"this needs the Python package {name}", hint=f'pip install "quacklake[{name}]"') from None
+        raise MissingExtraError(
+            f"this needs the Python package {name}", hint=f'pip install "quacklake[{name}]"'
+        ) from None

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
-__all__ = ["html_table", "print_table", "text_table"]
+__all__ = ["html_table", "print_table", "python_values", "text_table"]
 
 _MAX_CELL = 60
 _MAX_COLUMNS = 20
+# A terminal obeys these; they are shown instead of sent.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 
-def _cells(rows: pa.Table) -> list[list[str]]:
-    columns = [[_cell(value) for value in column.to_pylist()] for column in rows.columns[:_MAX_COLUMNS]]
+def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
+    columns = [[_cell(value, max_cell) for value in python_values(column)] for column in rows.columns[:_MAX_COLUMNS]]
     return [list(row) for row in zip(*columns, strict=True)] if columns else []
 
 
-def _cell(value: object) -> str:
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """The values of a column as Python's own; as text where Python has none, such as a time after the year 9999."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        values = column.cast(pa.string()).to_pylist()
+    return values
+
+
+def _cell(value: object, max_cell: int) -> str:
     if value is None:
         return "NULL"
-    text = value.hex() if isinstance(value, bytes) else str(value)
-    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+    text = value.hex() if isinstance(value, bytes) else str(value).translate(_CONTROLS)
+    return text if len(text) <= max_cell else text[: max_cell - 1] + "…"
 
 
 def _footer(rows: pa.Table, total: int | None) -> str:
@@ -37,24 +49,29 @@ def _footer(rows: pa.Table, total: int | None) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}{hidden}{columns}"
 
 
-def _rich(rows: pa.Table, title: str | None, total: int | None) -> RichTable:
-    table = RichTable(title=title, caption=_footer(rows, total), caption_justify="left", title_justify="left")
+def _rich(rows: pa.Table, title: str | None, max_cell: int) -> RichTable:
+    # as Text, because square brackets are markup to the console
+    table = RichTable(title=None if title is None else Text(title), title_justify="left")
     for field in list(rows.schema)[:_MAX_COLUMNS]:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        table.add_column(field.name, justify="right" if number else "left", overflow="fold")
-    for row in _cells(rows):
-        table.add_row(*(_escaped(row)))
+        table.add_column(Text(field.name.translate(_CONTROLS)), justify="right" if number else "left", overflow="fold")
+    for row in _cells(rows, max_cell):
+        table.add_row(*(Text(cell) for cell in row))
     return table
 
 
-def _escaped(row: Sequence[str]) -> list[str]:
-    # square brackets are markup to the console
-    return [cell.replace("[", r"\[") for cell in row]
-
-
-def print_table(rows: pa.Table, *, title: str | None = None, total: int | None = None, console: Console | None = None) -> None:
-    """Print rows as a table."""
-    (console or Console()).print(_rich(rows, title, total))
+def print_table(
+    rows: pa.Table,
+    *,
+    title: str | None = None,
+    total: int | None = None,
+    console: Console | None = None,
+    max_cell: int = _MAX_CELL,
+) -> None:
+    """Print rows as a table, and below it how many there are."""
+    target = console or Console()
+    target.print(_rich(rows, title, max_cell))
+    target.print(Text(_footer(rows, total), style="dim italic"))
 
 
 def text_table(rows: pa.Table, *, title: str | None = None, total: int | None = None, width: int = 120) -> str:

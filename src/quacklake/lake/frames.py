@@ -108,7 +108,9 @@ def _from_rows(rows: Iterable[Any]) -> Source:
 
 def _from_columns(columns: dict[str, Any]) -> Source:
     try:
-        table = pa.table({name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()})
+        table = pa.table(
+            {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
+        )
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise SchemaMismatchError(f"the rows have a column of mixed types: {_first_line(error)}") from None
     return Source(table.schema, table=table)

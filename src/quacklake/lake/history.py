@@ -46,7 +46,8 @@ def table_history(shared: Shared, table: TableInfo) -> pa.Table:
         for info in snapshots
         if any(
             change.id == table.id
-            if change.name is None and "table" in change.kind.value or change.kind.value.startswith(("inline", "merge", "rewrite"))
+            if (change.name is None and "table" in change.kind.value)
+            or change.kind.value.startswith(("inline", "merge", "rewrite"))
             else change.name is not None and (fold(change.schema or ""), fold(change.name)) == name
             for change in info.changes
         )

@@ -88,8 +88,8 @@ class _Writing(_Reading):
     def create_table(self, name: str, columns: Any, *, if_not_exists: bool = False) -> Table:
         """Add a table.
 
-        ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the table
-        in the same snapshot.
+        ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
+        table in the same snapshot.
         """
         ref = TableRef.parse(name)
         schema, source = _schema_of(columns)
@@ -141,7 +141,9 @@ class Lake(_Writing):
     def __enter__(self) -> Lake:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -160,7 +162,8 @@ class Lake(_Writing):
         return self._shared.catalog.version
 
     def __repr__(self) -> str:
-        return f"<Lake {self.url} at snapshot {self._shared.latest().id}, {len(self.tables())} tables, data in {self.data_path}>"
+        state = f"snapshot {self._shared.latest().id}, {len(self.tables())} tables"
+        return f"<Lake {self.url} at {state}, data in {self.data_path}>"
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -263,7 +266,9 @@ class LakeAt(_Reading):
         return self._tx
 
     def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        raise ReadOnlyError("this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot")
+        raise ReadOnlyError(
+            "this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot"
+        )
 
     def __repr__(self) -> str:
         return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
@@ -284,7 +289,9 @@ class LakeTransaction(_Writing):
         return work(self._tx)
 
     def __repr__(self) -> str:
-        state = f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
+        state = (
+            f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
+        )
         return f"<Transaction {state}>"
 
 

@@ -12,18 +12,19 @@ import pyarrow as pa
 
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format import inline
+from quacklake.format.bounds import decode
 from quacklake.format.measure import of_array
-from quacklake.format.names import fold, quote
+from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
-from quacklake.format.predicate import ANYTHING, Predicate, every
-from quacklake.format.stats import ColumnStats, comparable
+from quacklake.format.predicate import ANYTHING, Predicate, compare, every
+from quacklake.format.stats import ColumnStats
 from quacklake.lake import conform
 from quacklake.lake.frames import Source
 from quacklake.lake.settings import Shared
 from quacklake.scan import ScanPlan, to_predicate
-from quacklake.scan.filters import compare
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import InlinedInsert, NewDeleteFile, TouchedFile, Transaction
 
@@ -58,7 +59,7 @@ def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) ->
         if small.num_rows:
             rows = conform.to_table(shared.engine, small, matches)
             tx.pending(table).add_insert(_insert(shared, table, rows, [None] * rows.num_rows))
-        return small.num_rows
+        return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))
     with shared.engine.connection() as connection:
         with writing():
@@ -152,7 +153,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
                 .alias(column.name)
                 for column in table.schema.columns
             ]
-            places = [duckdb.ColumnExpression(name) for name in ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")]
+            places = [duckdb.ColumnExpression(name) for name in ROW_COLUMNS]
             relation.select(*select, *places).create(changed := _temporary())
         try:
             _check_not_null(connection, changed, [column for column in table.schema.columns if column.id in assigned])
@@ -196,7 +197,9 @@ def _replace_rows(
     if places.num_rows <= shared.inline_limit(table):
         rows = connection.execute(f"SELECT {select}, _ql_row_id, _ql_version FROM {changed}").to_arrow_table()
         versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
-        row_ids = [kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)]
+        row_ids = [
+            kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
+        ]
         pending.add_insert(_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
         return int(places.num_rows)
     _map_local_ids(connection, changed, kept)
@@ -237,7 +240,9 @@ def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on:
     given = {found.column.id for found in matches if found.source is not None}
     lacking = [key.name for key in keys if key.id not in given]
     if lacking:
-        raise SchemaMismatchError(f"the rows lack the key column {lacking[0]!r}", hint=f"they have {', '.join(source.schema.names)}")
+        raise SchemaMismatchError(
+            f"the rows lack the key column {lacking[0]!r}", hint=f"they have {', '.join(source.schema.names)}"
+        )
     with shared.engine.connection() as connection:
         incoming, changed = _temporary(), _temporary()
         select = ", ".join(conform.expressions(matches))
@@ -257,7 +262,7 @@ def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on:
             condition = " AND ".join(f"t.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
             with writing():
                 connection.execute(
-                    f"CREATE TABLE {changed} AS SELECT {columns}, t._ql_row_id, t._ql_file_id, t._ql_version, t._ql_position"
+                    f"CREATE TABLE {changed} AS SELECT {columns}, {', '.join(f't.{name}' for name in ROW_COLUMNS)}"
                     f" FROM ({query}) t JOIN {incoming} s ON {condition}"
                 )
             same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
@@ -269,7 +274,9 @@ def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}; DROP TABLE IF EXISTS {changed}")
 
 
-def _insert_query(shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo) -> int:
+def _insert_query(
+    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+) -> int:
     """Insert the rows of a query, inlined when they are few."""
     counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
     count = int(counted[0]) if counted else 0
@@ -307,13 +314,11 @@ def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[
         bounds = connection.execute(f"SELECT min({name}) AS low, max({name}) AS high FROM {rows}").to_arrow_table()
         for column, operator in (("low", ">="), ("high", "<=")):
             found = of_array(bounds.column(column), key)[0]
-            from quacklake.format.bounds import decode
-
             parts.append(compare(key, operator, decode(found.min if operator == ">=" else found.max, key.type)))
     return every(parts) if parts else ANYTHING
 
 
-# -- the end of a transaction --------------------------------------------------------------------------------------------
+# -- the end of a transaction ------------------------------------------------------------------------------------------
 
 
 def seal(shared: Shared, tx: Transaction) -> None:
@@ -329,7 +334,9 @@ def seal(shared: Shared, tx: Transaction) -> None:
         if not rows.num_rows:
             continue
         pending.keep_inserts([insert for insert in new if insert not in fresh])
-        select = ", ".join(f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns)
+        select = ", ".join(
+            f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns
+        )
         with shared.engine.connection() as connection:
             connection.register("ql_source", rows.rename_columns(list(table.schema.names)))
             _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=rows.nbytes)

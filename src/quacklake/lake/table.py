@@ -124,12 +124,16 @@ class Table:
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
         source = to_source(data)
-        return self._write(lambda tx, table: operations.append(self._shared, tx, table, source) or 0, blind=True, source=source)
+        return self._write(
+            lambda tx, table: operations.append(self._shared, tx, table, source) or 0, blind=True, source=source
+        )
 
     def overwrite(self, data: Any, where: str | None = None) -> int:
-        """Replace the rows that satisfy a filter (all without one) by others, in one snapshot; returns how many are new."""
+        """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
         source = to_source(data)
-        return self._write(lambda tx, table: operations.overwrite(self._shared, tx, table, source, where) or 0, source=source)
+        return self._write(
+            lambda tx, table: operations.overwrite(self._shared, tx, table, source, where) or 0, source=source
+        )
 
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that satisfy a filter (all without one); returns how many where that is known."""

@@ -6,23 +6,24 @@ applies the whole filter to the rows in any case.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 
 from quacklake.errors import PredicateError, nearest
-from quacklake.format.bounds import comparable, decode, encode_comparable
-from quacklake.format.predicate import ANYTHING, Compare, IsNull, Predicate, every, some
+from quacklake.format.bounds import comparable, decode
+from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
+from quacklake.scan.substrait import from_arrow_expression
 
 __all__ = ["Filter", "to_predicate", "unknown_columns"]
 
-Filter = str | pc.Expression
+Filter: TypeAlias = "str | pc.Expression"
 
-_COMPARISONS: dict[type[exp.Expression], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_IN = 1000
 
@@ -32,8 +33,6 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
     if where is None:
         return ANYTHING
     if isinstance(where, pc.Expression):
-        from quacklake.scan.substrait import from_arrow_expression
-
         return from_arrow_expression(where, schema)
     if not isinstance(where, str):
         raise PredicateError(
@@ -43,7 +42,7 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
     return _translate(parse_filter(where), schema)
 
 
-def parse_filter(text: str) -> exp.Expression:
+def parse_filter(text: str) -> exp.Expr:
     """The tree of a filter. Raises ``PredicateError`` when it is anything but one boolean expression."""
     try:
         parsed = sqlglot.parse(f"SELECT 1 WHERE {text}", dialect="duckdb")
@@ -52,9 +51,12 @@ def parse_filter(text: str) -> exp.Expression:
         raise PredicateError(f"cannot parse the filter {text!r}: {first}") from None
     select = parsed[0] if len(parsed) == 1 else None
     where = select.args.get("where") if isinstance(select, exp.Select) else None
-    if where is None or any(value for key, value in select.args.items() if key not in ("expressions", "where", "kind")):
+    known = ("expressions", "where", "kind")
+    only = select is not None and not any(value for key, value in select.args.items() if key not in known)
+    if not only or not isinstance(where, exp.Where):
         raise PredicateError(f"the filter {text!r} is not one expression", hint='write a condition such as "id > 5"')
-    return where.this
+    condition: exp.Expr = where.this
+    return condition
 
 
 def unknown_columns(where: str, schema: TableSchema) -> str | None:
@@ -64,7 +66,7 @@ def unknown_columns(where: str, schema: TableSchema) -> str | None:
     return None if unknown is None else nearest(unknown, schema.names)
 
 
-def _translate(node: exp.Expression, schema: TableSchema) -> Predicate:
+def _translate(node: exp.Expr, schema: TableSchema) -> Predicate:
     node = node.unnest()
     if isinstance(node, exp.And):
         return every(_translate(part, schema) for part in node.flatten())
@@ -93,14 +95,14 @@ def _translate(node: exp.Expression, schema: TableSchema) -> Predicate:
     return _compare(node.this, operator, node.expression, schema)
 
 
-def _column(node: exp.Expression, schema: TableSchema) -> Column | None:
+def _column(node: exp.Expr, schema: TableSchema) -> Column | None:
     node = node.unnest()
     if not isinstance(node, exp.Column) or len(node.parts) != 1:
         return None
     return schema.get(node.name)
 
 
-def _compare(left: exp.Expression, operator: str, right: exp.Expression, schema: TableSchema) -> Predicate:
+def _compare(left: exp.Expr, operator: str, right: exp.Expr, schema: TableSchema) -> Predicate:
     column = _column(left, schema)
     if column is None or column.nested:
         return ANYTHING
@@ -108,13 +110,7 @@ def _compare(left: exp.Expression, operator: str, right: exp.Expression, schema:
     return compare(column, operator, value)
 
 
-def compare(column: Column, operator: str, value: Any) -> Predicate:
-    """A comparison with a value in the form of ``bounds.decode``; None (or no text form) says nothing."""
-    text = None if value is None else encode_comparable(value, column.type)
-    return ANYTHING if text is None else Compare(column.id, column.type, operator, value, text)
-
-
-def _literal(node: exp.Expression, type_: str) -> Any:
+def _literal(node: exp.Expr, type_: str) -> Any:
     """A literal as a comparable value of the column's type, or None when DuckDB might compare it differently."""
     kind = scalar(type_).stats
     negative = isinstance(node, exp.Neg)

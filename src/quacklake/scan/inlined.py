@@ -31,7 +31,7 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 
 
 def decode(found: Sequence[InlinedRows], schema: TableSchema, database: str) -> pa.Table | None:
-    """All inlined rows as one table: row id, begin snapshot, schema version, then ``c<id>`` per column; None for no rows."""
+    """All inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows."""
     tables = [_decode_one(rows, schema, database) for rows in found]
     if not tables:
         return None

@@ -80,7 +80,9 @@ class ScanPlan:
         if self.pruned or pc.any(pc.is_valid(self.files.column("partial_max"))).as_py():
             return None
         with_deletes = pc.sum(pc.is_valid(self.files.column("delete_path"))).as_py() or 0
-        if with_deletes and (self.deletes.num_rows or self.files.column("delete_count").null_count > self.files.num_rows - with_deletes):
+        if with_deletes and (
+            self.deletes.num_rows or self.files.column("delete_count").null_count > self.files.num_rows - with_deletes
+        ):
             return None  # a row may be in both, or a delete file holds deletes of later snapshots
         rows = pc.sum(self.files.column("record_count")).as_py() or 0
         gone = pc.sum(self.files.column("delete_count")).as_py() or 0

@@ -37,7 +37,7 @@ def plan_scan(
         found = reader.files(snapshot, table, predicate)
         if max_files is not None and found.num_rows > max_files:
             raise InputError(
-                f"the scan of {table.qualified_name} needs {found.num_rows} files, more than plan_max_files ({max_files})",
+                f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
         _refuse_unreadable(found, table)

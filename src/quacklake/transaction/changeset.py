@@ -72,6 +72,10 @@ class TableChange:
     touched: Mapping[int, int | None] = field(default_factory=dict)
     reads: Predicate | None = None
 
+    def paths(self) -> list[str]:
+        """The new files, below the table's folder."""
+        return [file.path for file in self.data_files] + [file.path for file in self.delete_files]
+
     def kinds(self) -> tuple[ChangeKind, ...]:
         """The words that describe this change."""
         kinds = []
@@ -112,7 +116,11 @@ class ChangeSet:
     def alters_schema(self) -> bool:
         """True when a table or schema is made, renamed or dropped."""
         return bool(
-            self.created_schemas or self.created_tables or self.renamed_tables or self.dropped_tables or self.dropped_schemas
+            self.created_schemas
+            or self.created_tables
+            or self.renamed_tables
+            or self.dropped_tables
+            or self.dropped_schemas
         )
 
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:

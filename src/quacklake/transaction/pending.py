@@ -20,7 +20,8 @@ __all__ = ["PendingTable", "Target", "TouchedFile"]
 @dataclass(frozen=True, slots=True)
 class Target:
     """Rows that a statement deletes: positions in files (``file_id``, ``row_id``) and inlined rows
-    (``schema_version``, ``row_id``)."""
+    (``schema_version``, ``row_id``).
+    """
 
     positions: pa.Table
     inlined: pa.Table
@@ -32,7 +33,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TouchedFile:
-    """A data file with deleted rows: where it is, the delete file it had, and how many rows it had left (None: unknown)."""
+    """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown)."""
 
     path: str
     delete_file_id: int | None
@@ -121,7 +122,9 @@ class PendingTable:
             mine = mine.filter(pc.is_in(mine.column("file_id"), value_set=planned))
             deletes = pa.concat_tables([deletes, mine])
         ended = [(version, row) for version, rows in self.ended_rows.items() for row in rows]
-        seen = plan.without_inlined(pa.table({"schema_version": [e[0] for e in ended], "row_id": [e[1] for e in ended]}))
+        seen = plan.without_inlined(
+            pa.table({"schema_version": [e[0] for e in ended], "row_id": [e[1] for e in ended]})
+        )
         parts = [seen.inlined] if seen.inlined is not None else []
         for insert, ids in zip(self.inserts, self.local_ids, strict=True):
             if insert.rows.num_rows:
@@ -133,7 +136,9 @@ class PendingTable:
         """The newly deleted positions of each data file, sorted."""
         if not self.deleted:
             return {}
-        order = pa.concat_tables(self.deleted).sort_by([("file_id", "ascending"), ("row_id", "ascending")]).combine_chunks()
+        order = (
+            pa.concat_tables(self.deleted).sort_by([("file_id", "ascending"), ("row_id", "ascending")]).combine_chunks()
+        )
         runs = pc.run_end_encode(order.column("file_id").combine_chunks())
         positions = order.column("row_id").combine_chunks()
         found: dict[int, pa.Array] = {}

@@ -1,7 +1,7 @@
 """Schemas and tables by name, remembered for as long as the schema version lasts.
 
-Every change of a table, schema or view makes a new schema version, so what was read at one version holds at every snapshot
-of that version.
+Every change of a table, schema or view makes a new schema version, so what was read at one version holds at every
+snapshot of that version.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class Transaction:
     Not safe to share between threads.
     """
 
-    def __init__(self, catalog: Catalog, store: Store, cache: TableCache, base: Snapshot, *, read_only: bool = False) -> None:
+    def __init__(
+        self, catalog: Catalog, store: Store, cache: TableCache, base: Snapshot, *, read_only: bool = False
+    ) -> None:
         self.catalog = catalog
         self.store = store
         self.base = base
@@ -80,13 +82,17 @@ class Transaction:
         """A schema by name. Raises ``NotFoundError`` with the nearest names."""
         found = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if found is None:
-            raise NotFoundError(f'there is no schema "{name}"', hint=nearest(name, (info.name for info in self.schemas())))
+            raise NotFoundError(
+                f'there is no schema "{name}"', hint=nearest(name, (info.name for info in self.schemas()))
+            )
         self._schema_ids[fold(name)] = found.id
         return found
 
     def tables(self) -> list[TableInfo]:
         """The tables as this transaction sees them."""
-        committed = [self._renamed.get(info.id, info) for info in self._cache.tables(self.base) if info.id not in self._dropped]
+        committed = [
+            self._renamed.get(info.id, info) for info in self._cache.tables(self.base) if info.id not in self._dropped
+        ]
         return sorted([*committed, *self._created.values()], key=lambda info: (info.schema_name, info.name))
 
     def get_table(self, schema: str, name: str) -> TableInfo | None:
@@ -116,7 +122,13 @@ class Transaction:
         """The scan plan of a table as this transaction sees it."""
         if table.id < 0:
             empty = ScanPlan(
-                table.id, table.schema_name, table.name, self.base.id, self.store.root, table.schema, files=FILES.empty_table()
+                table.id,
+                table.schema_name,
+                table.name,
+                self.base.id,
+                self.store.root,
+                table.schema,
+                files=FILES.empty_table(),
             )
             return self._overlay(empty)
         with self.catalog.read() as reader:
@@ -246,7 +258,9 @@ class Transaction:
         if not self._open:
             raise InputError("the transaction has ended")
         if self.read_only:
-            raise ReadOnlyError("this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot")
+            raise ReadOnlyError(
+                "this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot"
+            )
         if self.catalog.read_only:
             raise ReadOnlyError(
                 f"this lake is open read-only (format version {self.catalog.version})",
@@ -278,7 +292,9 @@ class Transaction:
         if sum(len(gone) for gone in small.values()) <= limit:
             inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
             partly = {id_: gone for id_, gone in partly.items() if id_ in new}
-        delete_files = [write_deletes(self, pending.table, id_, pending.touched[id_], gone) for id_, gone in partly.items()]
+        delete_files = [
+            write_deletes(self, pending.table, id_, pending.touched[id_], gone) for id_, gone in partly.items()
+        ]
         return TableChange(
             table=pending.table,
             data_files=tuple(file for file in pending.files if file.id not in dead),
@@ -304,7 +320,7 @@ class Transaction:
         except QuacklakeError:
             self.discard_files()
             raise
-        used = {table.table.location + file.path for table in changes.tables for file in (*table.data_files, *table.delete_files)}
+        used = {table.table.location + path for table in changes.tables for path in table.paths()}
         self._written = [path for path in self._written if path not in used]
         self.discard_files()
         return snapshot

@@ -114,7 +114,9 @@ class DuckDBEngine:
             connection.close()
             raise
         schema = _exact(source.schema, plan.schema)
-        batches = _batches(source, connection, where if isinstance(where, pc.Expression) else None, chosen, limit, row_ids)
+        batches = _batches(
+            source, connection, where if isinstance(where, pc.Expression) else None, chosen, limit, row_ids
+        )
         if isinstance(where, pc.Expression):
             names = [column.name for column in chosen] + (["rowid"] if row_ids else [])
             source_names = ["_ql_row_id" if name == "rowid" else name for name in names]

@@ -27,7 +27,9 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, duckdb.InterruptException):
         return CancelledError("the operation was cancelled")
-    if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.SyntaxException | duckdb.CatalogException):
+    if isinstance(
+        error, duckdb.BinderException | duckdb.ParserException | duckdb.SyntaxException | duckdb.CatalogException
+    ):
         return PredicateError(f"cannot evaluate the expression: {first}")
     if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.TypeMismatchException):
         return ConstraintError(f"a value does not fit: {first}")

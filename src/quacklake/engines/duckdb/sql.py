@@ -1,7 +1,7 @@
 """A scan plan as DuckDB SQL.
 
-The form follows from measurement: one ``read_parquet`` over all files of the same shape, mapped by field id, deletes as an
-anti-join on one integer key for the files that have any, inlined rows as a branch of their own.
+The form follows from measurement: one ``read_parquet`` over all files of the same shape, mapped by field id, deletes as
+an anti-join on one integer key for the files that have any, inlined rows as a branch of their own.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _files_query(
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
         ]
-    source = _read_parquet(store.urls(files.column("path").to_pylist()), fields, pc.sum(files.column("record_count")).as_py())
+    source = _read_parquet(
+        store.urls(files.column("path").to_pylist()), fields, pc.sum(files.column("record_count")).as_py()
+    )
     query = f"SELECT {', '.join(select) or '1'} FROM {source} p"
     if deleted is not None:
         query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {_SHIFT}) | p.file_row_number) = d.key"

@@ -74,8 +74,8 @@ class FileWriter:
     ) -> list[NewDataFile]:
         """Write the rows of a query as data files of a table.
 
-        The query yields the table's columns in order, then with ``row_ids`` the row id. ``size_hint`` is the size of the
-        rows in memory, when known; without one the rows may become several files.
+        The query yields the table's columns in order, then with ``row_ids`` the row id. ``size_hint`` is the size of
+        the rows in memory, when known; without one the rows may become several files.
         """
         single = size_hint is not None and size_hint < options.target_file_size
         name = data_file_name()
@@ -126,7 +126,13 @@ class FileWriter:
         )
 
     def write_deletes(
-        self, table: TableInfo, data_file_id: int, file: TouchedFile, positions: pa.Array, announce: Announce, snapshot: int
+        self,
+        table: TableInfo,
+        data_file_id: int,
+        file: TouchedFile,
+        positions: pa.Array,
+        announce: Announce,
+        snapshot: int,
     ) -> NewDeleteFile:
         """Write the delete file of one data file: the newly deleted positions and those deleted before."""
         if file.delete_path is not None:
@@ -138,7 +144,10 @@ class FileWriter:
         announce(path)
         url = self.store.url(file.path)
         rows = pa.table([pa.array([url] * len(positions), pa.string()), positions], schema=_DELETE_SCHEMA)
-        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, _DELETE_SCHEMA, compression="snappy") as writer:
+        with (
+            self.store.open_output(path) as sink,
+            pq.ParquetWriter(sink, _DELETE_SCHEMA, compression="snappy") as writer,
+        ):
             writer.write_table(rows)
         size = self.store.size(path)
         footer = self._footer_size(path, size)

@@ -1,0 +1,107 @@
+"""``pyarrow.compute`` expressions as predicates, read through Substrait, their only open form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+from substrait.extended_expression_pb2 import ExtendedExpression
+
+from quacklake.errors import PredicateError
+from quacklake.format.bounds import comparable
+from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.types import StatsKind, scalar
+
+__all__ = ["from_arrow_expression"]
+
+_COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_INTEGERS = ("i8", "i16", "i32", "i64")
+
+
+def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
+    """What an Arrow expression says about column bounds. Raises ``PredicateError`` when it does not fit the columns."""
+    arrow = schema.to_arrow()
+    try:
+        encoded = expression.to_substrait(arrow, allow_arrow_extensions=True)
+        message = ExtendedExpression.FromString(bytes(encoded))
+    except (pa.ArrowNotImplementedError, DecodeError):
+        return ANYTHING  # a function without an open form: the engine evaluates it
+    except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError) as error:
+        raise PredicateError(f"the expression {expression} does not fit the table: {error}") from None
+    names = {
+        entry.extension_function.function_anchor: entry.extension_function.name
+        for entry in message.extensions
+        if entry.WhichOneof("mapping_type") == "extension_function"
+    }
+    return _Translator(schema, names).translate(message.referred_expr[0].expression)
+
+
+class _Translator:
+    def __init__(self, schema: TableSchema, functions: Mapping[int, str]) -> None:
+        self._schema = schema
+        self._functions = functions
+
+    def translate(self, node: Any) -> Predicate:
+        kind = node.WhichOneof("rex_type")
+        if kind == "singular_or_list":
+            options = node.singular_or_list.options
+            column = self._column(node.singular_or_list.value)
+            return some(self._compare(column, "=", option) for option in options) if len(options) else ANYTHING
+        if kind != "scalar_function":
+            return ANYTHING
+        name = self._functions.get(node.scalar_function.function_reference, "")
+        arguments = [argument.value for argument in node.scalar_function.arguments]
+        if name == "and":
+            return every(self.translate(argument) for argument in arguments)
+        if name == "or":
+            return some(self.translate(argument) for argument in arguments)
+        if name == "is_null" and len(arguments) == 1:
+            column = self._column(arguments[0])
+            # Arrow may count NaN as NULL, statistics do not
+            known = column is not None and not column.nested and not column.type.startswith("float")
+            return IsNull(column.id) if known and column is not None else ANYTHING
+        if name in _COMPARISONS and len(arguments) == 2:
+            left, right = arguments
+            column = self._column(left)
+            if column is not None:
+                return self._compare(column, _COMPARISONS[name], right)
+            return self._compare(self._column(right), _FLIPPED[_COMPARISONS[name]], left)
+        return ANYTHING
+
+    def _column(self, node: Any) -> Column | None:
+        if node.WhichOneof("rex_type") != "selection":
+            return None
+        reference = node.selection.direct_reference
+        if reference.WhichOneof("reference_type") != "struct_field" or reference.struct_field.HasField("child"):
+            return None
+        column: Column = self._schema.columns[reference.struct_field.field]
+        return column
+
+    def _compare(self, column: Column | None, operator: str, node: Any) -> Predicate:
+        if column is None or column.nested or node.WhichOneof("rex_type") != "literal":
+            return ANYTHING
+        return compare(column, operator, _value(node.literal, column.type))
+
+
+def _value(literal: Any, type_: str) -> Any:
+    """A literal as a comparable value of the column's type, or None when nothing certain can be said."""
+    found = literal.WhichOneof("literal_type")
+    kind = scalar(type_).stats
+    if found in _INTEGERS and kind is StatsKind.INTEGER:
+        return int(getattr(literal, found))
+    if found == "fp64" and type_ == "float64":
+        return comparable(literal.fp64, type_)
+    if found == "string" and kind is StatsKind.TEXT:
+        return comparable(literal.string, type_)
+    if found == "date" and kind is StatsKind.DATE:
+        return comparable(pa.scalar(literal.date, pa.int32()).cast(pa.date32()).as_py(), type_)
+    if found == "decimal" and kind is StatsKind.DECIMAL:
+        unscaled = int.from_bytes(literal.decimal.value, "little", signed=True)
+        return comparable(Decimal(unscaled).scaleb(-literal.decimal.scale), type_)
+    return None

@@ -1,0 +1,240 @@
+"""One attempt at a commit: check what was committed since, give out ids, insert.
+
+The statements come in an order that keeps the transaction short: first what is read, then what may turn out to be a
+conflict, last the inserts, which need no answer and travel together.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from quacklake.catalog import Catalog, TableTotals, Writer
+from quacklake.format.objects import DataFile, DeleteFile, TableInfo
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.stats import ColumnStats, TableColumnStats, merge
+from quacklake.transaction.changeset import ChangeSet, TableChange
+from quacklake.transaction.validation import check_conflicts
+
+__all__ = ["Attempt"]
+
+
+@dataclass
+class _Rows:
+    """The rows of the metadata tables that a commit inserts, with their real ids."""
+
+    files: list[DataFile] = field(default_factory=list)
+    stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
+    deletes: list[DeleteFile] = field(default_factory=list)
+    totals: dict[int, TableTotals] = field(default_factory=dict)
+    columns: dict[tuple[int, int], TableColumnStats] = field(default_factory=dict)
+    inlined: list[tuple[TableInfo, int, list[tuple[object, ...]], list[int]]] = field(default_factory=list)
+
+
+class Attempt:
+    """Applies a change set inside an open commit transaction."""
+
+    def __init__(self, writer: Writer, catalog: Catalog, changes: ChangeSet) -> None:
+        self.writer = writer
+        self.catalog = catalog
+        self.changes = changes
+        self.latest = writer.latest()
+        self.ids: dict[int, int] = {}
+        self._catalog_ids = itertools.count(self.latest.next_catalog_id)
+        self._file_ids = itertools.count(self.latest.next_file_id)
+
+    def apply(self) -> Snapshot:
+        """Everything the change set says, as the snapshot after the latest one."""
+        changes, writer = self.changes, self.writer
+        check_conflicts(writer, changes, self.latest, self.catalog.database)
+        created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
+        self.ids = dict(zip(created, self._catalog_ids, strict=False))
+        version = self.latest.schema_version + (1 if changes.alters_schema else 0)
+        draft = Snapshot(
+            id=self.latest.id + 1,
+            time=_now(self.latest),
+            schema_version=version,
+            next_catalog_id=self.latest.next_catalog_id + len(created),
+            next_file_id=self.latest.next_file_id,
+        )
+        tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
+        inserting = [change.table.id for change in tables if change.data_files or change.inlined]
+        known = writer.totals(inserting) if inserting else {}
+        known_columns = writer.column_totals(inserting) if inserting else {}
+        rows = self._plan_rows(tables, draft, known, known_columns)
+        self._end_things(tables, draft)
+        self._make_tables(tables, rows)
+        snapshot = replace(draft, next_file_id=next(self._file_ids))
+        with writer.batch():
+            self._insert_objects(draft)
+            self._insert_rows(tables, rows, draft)
+            writer.put_totals(rows.totals, known)
+            writer.put_column_totals(rows.columns, known_columns)
+            writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
+            if self.catalog.has_tokens:
+                writer.add_token(changes.token, snapshot.id)
+        return snapshot
+
+    def _real(self, table: TableInfo) -> TableInfo:
+        return replace(
+            table, id=self.ids.get(table.id, table.id), schema_id=self.ids.get(table.schema_id, table.schema_id)
+        )
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def _plan_rows(
+        self,
+        tables: list[TableChange],
+        snapshot: Snapshot,
+        known: Mapping[int, TableTotals],
+        known_columns: Mapping[tuple[int, int], TableColumnStats],
+    ) -> _Rows:
+        rows = _Rows()
+        for change in tables:
+            id_ = change.table.id
+            if change.data_files or change.inlined:
+                total = self._plan_files(change, known.get(id_, TableTotals()), snapshot, rows)
+                rows.totals[id_] = self._plan_inlined(change, total, snapshot, rows)
+                rows.columns.update(_merged(change, known_columns, first=id_ not in known))
+        for change in tables:
+            rows.deletes.extend(self._plan_deletes(change, snapshot))
+        return rows
+
+    def _plan_files(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
+        """Give new data files their ids and row ids; returns the table's new totals."""
+        records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
+        for file in change.data_files:
+            id_ = self.ids[file.id] = next(self._file_ids)
+            rows.files.append(
+                DataFile(
+                    id=id_,
+                    table_id=change.table.id,
+                    begin_snapshot=snapshot.id,
+                    end_snapshot=None,
+                    path=file.path,
+                    path_is_relative=True,
+                    record_count=file.record_count,
+                    file_size_bytes=file.file_size_bytes,
+                    footer_size=file.footer_size,
+                    row_id_start=next_row,
+                )
+            )
+            rows.stats.extend((id_, change.table.id, column) for column in file.stats)
+            next_row += file.record_count
+            records += file.record_count
+            size += file.file_size_bytes
+        return TableTotals(records, next_row, size)
+
+    def _plan_inlined(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
+        if not change.inlined:
+            return total
+        next_row = total.next_row_id
+        encoded: list[tuple[object, ...]] = []
+        row_ids: list[int] = []
+        for batch in change.inlined:
+            encoded.extend(batch.encoded)
+            for given in batch.row_ids:
+                row_ids.append(next_row if given is None else given)
+                next_row += 1 if given is None else 0
+        rows.inlined.append((change.table, self._version(change.table, snapshot), encoded, row_ids))
+        return TableTotals(total.record_count + len(encoded), next_row, total.file_size_bytes)
+
+    def _version(self, table: TableInfo, snapshot: Snapshot) -> int:
+        """A new or renamed table starts a schema version with this very snapshot."""
+        altered = (*self.changes.created_tables, *self.changes.renamed_tables)
+        changed = any(self.ids.get(other.id, other.id) == table.id for other in altered)
+        return snapshot.schema_version if changed else table.schema_version
+
+    def _plan_deletes(self, change: TableChange, snapshot: Snapshot) -> list[DeleteFile]:
+        return [
+            DeleteFile(
+                id=next(self._file_ids),
+                table_id=change.table.id,
+                data_file_id=self.ids.get(file.data_file_id, file.data_file_id),
+                begin_snapshot=snapshot.id,
+                end_snapshot=None,
+                path=file.path,
+                path_is_relative=True,
+                format="parquet",
+                delete_count=file.delete_count,
+                file_size_bytes=file.file_size_bytes,
+                footer_size=file.footer_size,
+            )
+            for file in change.delete_files
+        ]
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _end_things(self, tables: list[TableChange], snapshot: Snapshot) -> None:
+        """What ends with this snapshot; something that is gone already is a conflict."""
+        changes, writer = self.changes, self.writer
+        writer.end_table_rows([table.id for table in changes.renamed_tables], snapshot.id)
+        if changes.dropped_tables:
+            writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
+        writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
+        writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
+        replaced = [file.replaces for change in tables for file in change.delete_files if file.replaces is not None]
+        writer.end_delete_files(replaced, snapshot.id)
+        for change in tables:
+            for version, row_ids in change.ended_rows.items():
+                same = version == change.table.schema_version
+                schema = change.table.schema if same else writer.columns_at(change.table.id, version)
+                target = writer.inlined_table(change.table.id, version, schema)
+                writer.end_inlined_rows(target, row_ids, snapshot.id)
+
+    def _make_tables(self, tables: list[TableChange], rows: _Rows) -> None:
+        """The tables inside the catalog that this commit is the first to need."""
+        for table, version, _, _ in rows.inlined:
+            self.writer.need_inlined_table(table.id, version, table.schema)
+        for change in tables:
+            if change.inlined_deletes:
+                self.writer.need_inlined_deletes(change.table.id)
+
+    def _insert_objects(self, snapshot: Snapshot) -> None:
+        changes, writer = self.changes, self.writer
+        writer.add_schemas([replace(schema, id=self.ids[schema.id]) for schema in changes.created_schemas], snapshot.id)
+        created = [self._real(table) for table in changes.created_tables]
+        renamed = [self._real(table) for table in changes.renamed_tables]
+        writer.add_tables([*created, *renamed], snapshot.id)
+        writer.add_columns(created, snapshot.id)
+        writer.add_schema_versions([table.id for table in (*created, *renamed)], snapshot)
+
+    def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
+        writer = self.writer
+        writer.add_data_files(rows.files)
+        writer.add_file_stats(rows.stats)
+        writer.add_delete_files(rows.deletes)
+        for table, version, encoded, row_ids in rows.inlined:
+            target = writer.inlined_table(table.id, version, table.schema)
+            writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
+        for change in tables:
+            if change.inlined_deletes:
+                pairs = [(self.ids.get(file, file), position) for file, position in change.inlined_deletes]
+                writer.add_inlined_deletes(change.table.id, pairs, snapshot.id)
+
+
+def _merged(
+    change: TableChange, known: Mapping[tuple[int, int], TableColumnStats], *, first: bool
+) -> dict[tuple[int, int], TableColumnStats]:
+    """The table-level statistics after an insert."""
+    table = change.table
+    batches = [file.stats for file in change.data_files] + [insert.stats for insert in change.inlined]
+    types = {column.id: column.type for column in table.schema.leaves()}
+    merged: dict[tuple[int, int], TableColumnStats] = {}
+    for stats in batches:
+        for column in stats:
+            type_ = types.get(column.column_id)
+            if type_ is None:
+                continue
+            key = (table.id, column.column_id)
+            old = merged.get(key, known.get(key))
+            merged[key] = merge(old, column, type_, first=first and key not in merged)
+    return merged
+
+
+def _now(latest: Snapshot) -> dt.datetime:
+    """The time of the new snapshot: now, but never before its predecessor, so that time travel is monotonic."""
+    now = dt.datetime.now(dt.UTC)
+    return now if latest.time is None or now > latest.time else latest.time + dt.timedelta(microseconds=1)

@@ -1,0 +1,97 @@
+"""Whether a change set may still be committed: the conflict rules against what others committed since."""
+
+from __future__ import annotations
+
+from quacklake.catalog import Writer
+from quacklake.errors import CommitConflict
+from quacklake.format.conflicts import Check, compare, explain
+from quacklake.format.measure import of_array
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import ANYTHING, Bounds, columns_of, may_match
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan import inlined
+from quacklake.scan.plan import column_key
+from quacklake.transaction.changeset import ChangeSet, TableChange
+
+__all__ = ["check_conflicts"]
+
+_AGAIN = "run the operation again on the new state"
+
+
+def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, database: str) -> None:
+    """Raise ``CommitConflict`` when a commit after the change set's base excludes it."""
+    base = changes.base
+    if latest.id == base.id:
+        return
+    if latest.id < base.id:
+        raise CommitConflict("the lake is older than the transaction's snapshot", hint="was it restored from a backup?")
+    if _blind(changes) and latest.schema_version == base.schema_version:
+        return  # inserts exclude only changes of the schema
+    by_id = {table.table.id: table for table in changes.tables}
+    for table_id, needed in _needed_checks(writer, changes, by_id).items():
+        if Check.SAME_FILE in needed:
+            _check_files(writer, by_id[table_id], base)
+        if Check.READ in needed:
+            _check_reads(writer, by_id[table_id], base, latest, database)
+
+
+def _blind(changes: ChangeSet) -> bool:
+    """True when nothing but rows is added, and nothing was read for it."""
+    return not changes.alters_schema and all(
+        not table.touched and not table.ended_rows and table.reads is None for table in changes.tables
+    )
+
+
+def _needed_checks(writer: Writer, changes: ChangeSet, by_id: dict[int, TableChange]) -> dict[int, set[Check]]:
+    """What must be looked at per table; raises at once for what always conflicts."""
+    mine = changes.changes()
+    needed: dict[int, set[Check]] = {}
+    for _, others in writer.changes_since(changes.base.id):
+        for other in others:
+            for change in mine:
+                table = by_id.get(change.id) if change.id is not None else None
+                reads = table is not None and table.reads is not None
+                check = compare(change, other, reads=reads, schema_ids=changes.schema_ids)
+                if check is Check.CONFLICT:
+                    raise CommitConflict(explain(change, other), hint=_AGAIN)
+                if table is not None and check is not Check.OK:
+                    needed.setdefault(table.table.id, set()).add(check)
+    return needed
+
+
+def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
+    """Every touched file must still be live with the deletes it had; inlined rows are checked when they end."""
+    files = list(table.touched)
+    if not files:
+        return
+    live = writer.live_files(table.table.id, files)
+    for id_ in files:
+        if id_ not in live or live[id_] != table.touched[id_]:
+            raise _overtaken(table.table, "a file of it was changed")
+    if writer.inlined_deletes_since(table.table.id, files, base.id):
+        raise _overtaken(table.table, "rows of the same file were deleted")
+
+
+def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Snapshot, database: str) -> None:
+    """Rows that others inserted must not be among those this change depends on having read."""
+    reads = table.reads
+    if reads is None:
+        return
+    files = writer.files(latest, table.table, reads)
+    if any(begin > base.id for begin in files.column("begin_snapshot").to_pylist()):
+        raise _overtaken(table.table, "rows it depends on were inserted")
+    rows = inlined.decode(writer.inlined_rows(latest, table.table, since=base.id), table.table.schema, database)
+    if rows is None:
+        return
+    wanted = columns_of(reads)
+    bounds = {
+        column.id: Bounds.of(of_array(rows.column(column_key(column)), column)[0], column.type)
+        for column in table.table.schema.columns
+        if column.id in wanted
+    }
+    if reads == ANYTHING or may_match(reads, bounds):
+        raise _overtaken(table.table, "rows it depends on were inserted")
+
+
+def _overtaken(table: TableInfo, why: str) -> CommitConflict:
+    return CommitConflict(f"the change to {table.qualified_name} was overtaken: {why} by another commit", hint=_AGAIN)

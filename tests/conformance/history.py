@@ -1,0 +1,263 @@
+"""Playing steps on a lake, and comparing what each client sees at every snapshot with each other and with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import quacklake
+from quacklake.format.changes import ChangeKind, parse
+from quacklake.format.names import quote
+
+from .clients import LakeSite, plain_duckdb
+from .steps import Step, Stock
+
+__all__ = ["DIRECTIONS", "History", "TableState", "compare"]
+
+Row = tuple[str | None, ...]
+
+#: Who takes the steps: the writers in turn.
+DIRECTIONS: Mapping[str, tuple[str, ...]] = {
+    "we-write": ("ours",),
+    "stock-writes": ("stock",),
+    "alternating": ("ours", "stock"),
+}
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one snapshot: (name, type, nullable) of each column, and every row as text, sorted."""
+
+    columns: tuple[tuple[str, str, bool], ...]
+    rows: tuple[Row, ...]
+
+
+State = dict[tuple[str, str], TableState]
+
+
+@dataclass
+class History:
+    """The steps taken on a lake, with what the model held after each."""
+
+    site: LakeSite
+    model: duckdb.DuckDBPyConnection = field(default_factory=plain_duckdb)
+    expected: dict[int, State] = field(default_factory=dict)
+    schemas: dict[int, set[str]] = field(default_factory=dict)
+
+    def begin(self, writer: str) -> None:
+        """Make the lake."""
+        if writer == "ours":
+            self.site.lake()
+        else:
+            self.site.stock()
+        self._note(0)
+
+    def play(self, steps: Sequence[Step], writers: Sequence[str]) -> None:
+        """Take steps, the writers in turn; the first one makes the lake."""
+        self.begin(writers[0])
+        for number, step in enumerate(steps):
+            self.take(step, writers[number % len(writers)])
+
+    def take(self, step: Step, writer: str) -> int:
+        """Take one step; returns the newest snapshot after it."""
+        before = self.newest()
+        for statement in step.model if isinstance(step, Stock) else step.sql():
+            self.model.execute(statement)
+        if writer == "ours" and not isinstance(step, Stock):
+            step.run(self.site.lake(), self.model)
+            after = self.site.lake().current_snapshot()
+        else:
+            for statement in step.sql():
+                self.site.stock().execute(statement)
+            after = self.newest()
+        for version in range(before + 1, after + 1):
+            self._note(version)
+        return after
+
+    def newest(self) -> int:
+        """The newest snapshot, asked of whoever has the lake open."""
+        if self.site._stock is not None:
+            ((version,),) = self.site.metadata("SELECT max(snapshot_id) FROM {m}.ducklake_snapshot")
+            return int(version)
+        return self.site.lake().current_snapshot()
+
+    def _note(self, version: int) -> None:
+        found = self.model.execute(
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'memory'"
+        ).fetchall()
+        self.expected[version] = {
+            (schema, name): _state(self.model, f"{quote(schema)}.{quote(name)}") for schema, name in found
+        }
+        schemas = self.model.execute("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'memory'").fetchall()
+        self.schemas[version] = {name for (name,) in schemas if name not in ("information_schema", "pg_catalog")}
+
+
+def _state(connection: duckdb.DuckDBPyConnection, source: str, *, row_ids: bool = False) -> TableState:
+    described = connection.execute(f"DESCRIBE FROM {source}").fetchall()
+    columns = tuple((name, canonical(type_), True) for name, type_, *_ in described)
+    texts = ["rowid::VARCHAR"] if row_ids else []
+    texts += [f"CAST({quote(name)} AS VARCHAR)" for name, *_ in columns]
+    rows = connection.execute(f"SELECT {', '.join(texts)} FROM {source}").fetchall()
+    return TableState(columns, _sorted(rows))
+
+
+def _sorted(rows: Sequence[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda row: [(value is not None, value or "") for value in row]))
+
+
+def canonical(type_: str) -> str:
+    """A type as DuckDB spells it."""
+    return "JSON" if type_ == "JSON" else str(duckdb.sqltype(type_))
+
+
+# -- what each client sees ---------------------------------------------------------------------------------------------
+
+
+def ours_at(lake: quacklake.Lake, version: int, scratch: duckdb.DuckDBPyConnection) -> tuple[set[str], State]:
+    """The schemas and tables of a snapshot as Quacklake reads them, the row id in front."""
+    view = lake.at(version=version)
+    state: State = {}
+    for info in view._tables():
+        table = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
+        columns = tuple((c.name, canonical(c.duckdb_type()), True) for c in info.schema.columns)
+        rows = table.scan(row_ids=True).to_arrow()
+        assert table.count() == rows.num_rows, "count() differs from the rows read"
+        state[(info.schema_name, info.name)] = TableState(columns, _texts(scratch, rows, columns))
+    return set(view.schemas()), state
+
+
+def _texts(scratch: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[tuple[str, str, bool]]) -> tuple[Row, ...]:
+    renamed = rows.rename_columns([f"c{number}" for number in range(rows.num_columns)])
+    select = [f"c{len(columns)}::VARCHAR"]
+    select += [f"CAST(CAST(c{number} AS {type_}) AS VARCHAR)" for number, (_, type_, _) in enumerate(columns)]
+    scratch.register("read", renamed)
+    try:
+        return _sorted(scratch.execute(f"SELECT {', '.join(select)} FROM read").fetchall())
+    finally:
+        scratch.unregister("read")
+
+
+def stock_tables_at(site: LakeSite, version: int) -> tuple[set[str], set[tuple[str, str]]]:
+    """The schemas and tables that the reference implementation shows at a snapshot."""
+    with site.stock_at(version) as connection:
+        schemas = connection.execute("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'l'").fetchall()
+        tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'l'").fetchall()
+    return {name for (name,) in schemas}, set(tables)
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def compare(history: History) -> None:
+    """Both clients must see what the model held, the same row ids and the same list of snapshots, at every snapshot."""
+    site = history.site
+    versions = sorted(history.expected)
+    stock: dict[int, State] = {}
+    connection = site.stock()
+    schema_versions = dict(site.metadata("SELECT snapshot_id, schema_version FROM {m}.ducklake_snapshot"))
+    assert sorted(schema_versions) == versions
+    for version in versions:
+        stock[version] = {
+            (schema, name): _state(
+                connection, f"l.{quote(schema)}.{quote(name)} AT (VERSION => {version:d})", row_ids=True
+            )
+            for schema, name in history.expected[version]
+        }
+    described = _stock_snapshots(connection)
+    visible = {}
+    for version in versions:
+        # what is visible changes with the schema version only
+        if version == 0 or schema_versions[version] != schema_versions[version - 1]:
+            visible[version] = stock_tables_at(site, version)
+    compare_ours(history)
+    for version in versions:
+        for key, expected in history.expected[version].items():
+            _same(f"stock DuckLake, {key} at {version}", stock[version][key], expected)
+    for version, (schemas, tables) in visible.items():
+        assert schemas == history.schemas[version], f"schemas that stock DuckLake sees at {version}"
+        assert tables == set(history.expected[version]), f"tables that stock DuckLake sees at {version}"
+    lake = site.lake()
+    with plain_duckdb() as scratch:
+        for version in versions:
+            _, ours = ours_at(lake, version, scratch)
+            for key, theirs in stock[version].items():
+                assert ours[key] == theirs, f"row ids of {key} at {version}"
+    assert _our_snapshots(lake) == described
+
+
+def compare_ours(history: History) -> None:
+    """Quacklake must see what the model held at every snapshot."""
+    lake = history.site.lake()
+    with plain_duckdb() as scratch:
+        for version in sorted(history.expected):
+            schemas, tables = ours_at(lake, version, scratch)
+            assert schemas == history.schemas[version], f"schemas that we see at {version}"
+            assert set(tables) == set(history.expected[version]), f"tables that we see at {version}"
+            for key, expected in history.expected[version].items():
+                _same(f"we, {key} at {version}", tables[key], expected)
+
+
+def _same(who: str, found: TableState, expected: TableState) -> None:
+    """The state of a client, whose rows begin with the row id, against the model's."""
+    assert found.columns == expected.columns, who
+    without = _sorted([row[1:] for row in found.rows])
+    if without != expected.rows:
+        missing = sorted(set(expected.rows) - set(without), key=str)[:3]
+        extra = sorted(set(without) - set(expected.rows), key=str)[:3]
+        raise AssertionError(f"{who}: {len(without)} rows, not {len(expected.rows)}; missing {missing}, extra {extra}")
+    ids = [row[0] for row in found.rows]
+    assert len(set(ids)) == len(ids) and None not in ids, f"{who}: row ids are not unique"
+
+
+_KEYS = {
+    ChangeKind.CREATED_SCHEMA: "schemas_created",
+    ChangeKind.CREATED_TABLE: "tables_created",
+    ChangeKind.DROPPED_SCHEMA: "schemas_dropped",
+    ChangeKind.DROPPED_TABLE: "tables_dropped",
+    ChangeKind.INSERTED_INTO_TABLE: "tables_inserted_into",
+    ChangeKind.DELETED_FROM_TABLE: "tables_deleted_from",
+    ChangeKind.ALTERED_TABLE: "tables_altered",
+    ChangeKind.INLINED_INSERT: "inlined_insert",
+    ChangeKind.INLINED_DELETE: "inlined_delete",
+    ChangeKind.INLINE_FLUSH: "flushed_inlined",
+    ChangeKind.MERGE_ADJACENT: "merge_adjacent",
+    ChangeKind.REWRITE_DELETE: "rewrite_delete",
+}
+
+
+def _stock_snapshots(connection: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    rows = connection.execute(
+        "SELECT snapshot_id, snapshot_time::VARCHAR, schema_version, changes, author, commit_message, commit_extra_info"
+        " FROM l.snapshots() ORDER BY snapshot_id"
+    ).fetchall()
+    return [(*row[:3], {key: sorted(values) for key, values in row[3].items()}, *row[4:]) for row in rows]
+
+
+def _our_snapshots(lake: quacklake.Lake) -> list[tuple[Any, ...]]:
+    snapshots = lake.snapshots()
+    with plain_duckdb() as scratch:
+        scratch.register("snapshots", snapshots)
+        rows = scratch.execute(
+            "SELECT snapshot_id, snapshot_time::VARCHAR, schema_version, changes, author, commit_message,"
+            " commit_extra_info FROM snapshots ORDER BY snapshot_id"
+        ).fetchall()
+    return [(*row[:3], _changes(row[3]), *row[4:]) for row in rows]
+
+
+def _changes(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for change in parse(text):
+        if change.name is not None:
+            value = f"{_plain(str(change.schema))}.{_plain(change.name)}"
+        else:
+            value = _plain(change.schema) if change.schema is not None else str(change.id)
+        found.setdefault(_KEYS[change.kind], []).append(value)
+    return {key: sorted(values) for key, values in found.items()}
+
+
+def _plain(name: str) -> str:
+    return name

@@ -1,0 +1,320 @@
+"""What can be done to a lake, said once: for Quacklake, for the reference implementation, and for the model.
+
+The model is a plain DuckDB database in memory that runs the same SQL as the reference implementation. It tells what the
+lake has to hold after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+
+import quacklake
+from quacklake.format.names import quote
+from quacklake.format.schema import Column, TableSchema
+
+__all__ = [
+    "Append",
+    "Create",
+    "CreateFrom",
+    "CreateSchema",
+    "Delete",
+    "Drop",
+    "DropSchema",
+    "Merge",
+    "Overwrite",
+    "Rename",
+    "Step",
+    "Stock",
+    "Together",
+    "Update",
+    "rows_of",
+    "table_schema",
+]
+
+#: A lake, or an open transaction of one.
+Writer = Any
+
+
+class Step(Protocol):
+    """One change that makes one snapshot."""
+
+    def sql(self) -> Sequence[str]:
+        """The statements that do it in DuckDB."""
+        ...
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        """Do it with Quacklake; the model has done it already."""
+        ...
+
+
+def rows_of(model: duckdb.DuckDBPyConnection, select: str) -> pa.Table:
+    """The rows of a query as Arrow."""
+    return model.execute(select).to_arrow_table()
+
+
+_NAMES = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "int8",
+    "SMALLINT": "int16",
+    "INTEGER": "int32",
+    "BIGINT": "int64",
+    "HUGEINT": "int128",
+    "UTINYINT": "uint8",
+    "USMALLINT": "uint16",
+    "UINTEGER": "uint32",
+    "UBIGINT": "uint64",
+    "UHUGEINT": "uint128",
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "TIME": "time",
+    "TIME WITH TIME ZONE": "timetz",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_S": "timestamp_s",
+    "TIMESTAMP_MS": "timestamp_ms",
+    "TIMESTAMP_NS": "timestamp_ns",
+    "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "INTERVAL": "interval",
+    "VARCHAR": "varchar",
+    "BLOB": "blob",
+    "JSON": "json",
+    "UUID": "uuid",
+}
+
+
+def table_schema(model: duckdb.DuckDBPyConnection, table: str) -> TableSchema:
+    """The columns of a table of the model as Quacklake's; ids are given as every client gives them, depth first."""
+    described = model.execute(f"DESCRIBE {_sql(table)}").fetchall()
+    types = model.sql(f"FROM {_sql(table)}").types
+    columns: list[Column] = []
+    next_id = 1
+    for (name, _, null, *_), type_ in zip(described, types, strict=True):
+        column = _column(name, type_, next_id, nullable=null == "YES")
+        columns.append(column)
+        next_id += sum(1 for _ in column.walk())
+    return TableSchema(tuple(columns))
+
+
+def _column(name: str, type_: Any, id_: int, *, nullable: bool = True) -> Column:
+    kind = str(type_) if str(type_) == "JSON" else type_.id
+    if kind not in ("list", "struct", "map"):
+        text = str(type_).lower() if kind == "decimal" else _NAMES[str(type_)]
+        return Column(id_, name, text, nullable)
+    names = {"list": ["element"], "map": ["key", "value"]}.get(kind)
+    children: list[Column] = []
+    next_id = id_ + 1
+    parts = [part for _, part in type_.children]
+    for child_name, part in zip(names or [label for label, _ in type_.children], parts, strict=True):
+        child = _column(child_name, part, next_id)
+        children.append(child)
+        next_id += sum(1 for _ in child.walk())
+    return Column(id_, name, kind, nullable, children=tuple(children))
+
+
+def _sql(table: str) -> str:
+    """A table name as a user writes it for Quacklake, quoted for SQL."""
+    from quacklake.lake.reference import TableRef
+
+    ref = TableRef.parse(table)
+    return f"{quote(ref.schema)}.{quote(ref.name)}"
+
+
+@dataclass(frozen=True)
+class Create:
+    """A table with columns as DuckDB declares them."""
+
+    table: str
+    columns: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"CREATE TABLE {_sql(self.table)}({self.columns})"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        with duckdb.connect() as scratch:
+            # beside the model, whose table may have another name by now
+            scratch.execute(f"CREATE TABLE scratch({self.columns})")
+            schema = table_schema(scratch, "scratch")
+        lake.create_table(self.table, schema)
+
+
+@dataclass(frozen=True)
+class CreateFrom:
+    """A table made from rows."""
+
+    table: str
+    select: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"CREATE TABLE {_sql(self.table)} AS {self.select}"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.create_table(self.table, rows_of(model, self.select))
+
+
+@dataclass(frozen=True)
+class Append:
+    """New rows."""
+
+    table: str
+    select: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"INSERT INTO {_sql(self.table)} {self.select}"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        table = lake.table(self.table)
+        table.append(rows_of(model, self.select).rename_columns(table.columns))
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Rows that satisfy a condition, or all."""
+
+    table: str
+    where: str | None = None
+
+    def sql(self) -> Sequence[str]:
+        return [f"DELETE FROM {_sql(self.table)}" + (f" WHERE {self.where}" if self.where else "")]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.table(self.table).delete(self.where)
+
+
+@dataclass(frozen=True)
+class Update:
+    """Columns set to SQL expressions."""
+
+    table: str
+    values: Mapping[str, str]
+    where: str | None = None
+
+    def sql(self) -> Sequence[str]:
+        assignments = ", ".join(f"{quote(name)} = {value}" for name, value in self.values.items())
+        return [f"UPDATE {_sql(self.table)} SET {assignments}" + (f" WHERE {self.where}" if self.where else "")]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        values = {name: quacklake.expr(value) for name, value in self.values.items()}
+        lake.table(self.table).update(values, self.where)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """An upsert; the query's columns are all of the table's, by name."""
+
+    table: str
+    select: str
+    on: str
+
+    def sql(self) -> Sequence[str]:
+        return [
+            f"MERGE INTO {_sql(self.table)} AS target USING ({self.select}) AS source"
+            f" ON (target.{quote(self.on)} = source.{quote(self.on)})"
+            " WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT"
+        ]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.table(self.table).merge(rows_of(model, self.select), on=self.on)
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """Rows in the place of others."""
+
+    table: str
+    select: str
+    where: str | None = None
+
+    def sql(self) -> Sequence[str]:
+        return ["BEGIN", *Delete(self.table, self.where).sql(), *Append(self.table, self.select).sql(), "COMMIT"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        table = lake.table(self.table)
+        table.overwrite(rows_of(model, self.select).rename_columns(table.columns), self.where)
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Another name in the same schema."""
+
+    table: str
+    name: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"ALTER TABLE {_sql(self.table)} RENAME TO {quote(self.name)}"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.rename_table(self.table, quote(self.name))
+
+
+@dataclass(frozen=True)
+class Drop:
+    """No more table."""
+
+    table: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"DROP TABLE {_sql(self.table)}"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.drop_table(self.table)
+
+
+@dataclass(frozen=True)
+class CreateSchema:
+    """A schema."""
+
+    name: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"CREATE SCHEMA {quote(self.name)}"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.create_schema(self.name)
+
+
+@dataclass(frozen=True)
+class DropSchema:
+    """No more schema, with all its tables."""
+
+    name: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"DROP SCHEMA {quote(self.name)} CASCADE"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        lake.drop_schema(self.name, cascade=True)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several changes in one transaction."""
+
+    steps: Sequence[Step]
+
+    def sql(self) -> Sequence[str]:
+        inner = [statement for step in self.steps for statement in step.sql()]
+        return ["BEGIN", *(statement for statement in inner if statement not in ("BEGIN", "COMMIT")), "COMMIT"]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        with lake.transaction() as transaction:
+            for step in self.steps:
+                step.run(transaction, model)
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Something only the reference implementation does, whoever's turn it is; ``model`` is what it means in plain SQL."""
+
+    statement: str
+    model: Sequence[str] = field(default_factory=tuple)
+
+    def sql(self) -> Sequence[str]:
+        return [self.statement]
+
+    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+        raise AssertionError("only the reference implementation does this")
