@@ -30,9 +30,9 @@ DIRECTIONS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TableState:
-    """A table at one snapshot: (name, type, nullable) of each column, and every row as text, sorted."""
+    """A table at one snapshot: (name, type) of each column, and every row as text, sorted."""
 
-    columns: tuple[tuple[str, str, bool], ...]
+    columns: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
 
 
@@ -98,9 +98,9 @@ class History:
 
 def _state(connection: duckdb.DuckDBPyConnection, source: str, *, row_ids: bool = False) -> TableState:
     described = connection.execute(f"DESCRIBE FROM {source}").fetchall()
-    columns = tuple((name, canonical(type_), True) for name, type_, *_ in described)
+    columns = tuple((name, canonical(type_)) for name, type_, *_ in described)
     texts = ["rowid::VARCHAR"] if row_ids else []
-    texts += [f"CAST({quote(name)} AS VARCHAR)" for name, *_ in columns]
+    texts += [f"CAST({quote(name)} AS VARCHAR)" for name, _ in columns]
     rows = connection.execute(f"SELECT {', '.join(texts)} FROM {source}").fetchall()
     return TableState(columns, _sorted(rows))
 
@@ -123,17 +123,17 @@ def ours_at(lake: quacklake.Lake, version: int, scratch: duckdb.DuckDBPyConnecti
     state: State = {}
     for info in view._tables():
         table = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
-        columns = tuple((c.name, canonical(c.duckdb_type()), True) for c in info.schema.columns)
+        columns = tuple((c.name, canonical(c.duckdb_type())) for c in info.schema.columns)
         rows = table.scan(row_ids=True).to_arrow()
         assert table.count() == rows.num_rows, "count() differs from the rows read"
         state[(info.schema_name, info.name)] = TableState(columns, _texts(scratch, rows, columns))
     return set(view.schemas()), state
 
 
-def _texts(scratch: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[tuple[str, str, bool]]) -> tuple[Row, ...]:
+def _texts(scratch: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> tuple[Row, ...]:
     renamed = rows.rename_columns([f"c{number}" for number in range(rows.num_columns)])
     select = [f"c{len(columns)}::VARCHAR"]
-    select += [f"CAST(CAST(c{number} AS {type_}) AS VARCHAR)" for number, (_, type_, _) in enumerate(columns)]
+    select += [f"CAST(CAST(c{number} AS {type_}) AS VARCHAR)" for number, (_, type_) in enumerate(columns)]
     scratch.register("read", renamed)
     try:
         return _sorted(scratch.execute(f"SELECT {', '.join(select)} FROM read").fetchall())
@@ -155,50 +155,54 @@ def stock_tables_at(site: LakeSite, version: int) -> tuple[set[str], set[tuple[s
 def compare(history: History) -> None:
     """Both clients must see what the model held, the same row ids and the same list of snapshots, at every snapshot."""
     site = history.site
-    versions = sorted(history.expected)
-    stock: dict[int, State] = {}
-    connection = site.stock()
-    schema_versions = dict(site.metadata("SELECT snapshot_id, schema_version FROM {m}.ducklake_snapshot"))
-    assert sorted(schema_versions) == versions
-    for version in versions:
-        stock[version] = {
+    stock = _stock_states(history)
+    described = _stock_snapshots(site.stock())
+    for version, (schemas, tables) in _stock_visible(history).items():
+        assert schemas == history.schemas[version], f"schemas that stock DuckLake sees at {version}"
+        assert tables == set(history.expected[version]), f"tables that stock DuckLake sees at {version}"
+    ours = compare_ours(history)
+    for version, tables in history.expected.items():
+        for key, expected in tables.items():
+            _same(f"stock DuckLake, {key} at {version}", stock[version][key], expected)
+            assert ours[version][key] == stock[version][key], f"row ids of {key} at {version}"
+    assert _our_snapshots(site.lake()) == described
+
+
+def compare_ours(history: History) -> dict[int, State]:
+    """Quacklake must see what the model held at every snapshot; returns what it saw, the row ids in front."""
+    lake = history.site.lake()
+    seen: dict[int, State] = {}
+    with plain_duckdb() as scratch:
+        for version, expected in history.expected.items():
+            schemas, tables = ours_at(lake, version, scratch)
+            assert schemas == history.schemas[version], f"schemas that we see at {version}"
+            assert set(tables) == set(expected), f"tables that we see at {version}"
+            for key, state in expected.items():
+                _same(f"we, {key} at {version}", tables[key], state)
+            seen[version] = tables
+    return seen
+
+
+def _stock_states(history: History) -> dict[int, State]:
+    """Every table of every snapshot as the reference implementation reads it, the row id in front."""
+    connection = history.site.stock()
+    return {
+        version: {
             (schema, name): _state(
                 connection, f"l.{quote(schema)}.{quote(name)} AT (VERSION => {version:d})", row_ids=True
             )
-            for schema, name in history.expected[version]
+            for schema, name in tables
         }
-    described = _stock_snapshots(connection)
-    visible = {}
-    for version in versions:
-        # what is visible changes with the schema version only
-        if version == 0 or schema_versions[version] != schema_versions[version - 1]:
-            visible[version] = stock_tables_at(site, version)
-    compare_ours(history)
-    for version in versions:
-        for key, expected in history.expected[version].items():
-            _same(f"stock DuckLake, {key} at {version}", stock[version][key], expected)
-    for version, (schemas, tables) in visible.items():
-        assert schemas == history.schemas[version], f"schemas that stock DuckLake sees at {version}"
-        assert tables == set(history.expected[version]), f"tables that stock DuckLake sees at {version}"
-    lake = site.lake()
-    with plain_duckdb() as scratch:
-        for version in versions:
-            _, ours = ours_at(lake, version, scratch)
-            for key, theirs in stock[version].items():
-                assert ours[key] == theirs, f"row ids of {key} at {version}"
-    assert _our_snapshots(lake) == described
+        for version, tables in history.expected.items()
+    }
 
 
-def compare_ours(history: History) -> None:
-    """Quacklake must see what the model held at every snapshot."""
-    lake = history.site.lake()
-    with plain_duckdb() as scratch:
-        for version in sorted(history.expected):
-            schemas, tables = ours_at(lake, version, scratch)
-            assert schemas == history.schemas[version], f"schemas that we see at {version}"
-            assert set(tables) == set(history.expected[version]), f"tables that we see at {version}"
-            for key, expected in history.expected[version].items():
-                _same(f"we, {key} at {version}", tables[key], expected)
+def _stock_visible(history: History) -> dict[int, tuple[set[str], set[tuple[str, str]]]]:
+    """What the reference implementation lists at the snapshots with a new schema version: others list the same."""
+    versions = dict(history.site.metadata("SELECT snapshot_id, schema_version FROM {m}.ducklake_snapshot ORDER BY 1"))
+    assert list(versions) == sorted(history.expected), "the snapshots are not those of the steps taken"
+    chosen = [version for version in versions if version == 0 or versions[version] != versions[version - 1]]
+    return {version: stock_tables_at(history.site, version) for version in chosen}
 
 
 def _same(who: str, found: TableState, expected: TableState) -> None:

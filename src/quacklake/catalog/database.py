@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
@@ -34,6 +34,7 @@ __all__ = [
     "SqliteDatabase",
 ]
 
+Rows = Sequence[Sequence[Any]]
 #: The advisory lock of the commit queue on PostgreSQL; one per metadata schema is derived from it.
 _LOCK_SPACE = 0x51756163  # "Quac"
 
@@ -63,6 +64,7 @@ class Database(ABC):
         self.read_only = read_only
         self.pool_size = pool_size
         self.max_overflow = max_overflow
+        self._inserts: dict[str, sa.Insert] = {}
 
     def create_engine(self) -> Engine:
         """An engine with a pool. Raises ``MissingExtraError`` when the driver is not installed."""
@@ -107,6 +109,13 @@ class Database(ABC):
     def batch(self, connection: Connection) -> AbstractContextManager[None]:
         """A block of statements whose results nobody reads: they may travel together."""
         return nullcontext()
+
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        """Insert rows, values in the order of the column keys."""
+        statement = self._inserts.get(table.key)
+        if statement is None:
+            statement = self._inserts[table.key] = sa.insert(table)
+        connection.execute(statement, [dict(zip(keys, row, strict=True)) for row in rows])
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         """A stored statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
@@ -272,6 +281,24 @@ class PostgresDatabase(Database):
 
     def engine_options(self) -> dict[str, Any]:
         return {**super().engine_options(), "connect_args": {"application_name": "quacklake"}}
+
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        # COPY takes a third of the time of the same rows as inserts
+        if len(rows) == 1:
+            return super().insert_many(connection, table, keys, rows)
+        import psycopg
+
+        preparer = connection.dialect.identifier_preparer
+        columns = ", ".join(preparer.quote(table.c[key].name) for key in keys)
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        statement = f"COPY {preparer.format_table(table)} ({columns}) FROM STDIN"
+        try:
+            with driver.cursor() as cursor, cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except psycopg.Error as error:
+            raise sa.exc.DBAPIError(statement, None, error, connection_invalidated=driver.closed) from error
 
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")

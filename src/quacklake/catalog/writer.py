@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex
 
+from quacklake import faults, telemetry
 from quacklake.catalog.inlined import InlinedTable, delete_table
 from quacklake.catalog.reader import Reader, TableTotals
 from quacklake.errors import CommitConflict
@@ -33,8 +34,14 @@ class Writer(Reader):
 
     def _insert(self, name: str, rows: Rows) -> None:
         if rows:
-            statement = self._cached(("insert", name), lambda: sa.insert(self._t[name]))
-            self.run(f"insert_{name}", statement, rows)
+            self._insert_many(f"insert_{name}", self._t[name], list(rows[0]), [list(row.values()) for row in rows])
+
+    def _insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows in bulk; one statement, whatever their number."""
+        faults.reach(f"catalog.{name}.before")
+        self._database.insert_many(self._connection, table, keys, rows)
+        telemetry.count("catalog.statements")
+        faults.reach(f"catalog.{name}.after")
 
     def _end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
         """Give every live row with these ids its end; returns how many there were."""
@@ -64,7 +71,7 @@ class Writer(Reader):
         return changed
 
     def batch(self) -> AbstractContextManager[None]:
-        """A block of inserts and updates whose results nobody reads; on a network they share one round trip."""
+        """A block of single-row statements whose results nobody reads; on a network they share one round trip."""
         return self._database.batch(self._connection)
 
     # -- the snapshot itself -----------------------------------------------------------------------------------------
@@ -320,7 +327,9 @@ class Writer(Reader):
                 "file_size_bytes": total.file_size_bytes,
             }
 
-        self._insert("table_stats", [{"table_id": id_, **row(id_)} for id_ in totals if id_ not in known])
+        for id_ in totals:
+            if id_ not in known:
+                self._insert("table_stats", [{"table_id": id_, **row(id_)}])
         changed = [{"id": id_, **row(id_)} for id_ in totals if id_ in known and known[id_] != totals[id_]]
         if changed:
             statement = self._cached(
@@ -338,37 +347,33 @@ class Writer(Reader):
         totals: dict[tuple[int, int], TableColumnStats],
         known: dict[tuple[int, int], TableColumnStats],
     ) -> None:
-        """Insert or update table-level statistics; rows that do not change are not touched."""
+        """Insert or replace table-level statistics; rows that do not change are not touched."""
         t = self._t["table_column_stats"]
-        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
-
-        def row(stats: TableColumnStats) -> dict[str, Any]:
-            values = (stats.contains_null, stats.contains_nan, stats.min, stats.max, stats.extra)
-            return dict(zip(names, values, strict=True))
-
+        changed = {key: stats for key, stats in totals.items() if known.get(key) != stats}
+        stale = [key for key in changed if key in known]
+        if stale:
+            statement = self._cached(
+                "delete_column_totals",
+                lambda: sa.delete(t).where(
+                    sa.tuple_(t.c.table_id, t.c.column_id).in_(sa.bindparam("keys", expanding=True))
+                ),
+            )
+            self.run("delete_column_totals", statement, {"keys": stale})
         self._insert(
             "table_column_stats",
             [
-                {"table_id": key[0], "column_id": key[1], **row(stats)}
-                for key, stats in totals.items()
-                if key not in known
+                {
+                    "table_id": key[0],
+                    "column_id": key[1],
+                    "contains_null": stats.contains_null,
+                    "contains_nan": stats.contains_nan,
+                    "min_value": stats.min,
+                    "max_value": stats.max,
+                    "extra_stats": stats.extra,
+                }
+                for key, stats in changed.items()
             ],
         )
-        changed = [
-            {"id": key[0], "column": key[1], **row(stats)}
-            for key, stats in totals.items()
-            if key in known and known[key] != stats
-        ]
-        if changed:
-            statement = self._cached(
-                "put_column_totals",
-                lambda: (
-                    sa.update(t)
-                    .where(t.c.table_id == sa.bindparam("id"), t.c.column_id == sa.bindparam("column"))
-                    .values({name: sa.bindparam(name, type_=t.c[name].type) for name in names})
-                ),
-            )
-            self.run("put_column_totals", statement, changed)
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
@@ -394,21 +399,9 @@ class Writer(Reader):
         self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int
     ) -> None:
         """Insert inlined rows; ``rows`` are encoded values in schema order."""
-        keys = inlined.keys
-        statement = self._cached(("insert", inlined.table.name), lambda: sa.insert(inlined.table))
-        self.run(
-            "insert_inlined_rows",
-            statement,
-            [
-                {
-                    "row_id": row_id,
-                    "begin_snapshot": snapshot,
-                    "end_snapshot": None,
-                    **dict(zip(keys, row, strict=True)),
-                }
-                for row_id, row in zip(row_ids, rows, strict=True)
-            ],
-        )
+        keys = ("row_id", "begin_snapshot", *inlined.keys)
+        values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, rows, strict=True)]
+        self._insert_many("insert_inlined_rows", inlined.table, keys, values)
 
     def end_inlined_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
         """End inlined rows. Raises ``CommitConflict`` when another commit has deleted one or moved it."""
@@ -424,12 +417,8 @@ class Writer(Reader):
     def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
         """Insert inlined deletes: (data file, position) each."""
         table = delete_table(table_id, self._t.metadata.schema)
-        statement = self._cached(("insert", table.name), lambda: sa.insert(table))
-        self.run(
-            "insert_inlined_deletes",
-            statement,
-            [{"file_id": file, "row_id": position, "begin_snapshot": snapshot} for file, position in deletes],
-        )
+        rows = [(file, position, snapshot) for file, position in deletes]
+        self._insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
 
     def need_inlined_deletes(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes unless it is there."""

@@ -7,6 +7,7 @@ that is not known is ``None``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from quacklake.format.bounds import Comparable, comparable, decode, encode, encode_comparable
 from quacklake.format.geometry import merge_extra
@@ -67,9 +68,18 @@ def _kind(type: str) -> StatsKind:
 
 def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str | None:
     """The wider of two bounds, in the documented encoding."""
-    one, two = decode(old, type), decode(new, type)
+    if old is None or new is None:
+        return None
+    (one, old_text), (two, new_text) = _known(old, type), _known(new, type)
     if one is None or two is None:
         return None
     # Two bounds of one type are always of one Python type.
     wins = (two > one) if upper else (two < one)  # type: ignore[operator]
-    return encode_comparable(two if wins else one, type)
+    return new_text if wins else old_text
+
+
+@lru_cache(maxsize=16_384)
+def _known(text: str, type: str) -> tuple[Comparable | None, str | None]:
+    """A bound decoded, and in the documented encoding. The bounds of a table are met again with every commit."""
+    value = decode(text, type)
+    return value, None if value is None else encode_comparable(value, type)

@@ -15,6 +15,7 @@ from quacklake import telemetry
 from quacklake.errors import CommitConflict, InputError, NotFoundError, ReadOnlyError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot, parse_time
 from quacklake.lake import operations
@@ -226,6 +227,37 @@ class Lake(_Writing):
         except BaseException:
             tx.rollback()
             raise
+
+    # -- options -----------------------------------------------------------------------------------------------------
+
+    def options(self) -> pa.Table:
+        """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
+        self._shared.forget_options()
+        rows = self._shared.options()
+        names = ("key", "value", "scope", "scope_id")
+        types = (pa.string(), pa.string(), pa.string(), pa.int64())
+        columns = zip(*((row.key, row.value, row.scope, row.scope_id) for row in rows), strict=True)
+        return pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
+
+    def set_option(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
+        """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
+
+        Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
+        """
+        if schema is not None and table is not None:
+            raise InputError("pass schema= or table=, not both")
+        text = format_option(name, value)
+        scope, id_ = None, None
+        if table is not None:
+            ref = TableRef.parse(table)
+            scope, id_ = "table", self._view().find_table(ref.schema, ref.name).id
+        elif schema is not None:
+            scope, id_ = "schema", self._view().find_schema(schema).id
+        if Scope(scope or "global") not in option(name).scopes:
+            raise InputError(f'the option "{name}" can only be set for the whole lake')
+        with self._shared.catalog.commit() as writer:
+            writer.put_option(OptionRow(option(name).name, text, scope, id_))
+        self._shared.forget_options()
 
     # -- time --------------------------------------------------------------------------------------------------------
 

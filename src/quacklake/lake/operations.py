@@ -53,7 +53,7 @@ class MergeResult:
 
 def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) -> int | None:
     """Add rows; returns how many, or None when a stream did not say."""
-    matches = conform.match(source.schema, table.schema, table.qualified_name)
+    matches = shared.match(source.schema, table)
     small = source.first(shared.inline_limit(table))
     if small is not None:
         if small.num_rows:

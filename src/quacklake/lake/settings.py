@@ -7,18 +7,23 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from quacklake.catalog import Catalog
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.format import inline
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow, effective
+from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
+from quacklake.lake.conform import Match, match
 from quacklake.storage import Store
 from quacklake.transaction import Retry, TableCache
 
 __all__ = ["Shared"]
 
+_MATCHES = 1024
 _OPTIONS_AGE = 5.0
 """Seconds for which options set by another process may go unnoticed."""
 
@@ -34,9 +39,21 @@ class Shared:
     tables: TableCache
     writer: FileWriter
     recent: Snapshot | None = None
+    _matches: dict[tuple[pa.Schema, TableSchema], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def match(self, rows: pa.Schema, table: TableInfo) -> list[Match]:
+        """How rows of an Arrow schema become rows of a table; remembered, for the next batch is mostly alike."""
+        key = (rows, table.schema)
+        found = self._matches.get(key)
+        if found is None:
+            found = match(rows, table.schema, table.qualified_name)
+            if len(self._matches) >= _MATCHES:
+                self._matches.clear()
+            self._matches[key] = found
+        return found
 
     @property
     def retry(self) -> Retry:

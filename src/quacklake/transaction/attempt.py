@@ -1,7 +1,7 @@
 """One attempt at a commit: check what was committed since, give out ids, insert.
 
 The statements come in an order that keeps the transaction short: first what is read, then what may turn out to be a
-conflict, last the inserts, which need no answer and travel together.
+conflict, then rows in bulk, last the single rows that need no answer and travel together.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Attempt:
         self._end_things(tables, draft)
         self._make_tables(tables, rows)
         snapshot = replace(draft, next_file_id=next(self._file_ids))
+        self._insert_objects(draft)
+        self._insert_rows(tables, rows, draft)
+        writer.put_column_totals(rows.columns, known_columns)
         with writer.batch():
-            self._insert_objects(draft)
-            self._insert_rows(tables, rows, draft)
             writer.put_totals(rows.totals, known)
-            writer.put_column_totals(rows.columns, known_columns)
             writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             if self.catalog.has_tokens:
                 writer.add_token(changes.token, snapshot.id)

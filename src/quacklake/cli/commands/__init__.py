@@ -1,0 +1,17 @@
+"""The commands, one module each."""
+
+from quacklake.cli.commands.append import APPEND
+from quacklake.cli.commands.command import Command
+from quacklake.cli.commands.demo import DEMO
+from quacklake.cli.commands.files import FILES
+from quacklake.cli.commands.history import HISTORY
+from quacklake.cli.commands.info import INFO
+from quacklake.cli.commands.settings import SETTINGS
+from quacklake.cli.commands.show import SHOW
+from quacklake.cli.commands.snapshots import SNAPSHOTS
+from quacklake.cli.commands.tables import TABLES
+
+__all__ = ["COMMANDS", "Command"]
+
+COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, APPEND, SETTINGS)
+"""Every command, in the order in which help lists them."""

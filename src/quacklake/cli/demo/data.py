@@ -1,0 +1,38 @@
+"""What the shop of the demo sells, and to whom."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["MONTHS", "ORDERS", "ORDERS_PER_MONTH", "PRODUCTS", "month", "order"]
+
+PRODUCTS: list[dict[str, Any]] = [
+    {"id": 1, "name": "coffee", "price": 9.5, "stock": 400},
+    {"id": 2, "name": "tea", "price": 4.25, "stock": 300},
+    {"id": 3, "name": "cocoa", "price": 6.0, "stock": 200},
+]
+ORDERS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("product", pa.int32()), ("quantity", pa.int32())])
+MONTHS = 6
+ORDERS_PER_MONTH = 20_000
+
+
+def month(number: int) -> pa.Table:
+    """The orders of one month, always the same."""
+    ids = range((number - 1) * ORDERS_PER_MONTH, number * ORDERS_PER_MONTH)
+    first = dt.date(2025, number, 1)
+    columns = (
+        ids,
+        [first + dt.timedelta(days=id_ % 28) for id_ in ids],
+        [id_ % len(PRODUCTS) + 1 for id_ in ids],
+        [id_ % 5 + 1 for id_ in ids],
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, ORDERS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ORDERS)
+
+
+def order(id: int, *, product: int, quantity: int) -> dict[str, Any]:
+    """One order of a day in July."""
+    return {"id": id, "day": dt.date(2025, 7, 1), "product": product, "quantity": quantity}

@@ -1,0 +1,119 @@
+"""The part of the story with others in it: a second writer, and stock DuckDB."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from quacklake import telemetry
+from quacklake.cli.demo.stage import Stage
+from quacklake.errors import CommitConflict
+from quacklake.lake import Expression, Lake
+
+__all__ = ["meet_duckdb", "share"]
+
+_PRODUCTS = "shop.products"
+
+
+def share(stage: Stage, lake: Lake, connect: Callable[[], Lake]) -> None:
+    """Two writers change the same row."""
+    stage.step("Share it")
+    with connect() as other:
+        _collide(stage, lake, other)
+        _compete(stage, lake, other)
+
+
+def _collide(stage: Stage, lake: Lake, other: Lake) -> None:
+    stage.say("Two writers change one row. The transaction that commits last is refused, and changes nothing:")
+    try:
+        with lake.transaction() as tx:
+            tx.table(_PRODUCTS).update({"stock": Expression("stock - 1")}, "id = 1")
+            other.table(_PRODUCTS).update({"stock": Expression("stock - 1")}, "id = 1")
+    except CommitConflict as error:
+        stage.say(f"  {type(error).__name__}: {error.message}")
+
+
+def _compete(stage: Stage, lake: Lake, other: Lake) -> None:
+    stage.say("A single operation is planned again by itself. Two writers take one from the stock at the same time:")
+    times = 5
+    stage.call(f'for n in range({times}): products.update({{"stock": quacklake.expr("stock - 1")}}, "id = 1")')
+    before, replans = _stock(lake), _replans()
+    start = threading.Barrier(2)
+
+    def sell(mine: Lake) -> None:
+        for _ in range(times):
+            start.wait()
+            mine.table(_PRODUCTS).update({"stock": Expression("stock - 1")}, "id = 1")
+
+    seller = threading.Thread(target=sell, args=(other,))
+    seller.start()
+    sell(lake)
+    seller.join()
+    after, again = _stock(lake), _replans() - replans
+    stage.say(
+        f"{2 * times} updates met {again} conflict{'' if again == 1 else 's'} and lost nothing: "
+        f"the stock went from {before} to {after}, which is {before - after} less."
+    )
+
+
+def _replans() -> int:
+    return telemetry.snapshot().counters.get("commit.replans", 0)
+
+
+def _stock(lake: Lake) -> int:
+    found: int = lake.table(_PRODUCTS).to_pylist(["stock"], "id = 1")[0]["stock"]
+    return found
+
+
+def meet_duckdb(stage: Stage, directory: Path, connect: Callable[[], Lake]) -> None:
+    """Stock DuckDB reads and writes the lake, which is closed here meanwhile."""
+    stage.step("Let stock DuckDB read and write the same lake")
+    with tempfile.TemporaryDirectory(prefix="quacklake-extensions-") as extensions:
+        try:
+            connection = _open_duckdb(Path(extensions))
+        except (ImportError, duckdb.Error) as error:
+            stage.say(f"Left out: DuckDB's ducklake extension is not here ({str(error).splitlines()[0]}).")
+            return
+        with connection:
+            _visit(stage, connection, directory)
+    with connect() as lake:
+        products = lake.table(_PRODUCTS)
+        changes = products.history().column("changes").to_pylist()
+        stage.say(f"Back here it is snapshot {lake.current_snapshot()}, with the changes {changes[1]} and {changes[0]}:")
+        stage.table(products.to_arrow())
+
+
+def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    stage.call("ATTACH 'ducklake:sqlite:lake.db' AS lake")
+    connection.execute(f"ATTACH 'ducklake:sqlite:{directory / 'lake.db'}' AS lake")
+    query = "FROM lake.shop.orders SELECT count(*), sum(quantity)"
+    stage.call(query)
+    count, quantity = connection.sql(query).fetchall()[0]
+    stage.say(f"DuckDB counts {count:,} orders for {quantity:,} things.")
+    for statement in (
+        "INSERT INTO lake.shop.products VALUES (5, 'cider', 3.5, 80)",
+        "UPDATE lake.shop.products SET price = price + 1 WHERE name = 'tea'",
+    ):
+        stage.call(statement)
+        connection.execute(statement)
+    connection.execute("DETACH lake")
+
+
+def _open_duckdb(extensions: Path) -> duckdb.DuckDBPyConnection:
+    """DuckDB with the extensions that come as Python packages: nothing is downloaded."""
+    wheels = importlib.import_module("duckdb_extensions")
+    config = {"extension_directory": str(extensions), "autoinstall_known_extensions": False}
+    connection = duckdb.connect(config=config)
+    try:
+        for name in ("ducklake", "sqlite_scanner"):
+            wheels.import_extension(name, con=connection)
+            connection.execute(f"LOAD {name}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,56 @@
+"""How the demo speaks: headings, sentences, the calls it makes and the tables they give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from quacklake.config import SETTINGS
+from quacklake.lake.display import print_table
+
+__all__ = ["Stage", "own_settings"]
+
+
+class Stage:
+    """Counts the steps of a story and prints them."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.steps = 0
+        self._width = min(console.width, 100)
+
+    def step(self, title: str) -> None:
+        """Begin the next step."""
+        self.steps += 1
+        self.console.print()
+        heading = Rule(Text(f"{self.steps}. {title}", style="bold cyan"), align="left", style="cyan")
+        self.console.print(heading, width=self._width)
+
+    def say(self, text: str) -> None:
+        """A sentence or two."""
+        self.console.print(Text(text), width=self._width)
+
+    def call(self, code: str) -> None:
+        """The call that the demo makes now."""
+        self.console.print(Text(f"  >>> {code}", style="green"), soft_wrap=True)
+
+    def table(self, rows: pa.Table, *, total: int | None = None) -> None:
+        """Rows."""
+        print_table(rows, total=total, console=self.console)
+
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Hide the settings of the environment: the story is the same on every machine."""
+    variables = {name for setting in SETTINGS for name in setting.env}
+    hidden = {name: os.environ.pop(name) for name in variables & set(os.environ)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

@@ -1,0 +1,148 @@
+"""Answers in the form that was asked for: a table for people, JSON or CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from quacklake.lake.display import print_table, python_values
+
+__all__ = ["FORMATS", "Output", "human_size", "plain"]
+
+FORMATS = ("table", "json", "csv")
+_UNLIMITED = 1_000_000
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+class Output:
+    """Writes to standard output, which may be closed early: then ``BrokenPipeError`` is raised."""
+
+    def __init__(self, format: str = "table") -> None:
+        self.format = format
+        self.console = _Console()
+
+    def rows(self, rows: pa.Table | pa.RecordBatchReader, *, total: int | None = None, shorten: bool = False) -> None:
+        """Rows. A table has a line below that says how many (``total`` where more exist); ``shorten`` cuts long values.
+
+        JSON is an array with one object a line, CSV has a header. Both are written batch by batch.
+        """
+        if self.format == "json":
+            _write_json(rows)
+        elif self.format == "csv":
+            _write_csv(rows)
+        else:
+            table = rows if isinstance(rows, pa.Table) else rows.read_all()
+            limits = {} if shorten else {"max_cell": _UNLIMITED}
+            print_table(table, total=total, console=self.console, **limits)
+
+    def facts(self, facts: Mapping[str, object]) -> None:
+        """One thing and what is known about it."""
+        if self.format == "json":
+            sys.stdout.write(json.dumps(plain(facts), ensure_ascii=False) + "\n")
+        elif self.format == "csv":
+            _csv_writer().writerows([("name", "value"), *((name, _csv_cell(value)) for name, value in facts.items())])
+        else:
+            table = Table.grid(padding=(0, 2))
+            for name, value in facts.items():
+                table.add_row(Text(name, style="bold"), Text(_shown(name, value)))
+            self.console.print(table)
+
+    def result(self, sentence: str, facts: Mapping[str, object]) -> None:
+        """What a command did: a sentence for people, facts for programs."""
+        if self.format == "table":
+            self.console.print(Text(sentence))
+        else:
+            self.facts(facts)
+
+
+class _Console(Console):
+    """Standard output; lines are as long as they need to be when no terminal limits them."""
+
+    def __init__(self) -> None:
+        terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+        super().__init__(file=sys.stdout, width=None if terminal else _UNLIMITED, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def human_size(size: int) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> human_size(999), human_size(1_000), human_size(12_345_678)
+    ('999 bytes', '1.0 kB', '12.3 MB')
+    """
+    if size < 1000:
+        return f"{size} bytes"
+    power = min(int(math.log10(size) / 3), len(_UNITS) - 1)
+    return f"{size / 1000**power:.1f} {_UNITS[power]}"
+
+
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return human_size(value) if name.endswith("_bytes") else f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def plain(value: Any) -> Any:
+    """A value in what JSON has: times in ISO form, bytes as hex, decimals and what is not finite as text.
+
+    >>> plain({"when": dt.date(2024, 1, 2), "raw": b"\\xff", "ratio": float("nan")})
+    {'when': '2024-01-02', 'raw': 'ff', 'ratio': 'NaN'}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dt.date | dt.datetime | dt.time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def _records(rows: pa.Table | pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
+    for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+        yield from zip(*(python_values(column) for column in batch.columns), strict=True)
+
+
+def _write_json(rows: pa.Table | pa.RecordBatchReader) -> None:
+    names = rows.schema.names
+    separator = "[\n"
+    for record in _records(rows):
+        row = dict(zip(names, map(plain, record), strict=True))
+        sys.stdout.write(separator + json.dumps(row, ensure_ascii=False))
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _write_csv(rows: pa.Table | pa.RecordBatchReader) -> None:
+    writer = _csv_writer()
+    writer.writerow(rows.schema.names)
+    writer.writerows([_csv_cell(value) for value in record] for record in _records(rows))
+
+
+def _csv_writer() -> Any:
+    return csv.writer(sys.stdout, lineterminator="\n")
+
+
+def _csv_cell(value: Any) -> Any:
+    found = plain(value)
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    return json.dumps(found, ensure_ascii=False) if isinstance(found, dict | list) else found

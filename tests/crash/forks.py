@@ -1,0 +1,151 @@
+"""Processes that start in a few milliseconds, to be ended at any point.
+
+A small server process imports everything once and opens nothing; each child is a fork of it. So a child is as fresh as
+a new interpreter, and no thread or connection of the test process is in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Child", "Ended", "Forks"]
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_PRELOAD = ("pandas", "psycopg", "pymysql", "duckdb_engine", "pyarrow.parquet", "quacklake")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended: its exit code (negative: the signal), what it returned, what it wrote to stderr."""
+
+    code: int
+    value: Any
+    errors: str
+
+
+class Child:
+    """A running child."""
+
+    def __init__(self, forks: Forks, pid: int, result: Path) -> None:
+        self.pid = pid
+        self._forks = forks
+        self._result = result
+
+    def kill(self) -> None:
+        """Send it SIGKILL. It stays a zombie until ``wait``, so the pid is its own until then."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> Ended:
+        """Wait for its end."""
+        code = self._forks.ask({"wait": self.pid})["code"]
+        value = json.loads(self._result.read_text()) if self._result.exists() else None
+        return Ended(code, value, self._result.with_suffix(".err").read_text())
+
+
+class Forks:
+    """The server. ``modules`` are imported once, besides the library itself."""
+
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="quacklake-forks-")
+        self._count = 0
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.forks", *_PRELOAD, *modules],
+            cwd=_REPOSITORY,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(_REPOSITORY)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server and what children are left."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait()
+        self._server.stdout.close()
+        self._folder.cleanup()
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(question) + "\n")
+        self._server.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
+        return answer
+
+    def start(self, call: str, **arguments: Any) -> Child:
+        """Run ``module:function`` in a new child; arguments and the returned value must be JSON."""
+        self._count += 1
+        result = Path(self._folder.name, f"{self._count}.json")
+        pid = self.ask({"call": call, "arguments": arguments, "result": str(result)})["pid"]
+        return Child(self, pid, result)
+
+    def run(self, call: str, **arguments: Any) -> Ended:
+        """Run ``module:function`` in a new child to its end."""
+        return self.start(call, **arguments).wait()
+
+
+def _serve() -> None:
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    children: set[int] = set()
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "wait" in question:
+            _, status = os.waitpid(question["wait"], 0)
+            children.discard(question["wait"])
+            answer = {"code": os.waitstatus_to_exitcode(status)}
+        else:
+            pid = os.fork()
+            if pid == 0:
+                _run(question)
+            children.add(pid)
+            answer = {"pid": pid}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _run(question: dict[str, Any]) -> None:
+    result = Path(question["result"])
+    errors = os.open(result.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(errors, 1)
+    os.dup2(errors, 2)
+    code = 1
+    try:
+        module, _, name = question["call"].partition(":")
+        value = getattr(importlib.import_module(module), name)(**question["arguments"])
+        result.write_text(json.dumps(value))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,151 @@
+"""Lakes to be crashed: a template on each kind of catalog, copies of it, and all that can be seen of one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+import quacklake
+from quacklake import Lake
+from quacklake.catalog import parse_url
+from services import MySQLServer, PostgresServer
+from tests.catalog.stock import Rows
+
+__all__ = ["Home", "State", "Workshop", "look"]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a user sees: the rows of every table, and how many snapshots there are."""
+
+    tables: Rows
+    snapshots: int
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where one lake lives."""
+
+    url: str
+    data: Path
+
+    def connect(self) -> Lake:
+        """Open the lake with one thread and no patience for retries."""
+        return quacklake.connect(self.url, duckdb_threads=1, ducklake_retry_wait_ms=1)
+
+    @contextmanager
+    def database(self) -> Iterator[sa.Connection]:
+        """The metadata database, past the library."""
+        engine = sa.create_engine(parse_url(self.url).url, poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            yield connection
+
+    def metadata(self) -> dict[str, list[str]]:
+        """Every row of every metadata table: equal means that nothing at all has changed."""
+        with self.database() as connection:
+            names = sa.inspect(connection).get_table_names()
+            return {
+                name: sorted(map(repr, connection.execute(sa.text(f"SELECT * FROM {name}")).all()))
+                for name in names
+                if name.startswith(("ducklake_", "quacklake_"))
+            }
+
+    def referenced(self) -> set[str]:
+        """The files that any snapshot needs, below the data path."""
+        found: set[str] = set()
+        with self.database() as connection:
+            for kind in ("data", "delete"):
+                rows = connection.execute(
+                    sa.text(
+                        "SELECT DISTINCT s.path, t.path, f.path FROM ducklake_schema s, ducklake_table t,"
+                        f" ducklake_{kind}_file f WHERE s.schema_id = t.schema_id AND t.table_id = f.table_id"
+                    )
+                )
+                found |= {"".join(row) for row in rows}
+        return found
+
+    def files(self) -> set[str]:
+        """The files that are there, below the data path."""
+        return {str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file()}
+
+
+def look(lake: Lake) -> State:
+    """The state of a lake as the library shows it."""
+    tables: Rows = {}
+    for name in lake.tables():
+        rows = lake.table(name).to_arrow()
+        columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
+        tables[name] = sorted(zip(*columns, strict=True), key=repr)
+    return State(tables, lake.snapshots().num_rows)
+
+
+class Workshop:
+    """Makes a template lake once and copies it as often as needed."""
+
+    def __init__(self, database: str, folder: Path, server: PostgresServer | MySQLServer | None) -> None:
+        self.database = database
+        self._folder = folder
+        self._server = server
+        self._names: list[str] = []
+        self.template = self._place()
+
+    def _place(self) -> Home:
+        name = f"t_{uuid.uuid4().hex}"
+        if self._server is None:
+            folder = self._folder / name
+            folder.mkdir()
+            return Home(f"sqlite:///{folder / 'lake.db'}", folder / "data")
+        self._names.append(name)
+        return Home(self._server.url_of(name), self._folder / name)
+
+    def create(self) -> Lake:
+        """A new lake in the place of the template."""
+        if self._server is not None:
+            self._server.create_database(self._names[0])
+        return quacklake.connect(self.template.url, data_path=self.template.data)
+
+    def copy(self) -> Home:
+        """A copy of the template that knows its own data path."""
+        home = self._place()
+        if isinstance(self._server, PostgresServer):
+            with self._server._connect() as connection:
+                connection.execute(f'CREATE DATABASE "{self._names[-1]}" TEMPLATE "{self._names[0]}"')
+        elif isinstance(self._server, MySQLServer):
+            self._copy_mysql()
+        else:
+            source = parse_url(self.template.url).path
+            assert source is not None
+            for file in source.parent.glob("lake.db*"):
+                shutil.copy(file, home.data.parent)
+        shutil.copytree(self.template.data, home.data)
+        with home.database() as connection:
+            connection.execute(
+                sa.text("UPDATE ducklake_metadata SET value = :path WHERE key = :key"),
+                {"path": f"{home.data}/", "key": "data_path"},
+            )
+            connection.commit()
+        return home
+
+    def _copy_mysql(self) -> None:
+        assert isinstance(self._server, MySQLServer)
+        source, copy = self._names[0], self._names[-1]
+        self._server.create_database(copy)
+        with self.template.database() as connection:
+            for name in sa.inspect(connection).get_table_names():
+                connection.execute(sa.text(f"CREATE TABLE `{copy}`.`{name}` LIKE `{source}`.`{name}`"))
+                connection.execute(sa.text(f"INSERT INTO `{copy}`.`{name}` SELECT * FROM `{source}`.`{name}`"))
+            connection.commit()
+
+    def close(self) -> None:
+        for name in self._names:
+            with contextlib.suppress(Exception):
+                assert self._server is not None
+                self._server.drop_database(name)
