@@ -38,6 +38,7 @@ __all__ = [
     "Target",
     "Timing",
     "alternate",
+    "ask",
     "at_least",
     "at_most",
     "attach",
@@ -47,6 +48,8 @@ __all__ = [
     "mixed_rows",
     "open_duckdb",
     "percentile",
+    "planned",
+    "query_detail",
     "same_rows",
     "slowdown",
 ]
@@ -263,6 +266,18 @@ def attach(place: Place, *, threads: int | None = None, memory_limit: str | None
     return connection
 
 
+def planned(place: Place) -> duckdb.DuckDBPyConnection:
+    """A plain DuckDB in which every table of the lake at ``place`` is a view, planned by us.
+
+    The lake is closed again. With a catalog on SQLite it must not be open while the extension is: Python and the extension
+    each bring their own SQLite, and two of them in one process undo each other's locks.
+    """
+    connection = open_duckdb()
+    with quacklake.connect(place.url) as lake:
+        lake.register(connection)
+    return connection
+
+
 class Side(Protocol):
     """One table that rows are appended to, a commit each time."""
 
@@ -360,6 +375,38 @@ def alternate(rounds: int, works: Mapping[str, Callable[[], object]]) -> dict[st
             walls[name].append(time.perf_counter() - wall)
             cpus[name].append(time.process_time() - cpu)
     return {name: Timing(min(walls[name]), min(cpus[name]), tuple(walls[name]), answers[name]) for name in names}
+
+
+def ask(
+    ours: duckdb.DuckDBPyConnection,
+    peer: duckdb.DuckDBPyConnection,
+    queries: Mapping[str, str],
+    rounds: int,
+    done: Callable[[int], None],
+) -> dict[str, dict[str, Timing]]:
+    """Ask both sides every query in turn and compare the answers: query -> ``ours`` and ``peer``."""
+    timings = {}
+    for name, query in queries.items():
+        found = alternate(rounds, {"ours": _asking(ours, query), "peer": _asking(peer, query)})
+        if not same_rows(found["ours"].answer, found["peer"].answer):
+            raise RuntimeError(f"the two sides answer {name} differently")
+        timings[name] = found
+        done(1)
+    return timings
+
+
+def _asking(connection: duckdb.DuckDBPyConnection, query: str) -> Callable[[], object]:
+    return lambda: connection.execute(query).fetchall()
+
+
+def query_detail(title: str, timings: Mapping[str, Mapping[str, Timing]]) -> Detail:
+    """Wall and processor milliseconds of every query on both sides."""
+    detail = Detail(title, ("query", "ours", "peer", "ratio", "ours, cpu", "peer, cpu", "ratio, cpu"), [])
+    for name, each in timings.items():
+        ours, peer = each["ours"], each["peer"]
+        walls = (ours.wall * 1e3, peer.wall * 1e3, ours.wall / peer.wall)
+        detail.rows.append((name, *walls, ours.cpu * 1e3, peer.cpu * 1e3, ours.cpu / peer.cpu))
+    return detail
 
 
 def same_rows(one: object, two: object) -> bool:

@@ -15,16 +15,16 @@ import pyarrow as pa
 import quacklake
 from benchmarks.common import (
     Bench,
-    Detail,
     Place,
     Result,
     Target,
-    alternate,
+    ask,
     at_most,
     attach,
     install_extensions,
     open_duckdb,
-    same_rows,
+    planned,
+    query_detail,
     slowdown,
 )
 
@@ -40,28 +40,32 @@ def run(bench: Bench, result: Result) -> None:
     rows = bench.pick(5_000, 250_000, 1_000_000)
     with bench.directory() as directory:
         place = bench.place(directory, "sqlite", "lake")
-        with closing(_fill(bench, place, rows)) as lake:
-            table = lake.table("events")
-            _read(bench, result, place, lake, "no deletes", rows, None)
-            with bench.step("deleting in 2 of 20 files"):
-                table.delete(f"id % 100 = 7 AND id < {2 * rows}")
-            _read(bench, result, place, lake, "2 of 20 files", rows, at_most(1.1))
-            with bench.step("deleting in every file"):
-                table.delete("id % 100 = 7")
-            _read(bench, result, place, lake, "every file", rows, at_most(1.2))
-    result.notes.append(f"{_FILES} files × {rows:,} rows; the ratio is of wall time, the table below also has processor time.")
+        _fill(bench, place, rows)
+        _read(bench, result, place, "no deletes", rows, None)
+        _delete(bench, place, "2 of 20 files", f"id % 100 = 7 AND id < {2 * rows}")
+        _read(bench, result, place, "2 of 20 files", rows, at_most(1.1))
+        _delete(bench, place, "every file", "id % 100 = 7")
+        _read(bench, result, place, "every file", rows, at_most(1.2))
+    result.notes.append(
+        f"{_FILES} files × {rows:,} rows; the ratio is of wall time, the table below also has processor time."
+    )
 
 
-def _fill(bench: Bench, place: Place, rows: int) -> quacklake.Lake:
-    lake = quacklake.connect(place.url, data_path=place.data)
-    with bench.step(f"writing {_FILES} files of {rows} rows", _FILES) as done, closing(open_duckdb()) as source:
+def _fill(bench: Bench, place: Place, rows: int) -> None:
+    with (
+        quacklake.connect(place.url, data_path=place.data) as lake,
+        closing(open_duckdb()) as source,
+        bench.step(f"writing {_FILES} files of {rows} rows", _FILES) as done,
+    ):
         for file in range(_FILES):
             data = _rows(source, file * rows, rows)
-            if file == 0:
-                lake.create_table("events", data.schema)
-            lake.table("events").append(data)
+            lake.create_table("events", data.schema, if_not_exists=True).append(data)
             done(1)
-    return lake
+
+
+def _delete(bench: Bench, place: Place, what: str, where: str) -> None:
+    with bench.step(f"deleting in {what}"), quacklake.connect(place.url) as lake:
+        lake.table("events").delete(where)
 
 
 def _rows(source: duckdb.DuckDBPyConnection, first: int, rows: int) -> pa.Table:
@@ -81,27 +85,15 @@ def _queries(rows: int) -> dict[str, str]:
     }
 
 
-def _read(
-    bench: Bench, result: Result, place: Place, lake: quacklake.Lake, state: str, rows: int, target: Target | None
-) -> None:
-    detail = Detail(f"{state}: milliseconds", ("query", "ours", "peer", "ratio", "ours, cpu", "peer, cpu", "ratio, cpu"), [])
+def _read(bench: Bench, result: Result, place: Place, state: str, rows: int, target: Target | None) -> None:
     queries = _queries(rows)
     with (
-        closing(open_duckdb()) as ours,
+        closing(planned(place)) as ours,
         closing(attach(place)) as peer,
         bench.step(f"reading, {state}", len(queries)) as done,
     ):
-        lake.register(ours)
-        for name, query in queries.items():
-            timings = alternate(
-                bench.pick(2, 7, 9),
-                {"ours": lambda q=query: ours.execute(q).fetchall(), "peer": lambda q=query: peer.execute(q).fetchall()},
-            )
-            one, two = timings["ours"], timings["peer"]
-            if not same_rows(one.answer, two.answer):
-                raise RuntimeError(f"the two sides answer {name!r} differently: {one.answer} {two.answer}")
-            result.measures.append(slowdown(f"{state}: {name}", one.wall * 1e3, two.wall * 1e3, "ms", target))
-            walls, cpus = (one.wall * 1e3, two.wall * 1e3), (one.cpu * 1e3, two.cpu * 1e3)
-            detail.rows.append((name, *walls, walls[0] / walls[1], *cpus, cpus[0] / cpus[1]))
-            done(1)
-    result.details.append(detail)
+        timings = ask(ours, peer, queries, bench.pick(2, 7, 9), done)
+    for name, each in timings.items():
+        figures = (each["ours"].wall * 1e3, each["peer"].wall * 1e3)
+        result.measures.append(slowdown(f"{state}: {name}", *figures, "ms", target))
+    result.details.append(query_detail(f"{state}: milliseconds", timings))

@@ -96,9 +96,7 @@ def _aggregate(bench: Bench, place: Place, batches: int) -> Measure:
             ours.lake.register(connection)
             return connection.execute(query).fetchall()
 
-        timings = alternate(
-            bench.pick(2, 7, 7), {"ours": ours_query, "peer": lambda: peer.execute(query).fetchall()}
-        )
+        timings = alternate(bench.pick(2, 7, 7), {"ours": ours_query, "peer": lambda: peer.execute(query).fetchall()})
     if not same_rows(timings["ours"].answer, timings["peer"].answer):
         raise RuntimeError("the two sides read different rows")
     what = f"aggregate all columns of {batches * _ROWS:,} rows, planning included"

@@ -46,8 +46,10 @@ def reference_duckdb() -> duckdb.DuckDBPyConnection:
 
 @dataclass
 class LakeSite:
-    """One lake that both clients open. A DuckDB catalog belongs to one of them at a time: opening one closes the other.
+    """One lake that both clients open.
 
+    A catalog in a file belongs to one of them at a time: opening one closes the other. A DuckDB file allows no more, and
+    two SQLite libraries in one process (Python's and that of the extension) do not see each other's locks.
     ``kind`` is the database of the catalog, ``inlining`` the row limit that both clients are opened with.
     """
 
@@ -62,6 +64,10 @@ class LakeSite:
     def url(self) -> str:
         """The catalog as Quacklake names it."""
         return self.server_url or f"{self.kind}:///{self.catalog_file}"
+
+    @property
+    def in_a_file(self) -> bool:
+        return self.kind in ("sqlite", "duckdb")
 
     @property
     def catalog_file(self) -> Path:
@@ -85,7 +91,7 @@ class LakeSite:
 
     def lake(self) -> quacklake.Lake:
         """The lake as Quacklake holds it."""
-        if self.kind == "duckdb":
+        if self.in_a_file:
             self.close_stock()
         if self._lake is None:
             self._lake = self.another_lake()
@@ -105,7 +111,7 @@ class LakeSite:
 
     def stock(self) -> duckdb.DuckDBPyConnection:
         """A connection that has the lake attached as ``l`` and uses it."""
-        if self.kind == "duckdb":
+        if self.in_a_file:
             self.close_lake()
         if self._stock is None:
             self._stock = self._attach("l", f"DATA_PATH '{self.data_path}', DATA_INLINING_ROW_LIMIT {self.inlining}")
@@ -121,7 +127,7 @@ class LakeSite:
     def stock_at(self, version: int) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection that has the lake attached as it was at a snapshot."""
         self.close_stock()
-        if self.kind == "duckdb":
+        if self.in_a_file:
             self.close_lake()
         connection = self._attach("l", f"SNAPSHOT_VERSION {version:d}")
         try:

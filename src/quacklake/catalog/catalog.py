@@ -154,7 +154,7 @@ class Catalog:
         if self.database != "duckdb":
             # DuckDB scans columns fast without one, and an index there makes updates of a row fail in one transaction
             have = self._index_names(connection)
-            for index in self._tables.indexes():
+            for index in self._tables.indexes(self.database):
                 if index.name not in have:
                     connection.execute(sa.schema.CreateIndex(index))
         if self.database == "postgres" and self._schema is None:

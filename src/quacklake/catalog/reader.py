@@ -319,25 +319,18 @@ class Reader:
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """The data files of a table that may hold matching rows, each with its delete file, in one statement."""
         f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
-        source = f.outerjoin(
-            d,
-            sa.and_(d.c.table_id == f.c.table_id, d.c.data_file_id == f.c.data_file_id, self._visible(d, snapshot.id)),
-        )
+        source: sa.FromClause = f
         where: list[sa.ColumnElement[bool]] = [f.c.table_id == table.id, self._visible(f, snapshot.id)]
-        bounds: dict[int, sa.FromClause] = {}
         if predicate != ANYTHING:
             stats = self._t["file_column_stats"]
-            bounds = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
+            bounds: dict[int, sa.FromClause] = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
             for id_, alias in bounds.items():
-                source = source.outerjoin(
-                    alias,
-                    sa.and_(
-                        alias.c.table_id == table.id,
-                        alias.c.column_id == id_,
-                        alias.c.data_file_id == f.c.data_file_id,
-                    ),
-                )
+                mine = sa.and_(alias.c.table_id == table.id, alias.c.column_id == id_)
+                source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(condition(predicate, bounds, self._database))
+        # after the statistics, so that only files that are left are looked up
+        with_deletes = sa.and_(d.c.table_id == table.id, d.c.data_file_id == f.c.data_file_id)
+        source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot.id)))
         statement = (
             sa.select(
                 f.c.data_file_id,

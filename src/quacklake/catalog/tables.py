@@ -118,6 +118,10 @@ INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 )
 
 
+#: Columns that an index also holds where the database allows it.
+COVERED: Mapping[str, tuple[str, ...]] = MappingProxyType({"quacklake_file_stats": ("min_value", "max_value")})
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
     """One column of a metadata table."""
@@ -195,9 +199,11 @@ class Tables:
         """The stock tables, in creation order."""
         return list(self._tables.values())
 
-    def indexes(self) -> list[sa.Index]:
-        """Our indexes over these tables, not attached to them."""
-        return [
-            sa.Index(name, *(self._tables[table].c[column] for column in columns), _table=self._tables[table])
-            for name, (table, columns) in INDEXES.items()
-        ]
+    def indexes(self, database: str) -> list[sa.Index]:
+        """Our indexes over these tables."""
+        found = []
+        for name, (table, columns) in INDEXES.items():
+            # only SQLite can keep text of any length in an index, and then needs to look nowhere else
+            covered = COVERED.get(name, ()) if database == "sqlite" else ()
+            found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
+        return found

@@ -22,6 +22,7 @@ __all__ = ["FORMATS", "Output", "human_size", "plain"]
 
 FORMATS = ("table", "json", "csv")
 _UNLIMITED = 1_000_000
+_CELL = 60
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -43,8 +44,7 @@ class Output:
             _write_csv(rows)
         else:
             table = rows if isinstance(rows, pa.Table) else rows.read_all()
-            limits = {} if shorten else {"max_cell": _UNLIMITED}
-            print_table(table, total=total, console=self.console, **limits)
+            print_table(table, total=total, console=self.console, max_cell=_CELL if shorten else _UNLIMITED)
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """One thing and what is known about it."""

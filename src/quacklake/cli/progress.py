@@ -20,7 +20,9 @@ DELAY = 1.0
 
 
 @contextmanager
-def progress(label: str, total: int | None = None, *, console: Console | None = None) -> Iterator[Callable[[int], None]]:
+def progress(
+    label: str, total: int | None = None, *, console: Console | None = None
+) -> Iterator[Callable[[int], None]]:
     """Gives a function to call with each further number of things done.
 
     The bar appears on standard error, when that is a terminal, once a second has passed; it goes when the block ends.

@@ -18,7 +18,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="table or schema.table")
     parser.add_argument("--where", metavar="CONDITION", help="only rows that satisfy an SQL condition")
     parser.add_argument("--columns", metavar="NAMES", type=_names, help="only these columns, with commas between them")
-    parser.add_argument("--limit", metavar="ROWS", type=_limit, default=_ROWS, help=f"how many (default: {_ROWS}), or all")
+    parser.add_argument(
+        "--limit", metavar="ROWS", type=_limit, default=_ROWS, help=f"how many (default: {_ROWS}), or all"
+    )
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--at", metavar="VERSION", type=int, help="as it was at a snapshot")
     when.add_argument("--at-time", metavar="TIME", help="as it was at a time, such as '2024-01-01 12:00:00+00'")

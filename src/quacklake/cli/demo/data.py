@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["MONTHS", "ORDERS", "ORDERS_PER_MONTH", "PRODUCTS", "month", "order"]
+from quacklake.lake import Lake
+
+__all__ = ["MONTHS", "ORDERS", "ORDERS_PER_MONTH", "PRODUCTS", "month", "order", "products", "stock"]
 
 PRODUCTS: list[dict[str, Any]] = [
     {"id": 1, "name": "coffee", "price": 9.5, "stock": 400},
@@ -36,3 +38,14 @@ def month(number: int) -> pa.Table:
 def order(id: int, *, product: int, quantity: int) -> dict[str, Any]:
     """One order of a day in July."""
     return {"id": id, "day": dt.date(2025, 7, 1), "product": product, "quantity": quantity}
+
+
+def products(lake: Lake) -> pa.Table:
+    """The products as they are now."""
+    return lake.table("shop.products").to_arrow().sort_by("id")
+
+
+def stock(lake: Lake, product: int) -> int:
+    """How much of a product is left."""
+    found: int = lake.table("shop.products").to_pylist(["stock"], f"id = {product:d}")[0]["stock"]
+    return found

@@ -6,11 +6,13 @@ import importlib
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
 
 from quacklake import telemetry
+from quacklake.cli.demo import data
 from quacklake.cli.demo.stage import Stage
 from quacklake.errors import CommitConflict
 from quacklake.lake import Expression, Lake
@@ -42,19 +44,22 @@ def _compete(stage: Stage, lake: Lake, other: Lake) -> None:
     stage.say("A single operation is planned again by itself. Two writers take one from the stock at the same time:")
     times = 5
     stage.call(f'for n in range({times}): products.update({{"stock": quacklake.expr("stock - 1")}}, "id = 1")')
-    before, replans = _stock(lake), _replans()
+    before, replans = data.stock(lake, 1), _replans()
     start = threading.Barrier(2)
 
     def sell(mine: Lake) -> None:
-        for _ in range(times):
-            start.wait()
-            mine.table(_PRODUCTS).update({"stock": Expression("stock - 1")}, "id = 1")
+        try:
+            for _ in range(times):
+                start.wait()
+                mine.table(_PRODUCTS).update({"stock": Expression("stock - 1")}, "id = 1")
+        except BaseException:
+            start.abort()  # or the other would wait for ever
+            raise
 
-    seller = threading.Thread(target=sell, args=(other,))
-    seller.start()
-    sell(lake)
-    seller.join()
-    after, again = _stock(lake), _replans() - replans
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(sell, mine) for mine in (lake, other)]:
+            future.result()
+    after, again = data.stock(lake, 1), _replans() - replans
     stage.say(
         f"{2 * times} updates met {again} conflict{'' if again == 1 else 's'} and lost nothing: "
         f"the stock went from {before} to {after}, which is {before - after} less."
@@ -63,11 +68,6 @@ def _compete(stage: Stage, lake: Lake, other: Lake) -> None:
 
 def _replans() -> int:
     return telemetry.snapshot().counters.get("commit.replans", 0)
-
-
-def _stock(lake: Lake) -> int:
-    found: int = lake.table(_PRODUCTS).to_pylist(["stock"], "id = 1")[0]["stock"]
-    return found
 
 
 def meet_duckdb(stage: Stage, directory: Path, connect: Callable[[], Lake]) -> None:
@@ -82,24 +82,25 @@ def meet_duckdb(stage: Stage, directory: Path, connect: Callable[[], Lake]) -> N
         with connection:
             _visit(stage, connection, directory)
     with connect() as lake:
-        products = lake.table(_PRODUCTS)
-        changes = products.history().column("changes").to_pylist()
-        stage.say(f"Back here it is snapshot {lake.current_snapshot()}, with the changes {changes[1]} and {changes[0]}:")
-        stage.table(products.to_arrow())
+        changes = lake.table(_PRODUCTS).history().column("changes").to_pylist()
+        stage.say(
+            f"Back here it is snapshot {lake.current_snapshot()}, with the changes {changes[1]} and {changes[0]}:"
+        )
+        stage.table(data.products(lake))
 
 
 def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    stage.call("ATTACH 'ducklake:sqlite:lake.db' AS lake")
-    connection.execute(f"ATTACH 'ducklake:sqlite:{directory / 'lake.db'}' AS lake")
+    stage.sql("ATTACH 'ducklake:sqlite:lake.db' AS lake")
+    connection.execute(f"ATTACH 'ducklake:sqlite:{str(directory / 'lake.db').replace(chr(39), chr(39) * 2)}' AS lake")
     query = "FROM lake.shop.orders SELECT count(*), sum(quantity)"
-    stage.call(query)
+    stage.sql(query)
     count, quantity = connection.sql(query).fetchall()[0]
     stage.say(f"DuckDB counts {count:,} orders for {quantity:,} things.")
     for statement in (
         "INSERT INTO lake.shop.products VALUES (5, 'cider', 3.5, 80)",
         "UPDATE lake.shop.products SET price = price + 1 WHERE name = 'tea'",
     ):
-        stage.call(statement)
+        stage.sql(statement)
         connection.execute(statement)
     connection.execute("DETACH lake")
 
@@ -107,7 +108,10 @@ def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path)
 def _open_duckdb(extensions: Path) -> duckdb.DuckDBPyConnection:
     """DuckDB with the extensions that come as Python packages: nothing is downloaded."""
     wheels = importlib.import_module("duckdb_extensions")
-    config = {"extension_directory": str(extensions), "autoinstall_known_extensions": False}
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "extension_directory": str(extensions),
+        "autoinstall_known_extensions": False,
+    }
     connection = duckdb.connect(config=config)
     try:
         for name in ("ducklake", "sqlite_scanner"):

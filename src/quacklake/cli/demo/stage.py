@@ -40,6 +40,10 @@ class Stage:
         """The call that the demo makes now."""
         self.console.print(Text(f"  >>> {code}", style="green"), soft_wrap=True)
 
+    def sql(self, statement: str) -> None:
+        """The statement that DuckDB is given now."""
+        self.console.print(Text(f"  D {statement};", style="yellow"), soft_wrap=True)
+
     def table(self, rows: pa.Table, *, total: int | None = None) -> None:
         """Rows."""
         print_table(rows, total=total, console=self.console)

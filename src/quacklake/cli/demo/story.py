@@ -48,7 +48,10 @@ def tell(console: Console, directory: Path, *, kept: bool = False) -> None:
 def _open(directory: Path) -> Lake:
     # no settings file either, and the inlining limit that stock DuckLake has
     return connect(
-        f"sqlite:///{directory / 'lake.db'}", directory / "data", config_file=os.devnull, data_inlining_row_limit=10
+        f"ducklake:sqlite:{directory / 'lake.db'}",
+        directory / "data",
+        config_file=os.devnull,
+        data_inlining_row_limit=10,
     )
 
 
@@ -67,10 +70,10 @@ def _create(stage: Stage, lake: Lake) -> None:
     stage.call('lake.create_schema("shop")')
     lake.create_schema("shop")
     stage.call('products = lake.create_table("shop.products", [{"id": 1, "name": "coffee", …}, …])')
-    products = lake.create_table("shop.products", data.PRODUCTS)
+    lake.create_table("shop.products", data.PRODUCTS)
     stage.call('orders = lake.create_table("shop.orders", pa.schema([("id", pa.int64()), …]))')
     lake.create_table("shop.orders", data.ORDERS)
-    stage.table(products.to_arrow())
+    stage.table(data.products(lake))
 
 
 def _fill(stage: Stage, lake: Lake) -> None:
@@ -132,7 +135,7 @@ def _change(stage: Stage, lake: Lake) -> dict[str, int]:
         f"Updated {updated}; merged {merged.updated} into an existing row and {merged.inserted} as a new one; "
         f"deleted {deleted:,}."
     )
-    stage.table(products.to_arrow())
+    stage.table(data.products(lake))
     return versions
 
 
@@ -144,25 +147,20 @@ def _transact(stage: Stage, lake: Lake) -> None:
         tx.table("shop.orders").append([data.order(900_100, product=2, quantity=3)])
         tx.table("shop.products").update({"stock": Expression("stock - 3")}, "id = 2")
     assert tx.snapshot is not None
-    stage.say(f"Both are in snapshot {tx.snapshot.id}; {_stock(lake, 2)} of tea are left.")
+    stage.say(f"Both are in snapshot {tx.snapshot.id}; {data.stock(lake, 2)} of tea are left.")
     stage.say("When something fails on the way, nothing has happened:")
     orders, before = lake.table("shop.orders"), lake.current_snapshot()
     count = orders.count()
     try:
         with lake.transaction() as tx:
             tx.table("shop.orders").append([data.order(900_101, product=2, quantity=999)])
-            if _stock(lake, 2) < 999:
+            if data.stock(lake, 2) < 999:
                 raise RuntimeError("not enough tea")
     except RuntimeError as error:
         stage.say(
             f'  "{error}": {orders.count() - count} orders were added, '
             f"{lake.current_snapshot() - before} snapshots were made."
         )
-
-
-def _stock(lake: Lake, product: int) -> int:
-    found: int = lake.table("shop.products").to_pylist(["stock"], f"id = {product:d}")[0]["stock"]
-    return found
 
 
 def _travel(stage: Stage, lake: Lake, versions: dict[str, int]) -> None:
