@@ -293,12 +293,15 @@ class Reader:
     def columns_at(self, table_id: int, schema_version: int) -> TableSchema:
         """The columns a table had at one of its schema versions."""
         v, c, s = self._t.get("schema_versions"), self._t["column"], self._t["snapshot"]
+        begin: sa.ColumnElement[Any] = (
+            sa.select(sa.func.min(s.c.snapshot_id)).where(s.c.schema_version == schema_version).scalar_subquery()
+        )
         if v is not None and "table_id" in v.c:
-            begin: Any = sa.select(sa.func.max(v.c.begin_snapshot)).where(
-                v.c.table_id == table_id, v.c.schema_version == schema_version
+            # the first inlined insert of stock DuckLake may open a version that is noted nowhere else
+            noted = sa.select(sa.func.max(v.c.begin_snapshot)).where(
+                v.c.table_id == table_id, v.c.schema_version <= schema_version
             )
-        else:
-            begin = sa.select(sa.func.min(s.c.snapshot_id)).where(s.c.schema_version == schema_version)
+            begin = sa.func.coalesce(noted.scalar_subquery(), begin)
         column = self._t.column
         statement = sa.select(
             c.c.column_id,
@@ -311,7 +314,7 @@ class Reader:
             c.c.nulls_allowed,
             column("column", "default_value_type").label("default_value_type"),
             column("column", "default_value_dialect").label("default_value_dialect"),
-        ).where(c.c.table_id == table_id, self._visible(c, begin.scalar_subquery()))
+        ).where(c.c.table_id == table_id, self._visible(c, begin))
         return unflatten(ColumnRow(*row) for row in self.run("columns_at", statement))
 
     # -- files -------------------------------------------------------------------------------------------------------

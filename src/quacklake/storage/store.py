@@ -45,7 +45,10 @@ class Store:
     Safe to share between threads.
     """
 
-    def __init__(self, root: Root, attempts: Attempts, *, external: bool = False) -> None:
+    def __init__(
+        self, root: Root, attempts: Attempts, *, external: bool = False, s3: S3Options | None = None
+    ) -> None:
+        self.s3 = s3
         self._root = root
         self._attempts = attempts
         self._confinement = Confinement(root, external=external)
@@ -66,7 +69,7 @@ class Store:
         an absolute path; they are never written or deleted. ``ConfigError`` when the root cannot be one.
         """
         secrets = s3.secrets if s3 else ()
-        return cls(open_root(root, s3), Attempts(max_retries, retry_wait, secrets), external=external)
+        return cls(open_root(root, s3), Attempts(max_retries, retry_wait, secrets), external=external, s3=s3)
 
     def __repr__(self) -> str:
         return f"Store({self.root!r})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from quacklake.cli.commands.command import Command
-from quacklake.cli.commands.snapshots import add_limit
+from quacklake.cli.commands.snapshots import add_limit, print_snapshots
 from quacklake.cli.context import Context
 
 __all__ = ["HISTORY"]
@@ -18,8 +18,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context) -> None:
     with context.open() as lake:
-        history = lake.table(context.arguments.table).history()
-        context.output.rows(history.slice(0, max(context.arguments.limit, 0)), total=history.num_rows)
+        print_snapshots(context, lake.table(context.arguments.table).history())
 
 
 HISTORY = Command("history", "List the snapshots that changed a table, the newest first", _run, _configure)

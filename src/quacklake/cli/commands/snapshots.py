@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+import pyarrow as pa
+
 from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
 
-__all__ = ["SNAPSHOTS", "add_limit"]
+__all__ = ["SNAPSHOTS", "add_limit", "print_snapshots"]
 
 _SNAPSHOTS = 20
 
@@ -19,10 +21,17 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def print_snapshots(context: Context, snapshots: pa.Table) -> None:
+    """The first ``--limit`` snapshots. In a table, what none of them has (an author, a message) takes no room."""
+    shown = snapshots.slice(0, max(context.arguments.limit, 0))
+    if context.output.format == "table":
+        shown = shown.select([name for name in shown.column_names if shown.column(name).null_count < shown.num_rows])
+    context.output.rows(shown, total=snapshots.num_rows)
+
+
 def _run(context: Context) -> None:
     with context.open() as lake:
-        snapshots = lake.snapshots().sort_by([("snapshot_id", "descending")])
-        context.output.rows(snapshots.slice(0, max(context.arguments.limit, 0)), total=snapshots.num_rows)
+        print_snapshots(context, lake.snapshots().sort_by([("snapshot_id", "descending")]))
 
 
 SNAPSHOTS = Command("snapshots", "List the snapshots of the lake, the newest first", _run, add_limit)

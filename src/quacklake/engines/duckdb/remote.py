@@ -1,27 +1,63 @@
-"""Object stores in DuckDB: its own ``httpfs`` where that can be loaded, else Arrow's file system through fsspec."""
+"""Object stores in DuckDB: its own ``httpfs`` where that is installed and has keys, else Arrow's file system."""
 
 from __future__ import annotations
 
-import duckdb
+import logging
 
-from quacklake.errors import MissingExtraError
-from quacklake.storage import Store
+import duckdb
+from fsspec.implementations.arrow import ArrowFSWrapper
+
+from quacklake.engines.duckdb.sql import literal
+from quacklake.storage import S3Options, Store
 
 __all__ = ["connect_store"]
+
+_log = logging.getLogger("quacklake.engine")
 
 
 def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Let a DuckDB connection read and write the files of a store."""
     if store.is_local:
         return
-    try:
-        from fsspec.implementations.arrow import ArrowFSWrapper
-    except ImportError:
-        raise MissingExtraError(
-            f"reading {store.scheme}:// needs the Python package fsspec", hint='pip install "quacklake[s3]"'
-        ) from None
+    options = store.s3
+    if store.scheme == "s3" and options is not None and options.access_key is not None and _load_httpfs(connection):
+        _sign_in(connection, options, store.root)
+        return
+    _log.debug("%s is read through Arrow's file system", store.root)
 
-    class _Wrapper(ArrowFSWrapper):  # type: ignore[misc]
+    class Wrapper(ArrowFSWrapper):  # type: ignore[misc]
         protocol = store.scheme
 
-    connection.register_filesystem(_Wrapper(store.filesystem))
+    connection.register_filesystem(Wrapper(store.filesystem))
+
+
+def _load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Load the extension from its wheel; False when it is not installed."""
+    try:
+        from duckdb_extensions import import_extension
+
+        import_extension("httpfs")
+        connection.execute("LOAD httpfs")
+    except (ImportError, OSError, duckdb.Error):
+        return False
+    return True
+
+
+def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
+    """Keys for the files under a root, known to this DuckDB only for as long as it lives."""
+    facts = {
+        "KEY_ID": options.access_key,
+        "SECRET": options.secret_key,
+        "SESSION_TOKEN": options.session_token,
+        "REGION": options.region or "us-east-1",
+        "ENDPOINT": options.endpoint,
+        "URL_STYLE": "path" if options.endpoint and options.path_style else None,
+        "SCOPE": root.rstrip("/"),
+    }
+    clauses = [f"{name} {literal(value)}" for name, value in facts.items() if value is not None]
+    clauses.append(f"USE_SSL {'true' if options.secure else 'false'}")
+    try:
+        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET quacklake (TYPE s3, {', '.join(clauses)})")
+    except duckdb.Error as error:
+        # the statement holds the keys: its text must not travel in the error
+        raise type(error)("the S3 sign-in was refused by httpfs") from None

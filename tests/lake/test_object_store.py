@@ -1,0 +1,71 @@
+"""A lake whose files are in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake.engines.duckdb import remote
+from services.s3 import S3Server
+
+
+@pytest.fixture(params=["httpfs", "arrow"])
+def lake(
+    request: pytest.FixtureRequest,
+    s3_server: S3Server,
+    s3_bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> quacklake.Lake:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    if request.param == "arrow":
+        monkeypatch.setattr(remote, "_load_httpfs", lambda connection: False)
+    lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data")
+    request.addfinalizer(lake.close)
+    return lake
+
+
+def test_rows_are_written_to_and_read_from_s3(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", pa.table({"id": range(1000), "name": ["x"] * 1000}))
+    assert table.delete("id BETWEEN 10 AND 500") == 491
+    assert table.update({"name": "y"}, "id > 900") == 99
+    batch = pa.record_batch({"id": list(range(2000, 2100)), "name": ["r"] * 100})
+    table.append(pa.RecordBatchReader.from_batches(batch.schema, [batch] * 3))
+    assert table.count("name = 'y'") == 99
+    assert table.count("id >= 0") == 1000 - 491 + 300
+    assert all(path.startswith("main/t/ducklake-") for path in table.files().column("path").to_pylist())
+
+
+def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> None:
+    lake.create_table("t", pa.schema([("id", pa.int64())]))
+    with pytest.raises(ZeroDivisionError), lake.transaction() as tx:
+        tx.table("t").append(pa.table({"id": range(1000)}))
+        assert tx.table("t").count() == 1000
+        raise ZeroDivisionError
+    assert lake.table("t").count() == 0
+    assert list(lake._shared.store.list()) == []
+
+
+def test_a_wrong_key_is_an_error_without_the_key(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_load_httpfs", lambda connection: False)
+    facts = s3_server.environment()
+    lake = quacklake.connect(
+        f"sqlite:///{tmp_path}/lake.db",
+        data_path="s3://no-such-bucket-here/data",
+        s3_endpoint=facts["MINIO_ENDPOINT"],
+        s3_access_key="someone",
+        s3_secret_key="a-very-secret-word",
+        s3_secure=False,
+        storage_max_retries=1,
+    )
+    with pytest.raises(quacklake.QuacklakeError) as caught:
+        lake.create_table("t", pa.table({"id": range(1000)}))
+    assert "a-very-secret-word" not in f"{caught.value!s} {caught.value!r} {lake!r}"
+    assert lake.tables() == []
+    lake.close()
