@@ -38,6 +38,10 @@ from quacklake.format.snapshots import Snapshot
 __all__ = ["Catalog", "Collision", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
 
 
+#: Cached facts about tables that a commit may have made.
+_TABLE_FACTS = ("inlined", "inlined_deletes")
+
+
 class Collision(CatalogUnavailableError):
     """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
 
@@ -220,8 +224,9 @@ class Catalog:
                 yield Writer(prepared, self._tables, self._database, self._cache)
                 self._finish(transaction)
             except BaseException:
-                with suppress(sa.exc.SQLAlchemyError):
-                    transaction.rollback()
+                if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
+                    with suppress(sa.exc.SQLAlchemyError):
+                        transaction.rollback()
                 self._forget_uncommitted()
                 raise
             finally:

@@ -346,7 +346,7 @@ class PostgresDatabase(Database):
             return (
                 Failure.UNAVAILABLE if type(error).__name__ in ("OperationalError", "InterfaceError") else Failure.OTHER
             )
-        if state in ("23505", "40001", "40P01"):
+        if state in ("23505", "40001", "40P01", "42P07"):
             return Failure.COLLISION
         if state[:2] in ("08", "53", "57", "58") or state == "55P03":
             return Failure.UNAVAILABLE
@@ -387,8 +387,12 @@ class MySQLDatabase(Database):
         if not connection.closed and not connection.invalidated:
             driver = connection.connection.driver_connection
             assert driver is not None
-            with driver.cursor() as cursor:
-                cursor.execute("SELECT RELEASE_LOCK(%s)", (self._lock_name(scope),))
+            try:
+                with driver.cursor() as cursor:
+                    cursor.execute("SELECT RELEASE_LOCK(%s)", (self._lock_name(scope),))
+            except Exception:
+                # the commit stands or falls without this; a session that ends has no lock
+                connection.invalidate()
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         if kind == "integer":
@@ -408,6 +412,7 @@ _POSTGRES_LOCK = sa.select(
 _MYSQL: Mapping[int, Failure] = {
     1062: Failure.COLLISION,
     1213: Failure.COLLISION,
+    1050: Failure.COLLISION,
     1205: Failure.UNAVAILABLE,
     1040: Failure.UNAVAILABLE,
     2002: Failure.UNAVAILABLE,

@@ -39,3 +39,7 @@ class Context:
         except NotFoundError as error:
             error.hint = "check the URL; `quacklake append --create` with --data-path makes a lake"
             raise
+        except ConfigError as error:
+            if error.hint is not None and error.hint.startswith("pass data_path="):
+                error.hint = "pass --data-path, a folder or s3:// URL for its files"
+            raise

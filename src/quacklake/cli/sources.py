@@ -76,8 +76,10 @@ class FileSource:
             raise self._failure from error
 
     def _unreadable(self, error: Exception) -> InputError:
-        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-        return InputError(f"cannot read {self.path} as {self.format}: {lines[0] if lines else type(error).__name__}")
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        # where it is in the file comes first, what is wrong there some lines later
+        detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
+        return InputError(f"cannot read {self.path} as {self.format}: {lines[0]}{detail}")
 
     def close(self) -> None:
         """Close the file."""

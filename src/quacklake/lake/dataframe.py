@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,19 +111,13 @@ class DataFrame:
 
     def count(self) -> int:
         """The number of rows; from the metadata alone where that can tell."""
-        if self._where is None:
-            known = self.plan().count()
-            if known is not None:
-                return known if self._limit is None else min(known, self._limit)
-        frame = (
-            self if self._where is not None and not isinstance(self._where, str) else self.select(*self._one_column())
-        )
-        return sum(batch.num_rows for batch in frame.to_batches())
-
-    def _one_column(self) -> Sequence[str]:
-        """A column that is cheap to read; rows are counted by reading it."""
-        schema = self._find(self._view()).schema
-        return [next((column.name for column in schema.columns if not column.nested), schema.names[0])]
+        plan = self.plan()
+        if self._where is None or isinstance(self._where, str):
+            known = plan.count() if self._where is None else None
+            total = self._shared.engine.count(plan, self._where) if known is None else known
+        else:
+            total = sum(batch.num_rows for batch in self.to_batches())
+        return total if self._limit is None else min(total, self._limit)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

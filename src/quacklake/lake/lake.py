@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
+from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import CommitConflict, InputError, NotFoundError, ReadOnlyError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
@@ -69,6 +70,7 @@ class _Reading:
         The connection's own SQL then runs over the lake's files; views in ``main`` are also there without a schema.
         """
         view = self._view()
+        connect_store(connection, self._shared.store)
         for info in view.tables():
             query = self._shared.engine.bind(connection, view.plan(info))
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")

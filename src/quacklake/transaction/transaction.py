@@ -315,10 +315,11 @@ class Transaction:
             return self.base
         try:
             snapshot = commit(self.catalog, changes, retry)
-        except CommitUnknown:
-            raise  # the files may be part of the lake
-        except QuacklakeError:
-            self.discard_files()
+        except BaseException as error:
+            if isinstance(error, QuacklakeError) and not isinstance(error, CommitUnknown):
+                self.discard_files()
+            else:
+                self._written.clear()  # they may be part of the lake
             raise
         used = {table.table.location + path for table in changes.tables for path in table.paths()}
         self._written = [path for path in self._written if path not in used]

@@ -48,7 +48,7 @@ def _exists(lake: Lake, name: str, *, create: bool) -> bool:
     except NotFoundError as error:
         if create:
             return False
-        error.hint = error.hint or "pass --create to make it"
+        error.hint = f"{error.hint or ''} pass --create to make it".strip()
         raise
     return True
 

@@ -91,7 +91,8 @@ def meet_duckdb(stage: Stage, directory: Path, connect: Callable[[], Lake]) -> N
 
 def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     stage.sql("ATTACH 'ducklake:sqlite:lake.db' AS lake")
-    connection.execute(f"ATTACH 'ducklake:sqlite:{str(directory / 'lake.db').replace(chr(39), chr(39) * 2)}' AS lake")
+    path = str(directory / "lake.db").replace("'", "''")
+    connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS lake")
     query = "FROM lake.shop.orders SELECT count(*), sum(quantity)"
     stage.sql(query)
     count, quantity = connection.sql(query).fetchall()[0]

@@ -124,6 +124,14 @@ class DuckDBEngine:
         reader = pa.RecordBatchReader.from_batches(schema, _typed(batches, schema))
         return Scan(reader, connection)
 
+    def count(self, plan: ScanPlan, where: str | None) -> int:
+        """The number of rows that satisfy a filter, counted where they are."""
+        with self.connection() as connection, _filtering(where, plan.schema), reading():
+            relation = connection.sql(self.bind(connection, plan))
+            relation = relation if where is None else relation.filter(where)
+            found = relation.aggregate("count(*)").fetchone()
+        return int(found[0]) if found else 0
+
     def find(self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema) -> Target:
         """The rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
         with _filtering(where, schema), reading():
