@@ -1,9 +1,9 @@
 """Small commits: how long one append of ten rows takes, and whether it stays that way.
 
-A stream of events becomes many small appends, so the cost of one commit bounds the rate, and a cost that grows with the
-history makes a lake slower every day. Each commit appends an Arrow table of 10 rows and 5 columns of mixed types, every
-one with new values, into a catalog on SQLite and one on a durable PostgreSQL. Both sides keep their rows inline and commit
-in turn, in blocks; the peer has one DuckDB thread, with which it is fastest here.
+A stream of events becomes many small appends, so the cost of one commit bounds the rate, and a cost that grows with
+the history makes a lake slower every day. Each commit appends an Arrow table of 10 rows and 5 columns of mixed types,
+every one with new values, into a catalog on SQLite and one on a durable PostgreSQL. Both sides keep their rows inline
+and commit in turn, in blocks; the peer has one DuckDB thread, with which it is fastest here.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def _commit(bench: Bench, catalog: str) -> tuple[list[float], list[float]]:
     count, peer_count, rounds = bench.pick((60, 30, 3), (3_000, 300, 30), (20_000, 2_000, 100))
     schema = mixed_rows(0).schema
     seconds: tuple[list[float], list[float]] = ([], [])
-    with bench.directory() as directory:
-        with (
-            closing(Ours(bench.place(directory, catalog, "ours"), schema)) as ours,
-            closing(Extension(bench.place(directory, catalog, "peer"), schema)) as peer,
-            bench.step(f"{_LABELS[catalog]}, {count} commits, {peer_count} of the peer", count + peer_count) as done,
-        ):
-            for side in (ours, peer):
-                _timed(side, range(_WARM_UP))
-            for ours_part, peer_part in zip(chunks(count, rounds), chunks(peer_count, rounds), strict=True):
-                seconds[0].extend(_timed(ours, ours_part))
-                seconds[1].extend(_timed(peer, peer_part))
-                done(len(ours_part) + len(peer_part))
+    with (
+        bench.directory() as directory,
+        closing(Ours(bench.place(directory, catalog, "ours"), schema)) as ours,
+        closing(Extension(bench.place(directory, catalog, "peer"), schema)) as peer,
+        bench.step(f"{_LABELS[catalog]}, {count} commits, {peer_count} of the peer", count + peer_count) as done,
+    ):
+        for side in (ours, peer):
+            _timed(side, range(_WARM_UP))
+        for ours_part, peer_part in zip(chunks(count, rounds), chunks(peer_count, rounds), strict=True):
+            seconds[0].extend(_timed(ours, ours_part))
+            seconds[1].extend(_timed(peer, peer_part))
+            done(len(ours_part) + len(peer_part))
     return seconds
 
 

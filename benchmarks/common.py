@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
@@ -269,8 +270,8 @@ def attach(place: Place, *, threads: int | None = None, memory_limit: str | None
 def planned(place: Place) -> duckdb.DuckDBPyConnection:
     """A plain DuckDB in which every table of the lake at ``place`` is a view, planned by us.
 
-    The lake is closed again. With a catalog on SQLite it must not be open while the extension is: Python and the extension
-    each bring their own SQLite, and two of them in one process undo each other's locks.
+    The lake is closed again. With a catalog on SQLite it must not be open while the extension is: Python and the
+    extension each bring their own SQLite, and two of them in one process undo each other's locks.
     """
     connection = open_duckdb()
     with quacklake.connect(place.url) as lake:
@@ -338,7 +339,7 @@ def mixed_rows(number: int, rows: int = 10) -> pa.Table:
 def chunks(total: int, parts: int) -> list[range]:
     """``range(total)`` in consecutive parts of nearly the same length."""
     edges = [total * i // parts for i in range(parts + 1)]
-    return [range(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [range(a, b) for a, b in pairwise(edges)]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -143,7 +143,7 @@ def update_readme(results: Sequence[Result], path: Path = README) -> None:
         if not pattern.search(text):
             raise ValueError(f"{path.name} has no place for the results of {result.name}")
         section = f"{start}\n{_markdown(result)}\n{end}"
-        text = pattern.sub(lambda _, section=section: section, text)
+        text = pattern.sub(section.replace("\\", r"\\"), text)
     path.write_text(text)
 
 

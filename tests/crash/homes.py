@@ -102,7 +102,7 @@ class Workshop:
         if self._server is None:
             folder = self._folder / name
             folder.mkdir()
-            return Home(f"sqlite:///{folder / 'lake.db'}", folder / "data")
+            return Home(f"{self.database}:///{folder / 'lake.db'}", folder / "data")
         self._names.append(name)
         return Home(self._server.url_of(name), self._folder / name)
 

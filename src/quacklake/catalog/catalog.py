@@ -15,8 +15,12 @@ from sqlalchemy.schema import CreateTable
 
 from quacklake import faults, telemetry
 from quacklake.catalog import lakehouse
-from quacklake.catalog.database import DATABASE_CLASSES, Database, Failure
+from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.duckdb import DuckDBDatabase
+from quacklake.catalog.mysql import MySQLDatabase
+from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.sqlite import SqliteDatabase
 from quacklake.catalog.tables import READABLE_VERSIONS, VERSION, Tables
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
@@ -38,10 +42,6 @@ from quacklake.format.snapshots import Snapshot
 __all__ = ["Catalog", "Collision", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
 
 
-#: Cached facts about tables that a commit may have made.
-_TABLE_FACTS = ("inlined", "inlined_deletes")
-
-
 class Collision(CatalogUnavailableError):
     """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
 
@@ -54,7 +54,7 @@ class Catalog:
     ``read()`` is one consistent read transaction, ``commit()`` the one short transaction of a commit.
     """
 
-    database_name: ClassVar[str]
+    database_class: ClassVar[type[Database]]
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Catalog:
         self.url = url
         self.read_only = read_only
         self._schema = metadata_schema or url.metadata_schema
-        self._database: Database = DATABASE_CLASSES[url.database](
+        self._database: Database = self.database_class(
             url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
         )
         self._engine: Engine = self._database.create_engine()
@@ -224,19 +224,19 @@ class Catalog:
                 yield Writer(prepared, self._tables, self._database, self._cache)
                 self._finish(transaction)
             except BaseException:
+                self._forget_uncommitted()  # before the next in the queue can look
                 if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
                     with suppress(sa.exc.SQLAlchemyError):
                         transaction.rollback()
-                self._forget_uncommitted()
                 raise
             finally:
                 if queued:
                     self._database.leave_queue(prepared, scope)
 
     def _forget_uncommitted(self) -> None:
-        """What a failed commit thought to exist (inlined tables) may not."""
+        """A table for inlined rows that a failed commit has made is gone; its name may come back with other columns."""
         for key in list(self._cache):
-            if isinstance(key, tuple) and key[0] in ("inlined_deletes", "inlined_exists"):
+            if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
 
     def _finish(self, transaction: sa.RootTransaction) -> None:
@@ -313,28 +313,28 @@ def _driver_error(error: BaseException) -> BaseException:
 class SqliteCatalog(Catalog):
     """Metadata in a SQLite file: one machine, several processes."""
 
-    database_name = "sqlite"
+    database_class = SqliteDatabase
 
 
 class DuckDBCatalog(Catalog):
     """Metadata in a DuckDB file: one process at a time."""
 
-    database_name = "duckdb"
+    database_class = DuckDBDatabase
 
 
 class PostgresCatalog(Catalog):
     """Metadata in PostgreSQL: any number of machines."""
 
-    database_name = "postgres"
+    database_class = PostgresDatabase
 
 
 class MySQLCatalog(Catalog):
     """Metadata in MySQL 8 or MariaDB: any number of machines."""
 
-    database_name = "mysql"
+    database_class = MySQLDatabase
 
 
-_CLASSES = {cls.database_name: cls for cls in (SqliteCatalog, DuckDBCatalog, PostgresCatalog, MySQLCatalog)}
+_CLASSES = {cls.database_class.name: cls for cls in (SqliteCatalog, DuckDBCatalog, PostgresCatalog, MySQLCatalog)}
 
 
 def open_catalog(url: str | CatalogUrl, **options: Any) -> Catalog:

@@ -253,6 +253,8 @@ def can_store(source: str, target: str) -> bool:
         return one is two
     if one.family is two.family:
         return True
+    if from_name.base == "decimal" and from_name.scale == 0 and two.family is _Family.INTEGER:
+        return True  # the Arrow form of DuckDB's 128-bit integers
     return two.family in _STORES_INTO.get(one.family, ()) or (one.name == "varchar" and two.name == "uuid")
 
 

@@ -1,0 +1,63 @@
+"""DuckDB as a catalog: how it is opened, queued and understood."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar
+
+import duckdb
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog.database import Database, Failure
+
+__all__ = ["DuckDBDatabase"]
+
+
+class DuckDBDatabase(Database):
+    """A DuckDB file, open in this process only. A lock in the process is the commit queue."""
+
+    name = "duckdb"
+    _locks: ClassVar[dict[str, threading.RLock]] = {}
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def engine_options(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"read_only": True} if self.read_only else {}
+        return {**super().engine_options(), "poolclass": sa.pool.QueuePool, "connect_args": arguments}
+
+    def _lock(self) -> threading.RLock:
+        path = self.url.path
+        with self._guard:
+            return self._locks.setdefault(str(path.resolve()) if path else str(id(self)), threading.RLock())
+
+    def enter_queue(self, connection: Connection, scope: str) -> None:
+        self._lock().acquire()
+        # the transaction began before its turn came: start it again to see what was committed meanwhile
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.rollback()
+        driver.begin()
+
+    def leave_queue(self, connection: Connection, scope: str) -> None:
+        self._lock().release()
+
+    def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
+        return sa.try_cast(element, sa.BigInteger if kind == "integer" else sa.Double)
+
+    def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
+        compiled = select.compile(connection.engine, compile_kwargs={"literal_binds": True})
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        return driver.execute(str(compiled)).to_arrow_table()
+
+    def classify(self, error: BaseException) -> Failure:
+        if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
+            return Failure.COLLISION
+        if isinstance(error, duckdb.IOException | duckdb.ConnectionException):
+            return Failure.UNAVAILABLE
+        if isinstance(error, duckdb.PermissionException):
+            return Failure.FORBIDDEN
+        if isinstance(error, duckdb.CatalogException):
+            return Failure.ABSENT
+        return Failure.OTHER

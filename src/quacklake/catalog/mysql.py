@@ -1,0 +1,78 @@
+"""MySQL and MariaDB: how they are opened, queued and understood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.sql import func
+
+from quacklake.catalog.database import Database, Failure
+
+__all__ = ["MySQLDatabase"]
+
+_MYSQL: Mapping[int, Failure] = {
+    1062: Failure.COLLISION,
+    1213: Failure.COLLISION,
+    1050: Failure.COLLISION,
+    1205: Failure.UNAVAILABLE,
+    1040: Failure.UNAVAILABLE,
+    2002: Failure.UNAVAILABLE,
+    2003: Failure.UNAVAILABLE,
+    2006: Failure.UNAVAILABLE,
+    2013: Failure.UNAVAILABLE,
+    1044: Failure.FORBIDDEN,
+    1045: Failure.FORBIDDEN,
+    1142: Failure.FORBIDDEN,
+    1290: Failure.FORBIDDEN,
+    1792: Failure.FORBIDDEN,
+    1146: Failure.ABSENT,
+}
+
+
+class MySQLDatabase(Database):
+    """MySQL 8 and MariaDB through PyMySQL. A named lock is the commit queue."""
+
+    name = "mysql"
+    extra = "mysql"
+    driver = "pymysql"
+
+    def engine_options(self) -> dict[str, Any]:
+        return {
+            **super().engine_options(),
+            "connect_args": {"charset": "utf8mb4"},
+        }
+
+    def _lock_name(self, scope: str) -> str:
+        return f"quacklake:{self.url.url.database}:{scope}"[:64]
+
+    def enter_queue(self, connection: Connection, scope: str) -> None:
+        seconds = max(1, self.busy_timeout_ms // 1000)
+        got = connection.execute(sa.select(func.get_lock(self._lock_name(scope), seconds))).scalar()
+        if got != 1:
+            raise TimeoutError("the commit queue was not free in time")
+
+    def leave_queue(self, connection: Connection, scope: str) -> None:
+        # the lock belongs to the session: a connection that is gone has released it already
+        if not connection.closed and not connection.invalidated:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            try:
+                with driver.cursor() as cursor:
+                    cursor.execute("SELECT RELEASE_LOCK(%s)", (self._lock_name(scope),))
+            except Exception:
+                # the commit stands or falls without this; a session that ends has no lock
+                connection.invalidate()
+
+    def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
+        if kind == "integer":
+            return sa.case((element.op("REGEXP")("^-?[0-9]{1,18}$"), sa.cast(element, sa.BigInteger)))
+        good = element.op("REGEXP")("^-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?$")
+        return sa.case((good, sa.cast(element, sa.Double)))
+
+    def classify(self, error: BaseException) -> Failure:
+        arguments = getattr(error, "args", ())
+        number = arguments[0] if arguments and isinstance(arguments[0], int) else None
+        return _MYSQL.get(number, Failure.OTHER) if number is not None else Failure.OTHER
