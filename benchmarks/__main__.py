@@ -40,7 +40,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Quacklake against its peers.")
-    parser.add_argument("names", nargs="*", metavar="name", choices=NAMES, help=f"some of: {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="name", type=_name, help=f"some of: {', '.join(NAMES)}")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="the sizes of the published figures; takes about an hour")
     size.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
@@ -48,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--update", action="store_true", help="also write the results into benchmarks/README.md")
     parser.add_argument("--list", action="store_true", help="tell what each benchmark measures, and do nothing")
     return parser
+
+
+def _name(text: str) -> str:
+    if text not in NAMES:
+        raise argparse.ArgumentTypeError(f"there is no benchmark {text!r}, but: {', '.join(NAMES)}")
+    return text
 
 
 def _size(options: argparse.Namespace) -> Size:

@@ -129,7 +129,7 @@ def _peak() -> int:
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
-    used: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    used = int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     return used if sys.platform == "darwin" else used * 1024
 
 
@@ -139,7 +139,7 @@ def _peak() -> int:
 def _rows(size: float) -> int:
     """How many rows have that many bytes in Arrow, in whole batches."""
     batch = _batch(np.random.default_rng(0), 0)
-    return max(1, round(size / batch.nbytes)) * _BATCH_ROWS
+    return max(1, round(size / int(batch.nbytes))) * _BATCH_ROWS
 
 
 def _reader(size: float) -> pa.RecordBatchReader:

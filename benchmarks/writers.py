@@ -38,6 +38,7 @@ from benchmarks.common import (
     mixed_rows,
     percentile,
 )
+from quacklake import telemetry
 
 TITLE = "32 concurrent writers, each append a commit, on PostgreSQL"
 
@@ -65,6 +66,7 @@ class _Tally:
     commits: int = 0
     elapsed: float = 0.0
     rolled_back: int = 0
+    retries: int = 0
     warm_up: int = 0
     """Commits before the measurement."""
     latencies: list[float] = field(default_factory=list)
@@ -74,7 +76,6 @@ class _Tally:
         """Take in what others did."""
         self.commits += other.commits
         self.elapsed += other.elapsed
-        self.rolled_back += other.rolled_back
         self.latencies += other.latencies
         self.errors += other.errors
 
@@ -110,6 +111,7 @@ def _measure(bench: Bench, job: _Job) -> dict[str, _Tally]:
     tallies = {side: _Tally() for side in _SIDES}
     gate = context.Barrier(job.processes + 1)
     results: Any = context.Queue()
+    before = {side: _rolled_back(job.places[side]) for side in _SIDES}
     workers = _start(context, job, gate, results)
     try:
         with bench.step(f"starting {job.processes} processes"):
@@ -121,11 +123,16 @@ def _measure(bench: Bench, job: _Job) -> dict[str, _Tally]:
             for side in _SIDES:
                 with bench.step(f"{side}, {job.processes * job.threads} writers, round {number + 1} of {job.rounds}"):
                     tallies[side].add(_round(job, side, gate, results))
+        gate.wait(_START_SECONDS)
+        for _ in workers:
+            tallies["ours"].retries += results.get(timeout=_START_SECONDS)
         for worker in workers:
             worker.join()
     finally:
         for worker in workers:
             worker.kill()
+    for side, tally in tallies.items():
+        tally.rolled_back = _rolled_back(job.places[side]) - before[side]
     return tallies
 
 
@@ -140,7 +147,6 @@ def _start(context: SpawnContext, job: _Job, gate: Any, results: Any) -> list[An
 
 def _round(job: _Job, side: str, gate: Any, results: Any) -> _Tally:
     tally = _Tally()
-    before = _rolled_back(job.places[side])
     limit = job.deadline * 2 + _START_SECONDS
     gate.wait(limit)
     start = time.perf_counter()
@@ -148,13 +154,11 @@ def _round(job: _Job, side: str, gate: Any, results: Any) -> _Tally:
         latencies, errors = results.get(timeout=limit)
         tally.add(_Tally(len(latencies), latencies=latencies, errors=errors))
     tally.elapsed = time.perf_counter() - start
-    tally.rolled_back = _rolled_back(job.places[side]) - before
     return tally
 
 
 def _rolled_back(place: Place) -> int:
-    """How many transactions the database has rolled back; its statistics are a moment late."""
-    time.sleep(1.2)
+    """How many transactions the database has rolled back; exact once the connections are closed."""
     with psycopg.connect(place.url) as connection:
         row = connection.execute(
             "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
@@ -183,6 +187,9 @@ def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
                 batches = [_batches(job, number, thread, turn) for thread in range(job.threads)]
                 gate.wait()
                 _write(writers[side], batches, job.deadline, results)
+    gate.wait()
+    counters = telemetry.snapshot().counters
+    results.put(counters.get("commit.retries", 0) + counters.get("commit.replans", 0))
 
 
 def _extension_writer(connection: duckdb.DuckDBPyConnection) -> Append:
@@ -262,6 +269,7 @@ def _summarise(result: Result, job: _Job, tallies: dict[str, _Tally]) -> None:
         latencies = (percentile(times, 50) * 1e3, percentile(times, 99) * 1e3)
         detail.rows.append((side, *counts, *latencies, tally.elapsed))
     result.details.append(detail)
+    result.notes.append(f"Our library tried a commit again {ours.retries} times; the peer does not tell.")
     for side, tally in tallies.items():
         if tally.errors:
             kinds = ", ".join(f"{count} × {name}" for name, count in tally.errors.most_common())

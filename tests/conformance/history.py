@@ -12,7 +12,7 @@ import pyarrow as pa
 import quacklake
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import quote
-from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.lake.reference import TableRef
 
 from .clients import LakeSite, plain_duckdb
 from .steps import Step, Stock
@@ -235,13 +235,16 @@ _KEYS = {
 }
 
 
+_TWO_NAMES = ("tables_created", "views_created")
+
+
 def _stock_snapshots(connection: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     rows = connection.execute(
         "SELECT snapshot_id, snapshot_time::VARCHAR, schema_version, changes, author, commit_message, commit_extra_info"
         " FROM l.snapshots() ORDER BY snapshot_id"
     ).fetchall()
     return [
-        (*row[:3], {key: sorted(_unquoted(value) for value in values) for key, values in row[3].items()}, *row[4:])
+        (*row[:3], {key: sorted(map(_unquoted, values) if key in _TWO_NAMES else values) for key, values in row[3].items()}, *row[4:])
         for row in rows
     ]
 
@@ -269,8 +272,6 @@ def _changes(text: str) -> dict[str, list[str]]:
 
 
 def _unquoted(name: str) -> str:
-    """A name, or two with a dot between, without the quotes it has where SQL needs them."""
-    if name.isdigit():
-        return name
+    """Two names with a dot between, without the quotes they have where SQL needs them."""
     ref = TableRef.parse(name)
-    return f"{ref.schema}.{ref.name}" if ref != TableRef(DEFAULT_SCHEMA, ref.name) or name.startswith("main.") else ref.name
+    return f"{ref.schema}.{ref.name}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import duckdb
+
 from .steps import (
     Append,
     Create,
@@ -153,8 +155,8 @@ EVOLUTION: Sequence[Step] = [
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': 'l' || i}, i FROM range(3) r(i)"),
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': NULL::VARCHAR}, -i FROM range(10, 40) r(i)"),
     Stock("ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7", ["ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7"]),
-    Append("things", "SELECT i, 'g' || i, NULL, i, i FROM range(50, 54) r(i)"),
-    Append("things", "SELECT i, 'g' || i, NULL, i, NULL FROM range(60, 80) r(i)"),
+    Append("things", "SELECT i, 'g' || i, NULL::STRUCT(x INTEGER, label VARCHAR), i, i FROM range(50, 54) r(i)"),
+    Append("things", "SELECT i, 'g' || i, NULL::STRUCT(x INTEGER, label VARCHAR), i, NULL FROM range(60, 80) r(i)"),
     Stock("ALTER TABLE things RENAME COLUMN name TO title", ["ALTER TABLE things RENAME COLUMN name TO title"]),
     Update("things", {"title": "upper(title)"}, "id IN (1, 11, 51, 61)"),
     Stock("ALTER TABLE things ALTER small SET DATA TYPE BIGINT", ["ALTER TABLE things ALTER small SET DATA TYPE BIGINT"]),
@@ -195,17 +197,24 @@ MAINTENANCE: Sequence[Step] = [
 
 def _values(columns: str, rows: str) -> Sequence[Step]:
     """Rows of special values, few and many, deleted and updated; the first column is an integer ``k``."""
-    few = f"SELECT * FROM (VALUES {rows}) v"
-    many = f"SELECT v.* REPLACE (v.col0 + 100 * i AS col0) FROM (VALUES {rows}) v, range(1, 9) r(i)"
+    typed = ", ".join(f"col{number}::{type_} AS col{number}" for number, type_ in enumerate(_types(columns), 1))
+    few = f"SELECT col0::INTEGER AS col0, {typed} FROM (VALUES {rows}) v"
+    many = f"SELECT v.* REPLACE ((v.col0 + 100 * i)::INTEGER AS col0) FROM ({few}) v, range(1, 9) r(i)"
     return [
         Create("kinds", f"k INTEGER, {columns}"),
-        Append("kinds", f"{few} ORDER BY col0"),
+        Append("kinds", few),
         Append("kinds", many),
         Delete("kinds", "k % 100 = 1"),
         Append("kinds", f"{few} WHERE col0 = 0"),
         Update("kinds", {"k": "k + 1000"}, "k % 100 = 2"),
         Update("kinds", {"k": "k + 5000"}, "k < 700"),
     ]
+
+
+def _types(columns: str) -> list[str]:
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE t({columns})")
+        return [row[1] for row in connection.execute("DESCRIBE t").fetchall()]
 
 
 TEXTS = _values(
@@ -249,11 +258,11 @@ TIMES = _values(
         INTERVAL '1 month 3 days', '00000000-0000-0000-0000-000000000000'::UUID),
        (1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
        (2, '0001-01-01', '23:59:59.999999', '0001-01-01 00:00:00', '2024-03-31 03:30:00+02', '2000-02-29 12:00:00', '0001-01-01 00:00:00',
-        '2262-04-11 23:47:16.854775806'::TIMESTAMP_NS, INTERVAL '1 year 2 days 03:04:05.000006', 'ffffffff-ffff-ffff-ffff-ffffffffffff'),
+        '2262-04-11 23:47:16.854775806'::TIMESTAMP_NS, INTERVAL '1 year 2 days 03:04:05.006', 'ffffffff-ffff-ffff-ffff-ffffffffffff'),
        (3, '9999-12-31', '12:34:56.5', '9999-12-31 23:59:59.999999', '9999-12-31 23:59:59.999999+00', '9999-12-31 23:59:59',
         '9999-12-31 23:59:59.999', '1677-09-22 00:00:00', INTERVAL '0 seconds', '12345678-9abc-def0-1234-56789abcdef0'),
        (4, '2024-02-29', '00:00:00.000001', '2024-02-29 12:00:00.000001', '2024-02-29 12:00:00-05:30', '1970-01-01 00:00:00',
-        '1970-01-01 00:00:00', '1970-01-01 00:00:00', INTERVAL '1 microsecond', '80000000-0000-0000-0000-000000000000')""",
+        '1970-01-01 00:00:00', '1970-01-01 00:00:00', INTERVAL '1 millisecond', '80000000-0000-0000-0000-000000000000')""",
 )
 
 NESTED = _values(

@@ -51,12 +51,17 @@ class Home:
     def metadata(self) -> dict[str, list[str]]:
         """Every row of every metadata table: equal means that nothing at all has changed."""
         with self.database() as connection:
-            names = sa.inspect(connection).get_table_names()
             return {
-                name: sorted(map(repr, connection.execute(sa.text(f"SELECT * FROM {name}")).all()))
-                for name in names
-                if name.startswith(("ducklake_", "quacklake_"))
+                name: sorted(map(repr, connection.execute(sa.text(f"SELECT {columns} FROM {name}")).all()))
+                for name, columns in self._tables(connection).items()
             }
+
+    def _tables(self, connection: sa.Connection) -> dict[str, str]:
+        names = [name for name in sa.inspect(connection).get_table_names() if "ducklake_" in name or "quacklake_" in name]
+        if connection.dialect.name != "duckdb":
+            return dict.fromkeys(names, "*")
+        # duckdb's Python client needs another package for zoned times
+        return {name: "CAST(COLUMNS(*) AS VARCHAR)" for name in names}
 
     def referenced(self) -> set[str]:
         """The files that any snapshot needs, below the data path."""
@@ -127,10 +132,8 @@ class Workshop:
                 shutil.copy(file, home.data.parent)
         shutil.copytree(self.template.data, home.data)
         with home.database() as connection:
-            connection.execute(
-                sa.text("UPDATE ducklake_metadata SET value = :path WHERE key = :key"),
-                {"path": f"{home.data}/", "key": "data_path"},
-            )
+            path = {"path": f"{home.data}/"}
+            connection.execute(sa.text("UPDATE ducklake_metadata AS m SET value = :path WHERE m.key = 'data_path'"), path)
             connection.commit()
         return home
 

@@ -52,7 +52,10 @@ class Bench:
             note(lake, n)
             self.noted.append(n)
             expected = self._expected(done=done)
-            assert look(lake) == expected, point
+            if done or LONG:
+                assert look(lake) == expected, point
+            else:
+                assert lake.table("log").count() == len(expected.tables["main.log"])
             self.before = self.home.metadata()
         return done
 
@@ -97,7 +100,7 @@ def test_an_exception_at_any_point_leaves_the_old_lake_or_the_new_one(
         done = bench.judge(lake, n, point, closely=LONG or n % 6 == 0)
         # nobody is told of success while the lake is the old one
         assert done or error is not None
-        if done or LONG or n % 12 == 0:
+        if done or LONG or n == 12:
             lake.close()
             bench.judge_by_stock(point, done=done)
             lake = (bench.renew() if done else bench.home).connect()
@@ -123,12 +126,12 @@ def test_the_death_of_the_process_at_any_point_leaves_the_old_lake_or_the_new_on
             with bench.home.connect() as lake:
                 done = bench.judge(lake, n, f"{action} at {point}", closely=True)
             assert done == (n >= committed)
-            if done or LONG or n % 8 == 0:
+            if done or LONG or n == 12:
                 bench.judge_by_stock(f"{action} at {point}", done=done)
             if done:
                 bench.renew()
 
 
 def _sampled(n: int, committed: int, action: str) -> bool:
-    """Every fourth point, in turn with one action and the other, and both around the database's commit."""
-    return abs(n - committed) <= 1 or (n % 4 == 0 and (n % 8 == 0) == (action == "kill"))
+    """Every sixth point, in turn with one action and the other, and both around the database's commit."""
+    return n in (committed - 1, committed) or (n % 6 == 0 and (n % 12 == 0) == (action == "kill"))

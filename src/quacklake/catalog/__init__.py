@@ -9,7 +9,8 @@ from quacklake.catalog.catalog import (
     SqliteCatalog,
     open_catalog,
 )
-from quacklake.catalog.reader import InlinedRows, Reader, TableTotals
+from quacklake.catalog.reader import InlinedRows, Reader
+from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
 
@@ -24,6 +25,7 @@ __all__ = [
     "Reader",
     "SqliteCatalog",
     "TableTotals",
+    "Totals",
     "Writer",
     "open_catalog",
     "parse_url",

@@ -22,6 +22,7 @@ from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.sqlite import SqliteDatabase
 from quacklake.catalog.tables import READABLE_VERSIONS, VERSION, Tables
+from quacklake.catalog.totals import TotalsCache
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
 from quacklake.errors import (
@@ -78,6 +79,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._prepared = False
         self._has_tokens = False
+        self.totals = TotalsCache()
         self.metadata: Mapping[str, str] = {}
 
     # -- life --------------------------------------------------------------------------------------------------------

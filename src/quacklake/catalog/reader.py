@@ -25,7 +25,7 @@ from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["FILE_COLUMNS", "InlinedRows", "Reader", "TableTotals"]
+__all__ = ["FILE_COLUMNS", "InlinedRows", "Reader"]
 
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
@@ -60,15 +60,6 @@ class InlinedRows:
     schema: TableSchema
     schema_version: int
     rows: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
-class TableTotals:
-    """A table's running totals; ``next_row_id`` is exact, the others are upper bounds."""
-
-    record_count: int = 0
-    next_row_id: int = 0
-    file_size_bytes: int = 0
 
 
 class Reader:
@@ -444,7 +435,7 @@ class Reader:
             self._cache[key] = True
         return found
 
-    # -- options and totals ------------------------------------------------------------------------------------------
+    # -- options ------------------------------------------------------------------------------------------
 
     def options(self) -> list[OptionRow]:
         """Every option of the lake with its scope."""
@@ -454,15 +445,3 @@ class Reader:
             return sa.select(t.c.key, t.c.value, t.c.scope, t.c.scope_id)
 
         return [OptionRow(*row) for row in self.run("options", self._cached("options", build))]
-
-    def totals(self, table_ids: Sequence[int]) -> dict[int, TableTotals]:
-        """The running totals of tables; a table without rows so far is absent."""
-        t = self._t["table_stats"]
-
-        def build() -> Any:
-            return sa.select(t.c.table_id, t.c.record_count, t.c.next_row_id, t.c.file_size_bytes).where(
-                t.c.table_id.in_(sa.bindparam("ids", expanding=True))
-            )
-
-        rows = self.run("totals", self._cached("totals", build), {"ids": list(table_ids)})
-        return {row[0]: TableTotals(row[1], row[2], row[3]) for row in rows}

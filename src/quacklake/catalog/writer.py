@@ -6,7 +6,7 @@ constant number of statements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,7 +15,8 @@ from sqlalchemy.schema import CreateIndex
 
 from quacklake import faults, telemetry
 from quacklake.catalog.inlined import InlinedTable, delete_table
-from quacklake.catalog.reader import Reader, TableTotals
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
 from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
@@ -42,6 +43,12 @@ class Writer(Reader):
         self._database.insert_many(self._connection, table, keys, rows)
         telemetry.count("catalog.statements")
         faults.reach(f"catalog.{name}.after")
+
+    def _insert_small(self, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert a few rows, inside a batch too."""
+        if rows:
+            statement = self._cached(("insert", table.name), lambda: sa.insert(table))
+            self.run(f"insert_{table.name}", statement, [dict(zip(keys, row, strict=True)) for row in rows])
 
     def _end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
         """Give every live row with these ids its end; returns how many there were."""
@@ -71,7 +78,7 @@ class Writer(Reader):
         return changed
 
     def batch(self) -> AbstractContextManager[None]:
-        """A block of single-row statements whose results nobody reads; on a network they share one round trip."""
+        """A block of small statements whose results nobody reads; on a network they share one round trip."""
         return self._database.batch(self._connection)
 
     # -- the snapshot itself -----------------------------------------------------------------------------------------
@@ -297,83 +304,77 @@ class Writer(Reader):
 
     # -- totals ------------------------------------------------------------------------------------------------------
 
-    def column_totals(self, table_ids: Sequence[int]) -> dict[tuple[int, int], TableColumnStats]:
-        """The table-level statistics: (table, column) -> statistics."""
-        t = self._t["table_column_stats"]
+    def totals(self, table_ids: Sequence[int]) -> dict[int, Totals]:
+        """The running totals of tables; a table without rows so far is absent."""
+        t, c = self._t["table_stats"], self._t["table_column_stats"]
 
         def build() -> Any:
-            return sa.select(
-                t.c.table_id,
-                t.c.column_id,
-                t.c.contains_null,
-                t.c.contains_nan,
-                t.c.min_value,
-                t.c.max_value,
-                t.c.extra_stats,
-            ).where(t.c.table_id.in_(sa.bindparam("ids", expanding=True)))
+            return (
+                sa.select(
+                    t.c.table_id,
+                    t.c.record_count,
+                    t.c.next_row_id,
+                    t.c.file_size_bytes,
+                    c.c.column_id,
+                    c.c.contains_null,
+                    c.c.contains_nan,
+                    c.c.min_value,
+                    c.c.max_value,
+                    c.c.extra_stats,
+                )
+                .select_from(t.outerjoin(c, c.c.table_id == t.c.table_id))
+                .where(t.c.table_id.in_(sa.bindparam("ids", expanding=True)))
+            )
 
-        rows = self.run("column_totals", self._cached("column_totals", build), {"ids": list(table_ids)})
-        return {(row[0], row[1]): TableColumnStats(*row[1:]) for row in rows}
+        tables: dict[int, TableTotals] = {}
+        columns: dict[int, dict[int, TableColumnStats]] = {}
+        for row in self.run("totals", self._cached("totals", build), {"ids": list(table_ids)}):
+            tables[row[0]] = TableTotals(row[1], row[2], row[3])
+            known = columns.setdefault(row[0], {})
+            if row[4] is not None:
+                known[row[4]] = TableColumnStats(*row[4:])
+        return {id_: Totals(total, columns[id_]) for id_, total in tables.items()}
 
-    def put_totals(self, totals: dict[int, TableTotals], known: dict[int, TableTotals]) -> None:
-        """Insert or update the running totals of tables."""
-        t = self._t["table_stats"]
-
-        def row(id_: int) -> dict[str, Any]:
-            total = totals[id_]
-            return {
-                "record_count": total.record_count,
-                "next_row_id": total.next_row_id,
-                "file_size_bytes": total.file_size_bytes,
-            }
-
-        for id_ in totals:
-            if id_ not in known:
-                self._insert("table_stats", [{"table_id": id_, **row(id_)}])
-        changed = [{"id": id_, **row(id_)} for id_ in totals if id_ in known and known[id_] != totals[id_]]
+    def put_totals(self, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
+        """Insert or update running totals; what does not change is not touched."""
+        t, c = self._t["table_stats"], self._t["table_column_stats"]
+        names = ("record_count", "next_row_id", "file_size_bytes")
+        new = [id_ for id_ in totals if id_ not in known]
+        self._insert_small(t, ("table_id", *names), [(id_, *_numbers(totals[id_])) for id_ in new])
+        changed = [id_ for id_ in totals if id_ in known and known[id_].table != totals[id_].table]
         if changed:
             statement = self._cached(
                 "put_totals",
                 lambda: (
                     sa.update(t)
                     .where(t.c.table_id == sa.bindparam("id"))
-                    .values({name: sa.bindparam(name) for name in ("record_count", "next_row_id", "file_size_bytes")})
+                    .values({name: sa.bindparam(name) for name in names})
                 ),
             )
-            self.run("put_totals", statement, changed)
+            rows = [{"id": id_, **dict(zip(names, _numbers(totals[id_]), strict=True))} for id_ in changed]
+            self.run("put_totals", statement, rows)
+        self._put_column_totals(c, totals, known)
 
-    def put_column_totals(
-        self,
-        totals: dict[tuple[int, int], TableColumnStats],
-        known: dict[tuple[int, int], TableColumnStats],
-    ) -> None:
-        """Insert or replace table-level statistics; rows that do not change are not touched."""
-        t = self._t["table_column_stats"]
-        changed = {key: stats for key, stats in totals.items() if known.get(key) != stats}
-        stale = [key for key in changed if key in known]
+    def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
+        stale: list[tuple[int, int]] = []
+        rows: list[tuple[Any, ...]] = []
+        for id_, total in totals.items():
+            before = known[id_].columns if id_ in known else {}
+            for column_id, stats in total.columns.items():
+                if before.get(column_id) != stats:
+                    rows.append((id_, column_id, *_bounds(stats)))
+                    if column_id in before:
+                        stale.append((id_, column_id))
         if stale:
             statement = self._cached(
                 "delete_column_totals",
-                lambda: sa.delete(t).where(
-                    sa.tuple_(t.c.table_id, t.c.column_id).in_(sa.bindparam("keys", expanding=True))
+                lambda: sa.delete(table).where(
+                    sa.tuple_(table.c.table_id, table.c.column_id).in_(sa.bindparam("keys", expanding=True))
                 ),
             )
             self.run("delete_column_totals", statement, {"keys": stale})
-        self._insert(
-            "table_column_stats",
-            [
-                {
-                    "table_id": key[0],
-                    "column_id": key[1],
-                    "contains_null": stats.contains_null,
-                    "contains_nan": stats.contains_nan,
-                    "min_value": stats.min,
-                    "max_value": stats.max,
-                    "extra_stats": stats.extra,
-                }
-                for key, stats in changed.items()
-            ],
-        )
+        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        self._insert_small(table, ("table_id", "column_id", *names), rows)
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
@@ -456,3 +457,11 @@ class _Declared(sa.types.UserDefinedType[Any]):
 
     def get_col_spec(self, **_: Any) -> str:
         return self.sql
+
+
+def _numbers(totals: Totals) -> tuple[int, int, int]:
+    return totals.table.record_count, totals.table.next_row_id, totals.table.file_size_bytes
+
+
+def _bounds(stats: TableColumnStats) -> tuple[Any, ...]:
+    return stats.contains_null, stats.contains_nan, stats.min, stats.max, stats.extra

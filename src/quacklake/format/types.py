@@ -253,8 +253,8 @@ def can_store(source: str, target: str) -> bool:
         return one is two
     if one.family is two.family:
         return True
-    if from_name.base == "decimal" and from_name.scale == 0 and two.family is _Family.INTEGER:
-        return True  # the Arrow form of DuckDB's 128-bit integers
+    if two.name in ("int128", "uint128") and from_name == TypeName("decimal", 38, 0):
+        return True  # the form that Arrow gives the values of such a column
     return two.family in _STORES_INTO.get(one.family, ()) or (one.name == "varchar" and two.name == "uuid")
 
 

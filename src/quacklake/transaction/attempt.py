@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from quacklake.catalog import Catalog, TableTotals, Writer
+from quacklake.catalog import Catalog, TableTotals, Totals, Writer
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, merge
@@ -28,8 +28,7 @@ class _Rows:
     files: list[DataFile] = field(default_factory=list)
     stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)
-    totals: dict[int, TableTotals] = field(default_factory=dict)
-    columns: dict[tuple[int, int], TableColumnStats] = field(default_factory=dict)
+    totals: dict[int, Totals] = field(default_factory=dict)
     inlined: list[tuple[TableInfo, int, list[tuple[object, ...]], list[int]]] = field(default_factory=list)
 
 
@@ -42,6 +41,7 @@ class Attempt:
         self.changes = changes
         self.latest = writer.latest()
         self.ids: dict[int, int] = {}
+        self._written: dict[int, Totals] = {}
         self._catalog_ids = itertools.count(self.latest.next_catalog_id)
         self._file_ids = itertools.count(self.latest.next_file_id)
 
@@ -61,21 +61,30 @@ class Attempt:
         )
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         inserting = [change.table.id for change in tables if change.data_files or change.inlined]
-        known = writer.totals(inserting) if inserting else {}
-        known_columns = writer.column_totals(inserting) if inserting else {}
-        rows = self._plan_rows(tables, draft, known, known_columns)
+        known = self._known_totals(inserting)
+        rows = self._plan_rows(tables, draft, known)
         self._end_things(tables, draft)
         self._make_tables(tables, rows)
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
-        writer.put_column_totals(rows.columns, known_columns)
         with writer.batch():
             writer.put_totals(rows.totals, known)
             writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             if self.catalog.has_tokens:
                 writer.add_token(changes.token, snapshot.id)
+        self._written = rows.totals
         return snapshot
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """After the commit went through: spare the next one some reading."""
+        self.catalog.totals.remember(self.latest.id, snapshot.id, self._written)
+
+    def _known_totals(self, table_ids: list[int]) -> Mapping[int, Totals]:
+        if not table_ids:
+            return {}
+        known = self.catalog.totals.known(self.latest.id, table_ids)
+        return self.writer.totals(table_ids) if known is None else known
 
     def _real(self, table: TableInfo) -> TableInfo:
         return replace(
@@ -84,20 +93,16 @@ class Attempt:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def _plan_rows(
-        self,
-        tables: list[TableChange],
-        snapshot: Snapshot,
-        known: Mapping[int, TableTotals],
-        known_columns: Mapping[tuple[int, int], TableColumnStats],
-    ) -> _Rows:
+    def _plan_rows(self, tables: list[TableChange], snapshot: Snapshot, known: Mapping[int, Totals]) -> _Rows:
         rows = _Rows()
         for change in tables:
             id_ = change.table.id
             if change.data_files or change.inlined:
-                total = self._plan_files(change, known.get(id_, TableTotals()), snapshot, rows)
-                rows.totals[id_] = self._plan_inlined(change, total, snapshot, rows)
-                rows.columns.update(_merged(change, known_columns, first=id_ not in known))
+                before = known.get(id_)
+                total = TableTotals() if before is None else before.table
+                total = self._plan_files(change, total, snapshot, rows)
+                total = self._plan_inlined(change, total, snapshot, rows)
+                rows.totals[id_] = Totals(total, _merged(change, before))
         for change in tables:
             rows.deletes.extend(self._plan_deletes(change, snapshot))
         return rows
@@ -215,22 +220,18 @@ class Attempt:
                 writer.add_inlined_deletes(change.table.id, pairs, snapshot.id)
 
 
-def _merged(
-    change: TableChange, known: Mapping[tuple[int, int], TableColumnStats], *, first: bool
-) -> dict[tuple[int, int], TableColumnStats]:
-    """The table-level statistics after an insert."""
-    table = change.table
-    batches = [file.stats for file in change.data_files] + [insert.stats for insert in change.inlined]
-    types = {column.id: column.type for column in table.schema.leaves()}
-    merged: dict[tuple[int, int], TableColumnStats] = {}
-    for stats in batches:
+def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
+    """The table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
+    types = {column.id: column.type for column in change.table.schema.leaves()}
+    merged = {} if before is None else dict(before.columns)
+    fresh: set[int] = set()
+    for stats in (*(file.stats for file in change.data_files), *(insert.stats for insert in change.inlined)):
         for column in stats:
             type_ = types.get(column.column_id)
-            if type_ is None:
-                continue
-            key = (table.id, column.column_id)
-            old = merged.get(key, known.get(key))
-            merged[key] = merge(old, column, type_, first=first and key not in merged)
+            if type_ is not None:
+                first = before is None and column.column_id not in fresh
+                merged[column.column_id] = merge(merged.get(column.column_id), column, type_, first=first)
+                fresh.add(column.column_id)
     return merged
 
 

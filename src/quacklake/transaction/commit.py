@@ -44,7 +44,8 @@ def commit(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot:
         for attempt in range(retry.count + 1):
             try:
                 with catalog.commit() as writer:
-                    snapshot = Attempt(writer, catalog, changes).apply()
+                    work = Attempt(writer, catalog, changes)
+                    snapshot = work.apply()
             except CommitUnknown:
                 found = _recover(catalog, changes, retry)
                 if found is not None:
@@ -53,6 +54,7 @@ def commit(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot:
                 if attempt == retry.count:
                     raise
             else:
+                work.remember(snapshot)
                 return snapshot
             telemetry.count("commit.retries")
             _log.debug("commit %s: attempt %d lost, trying again", changes.token, attempt + 1)
