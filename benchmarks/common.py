@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import sys
 import tempfile
 import time
@@ -254,6 +255,7 @@ def open_duckdb(
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
     connection = duckdb.connect(config=config)
+    connection.execute("SET enable_progress_bar = false")
     for name in extensions:
         connection.execute(f"LOAD {name}")
     return connection
@@ -414,8 +416,15 @@ def same_rows(one: object, two: object) -> bool:
     """True when two answers have the same rows in any order; floating point may differ in the last digits."""
     if not isinstance(one, list) or not isinstance(two, list) or len(one) != len(two):
         return one == two
-    return sorted(map(_rounded, one)) == sorted(map(_rounded, two))
+    pairs = zip(sorted(map(_split, one)), sorted(map(_split, two)), strict=True)
+    return all(
+        exact == other_exact
+        and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(floats, other_floats, strict=True))
+        for (exact, floats), (other_exact, other_floats) in pairs
+    )
 
 
-def _rounded(row: Sequence[object]) -> tuple[str, ...]:
-    return tuple(f"{value:.9g}" if isinstance(value, float) else str(value) for value in row)
+def _split(row: Sequence[object]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """A row's exact values, as text, and its floating point values."""
+    exact = tuple(str(value) for value in row if not isinstance(value, float))
+    return exact, tuple(value for value in row if isinstance(value, float))

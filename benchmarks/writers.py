@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnContext
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any
 
 import duckdb
@@ -115,17 +115,18 @@ def _measure(bench: Bench, job: _Job) -> dict[str, _Tally]:
     workers = _start(context, job, gate, results)
     try:
         with bench.step(f"starting {job.processes} processes"):
-            gate.wait(_START_SECONDS)
+            for _ in workers:
+                _receive(results, workers, _START_SECONDS)
         for side in _SIDES:
             with bench.step(f"{side}, first connections"):
-                tallies[side].warm_up = _round(job, side, gate, results).commits
+                tallies[side].warm_up = _round(job, workers, gate, results).commits
         for number in range(job.rounds):
             for side in _SIDES:
                 with bench.step(f"{side}, {job.processes * job.threads} writers, round {number + 1} of {job.rounds}"):
-                    tallies[side].add(_round(job, side, gate, results))
+                    tallies[side].add(_round(job, workers, gate, results))
         gate.wait(_START_SECONDS)
         for _ in workers:
-            tallies["ours"].retries += results.get(timeout=_START_SECONDS)
+            tallies["ours"].retries += _receive(results, workers, _START_SECONDS)
         for worker in workers:
             worker.join()
     finally:
@@ -145,16 +146,28 @@ def _start(context: SpawnContext, job: _Job, gate: Any, results: Any) -> list[An
     return workers
 
 
-def _round(job: _Job, side: str, gate: Any, results: Any) -> _Tally:
+def _round(job: _Job, workers: list[Any], gate: Any, results: Any) -> _Tally:
     tally = _Tally()
     limit = job.deadline * 2 + _START_SECONDS
     gate.wait(limit)
     start = time.perf_counter()
     for _ in range(job.processes * job.threads):
-        latencies, errors = results.get(timeout=limit)
+        latencies, errors = _receive(results, workers, limit)
         tally.add(_Tally(len(latencies), latencies=latencies, errors=errors))
     tally.elapsed = time.perf_counter() - start
     return tally
+
+
+def _receive(results: Any, workers: list[Any], seconds: float) -> Any:
+    """The next thing a process tells. Raises ``RuntimeError`` when one has failed or none speaks in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            return results.get(timeout=0.5)
+        except Empty:
+            if any(worker.exitcode for worker in workers):
+                break
+    raise RuntimeError("a writing process failed")
 
 
 def _rolled_back(place: Place) -> int:
@@ -181,7 +194,7 @@ def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
             "ours": [lake.table("t").append for _ in range(job.threads)],
             "peer": [_extension_writer(connection) for _ in range(job.threads)],
         }
-        gate.wait()
+        results.put("ready")
         for turn in range(job.rounds + 1):
             for side in _SIDES:
                 batches = [_batches(job, number, thread, turn) for thread in range(job.threads)]

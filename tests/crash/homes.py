@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,17 @@ class Home:
     @contextmanager
     def database(self) -> Iterator[sa.Connection]:
         """The metadata database, past the library."""
-        engine = sa.create_engine(parse_url(self.url).url, poolclass=sa.NullPool)
-        with engine.connect() as connection:
+        with _engine(self.url).connect() as connection:
             yield connection
 
     def metadata(self) -> dict[str, list[str]]:
-        """Every row of every metadata table: equal means that nothing at all has changed."""
+        """Every row of every metadata table that has any: equal means that nothing has changed."""
         with self.database() as connection:
-            return {
-                name: sorted(map(repr, connection.execute(sa.text(f"SELECT {columns} FROM {name}")).all()))
+            found = {
+                name: sorted(map(repr, connection.exec_driver_sql(f"SELECT {columns} FROM {name}").all()))
                 for name, columns in self._tables(connection).items()
             }
+        return {name: rows for name, rows in found.items() if rows}
 
     def _tables(self, connection: sa.Connection) -> dict[str, str]:
         names = [name for name in sa.inspect(connection).get_table_names() if "ducklake_" in name or "quacklake_" in name]
@@ -80,6 +81,11 @@ class Home:
     def files(self) -> set[str]:
         """The files that are there, below the data path."""
         return {str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file()}
+
+
+@lru_cache(maxsize=1)
+def _engine(url: str) -> sa.Engine:
+    return sa.create_engine(parse_url(url).url, poolclass=sa.NullPool)
 
 
 def look(lake: Lake) -> State:

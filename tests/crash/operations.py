@@ -46,11 +46,10 @@ def transaction(lake: Lake) -> None:
     with lake.transaction(message="all at once", author="somebody") as tx:
         tx.table("t").append(rows(200, 230))
         tx.table("t").delete("id IN (1, 61, 1001, 205)")
-        tx.table("u").update({"v": "changed"}, "id < 25")
         tx.create_schema("fresh")
         tx.create_table("fresh.made", rows(0, 4))
-        tx.table("fresh.made").append(rows(4, 40))
         tx.rename_table("u", "renamed")
+        tx.table("renamed").append(rows(600, 602))
 
 
 OPERATIONS: Mapping[str, Callable[[Lake], object]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import cache
 
 import pytest
 
@@ -27,11 +28,7 @@ class Bench:
     def __init__(self, workshop: Workshop, stock: Stock, operation: str) -> None:
         self.workshop = workshop
         self.stock = stock
-        with workshop.copy().connect() as lake:
-            self.old = look(lake)
-            OPERATIONS[operation](lake)
-            self.new = look(lake)
-        assert self.old != self.new
+        self.old, self.new = _states(workshop, operation)
         self.renew()
 
     def renew(self) -> Home:
@@ -69,6 +66,17 @@ class Bench:
         state = self.new if done else self.old
         log = sorted([*state.tables["main.log"], *((n,) for n in self.noted)], key=repr)
         return State({**state.tables, "main.log": log}, state.snapshots + len(self.noted))
+
+
+@cache
+def _states(workshop: Workshop, operation: str) -> tuple[State, State]:
+    """The lake before an operation and after it."""
+    with workshop.copy().connect() as lake:
+        old = look(lake)
+        OPERATIONS[operation](lake)
+        new = look(lake)
+    assert old != new
+    return old, new
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -378,23 +378,34 @@ class Writer(Reader):
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
-    def need_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
-        """Make and register the inlined table of a schema version unless it is there."""
-        key = ("inlined_exists", table_id, schema_version)
-        if key in self._cache:
-            return
-        self._cache[key] = True
-        if schema_version in self.inlined_tables(table_id):
-            return
+    def inlined_version(self, table: TableInfo) -> int | None:
+        """The version of the inlined table that takes a table's new rows, or None when there is none for its columns."""
+        key = ("inlined_exists", table.id, table.schema_version)
+        found: int | None = self._cache.get(key)
+        if found is None:
+            newest = max(self.inlined_tables(table.id), default=None)
+            if newest is not None and newest >= table.schema_version:
+                found = self._cache[key] = newest
+        return found
+
+    def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
+        """Make the inlined table of a schema version, which must be new: others remember what a version has.
+
+        It counts once ``register_inlined_table`` names it.
+        """
         inlined = self.inlined_table(table_id, schema_version, schema)
+        if self._database.name == "mysql":
+            # a table outlives the transaction that made it there, and a failed commit may have left one with other columns
+            self.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
         self.run("create_inlined_table", _create(inlined))
         if self._database.name != "duckdb":
             index = sa.Index(f"quacklake_{inlined.table.name}", inlined.table.c.row_id)
             self.run("index_inlined_table", CreateIndex(index))
-        self._insert(
-            "inlined_data_tables",
-            [{"table_id": table_id, "table_name": inlined.table.name, "schema_version": schema_version}],
-        )
+
+    def register_inlined_table(self, inlined: InlinedTable, table_id: int, schema_version: int) -> None:
+        """Let everybody know of a new inlined table."""
+        row = {"table_id": table_id, "table_name": inlined.table.name, "schema_version": schema_version}
+        self._insert("inlined_data_tables", [row])
 
     def add_inlined_rows(
         self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from types import FrameType
 
 from quacklake import telemetry
 from quacklake.cli.context import Context
@@ -28,24 +31,56 @@ BROKEN_PIPE = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     _print_anything()
-    arguments = build_parser().parse_args(argv)
+    with _CtrlC() as ctrl_c:
+        try:
+            arguments = build_parser().parse_args(argv)
+            return _run(arguments, ctrl_c)
+        except KeyboardInterrupt:
+            return _interrupted()
+
+
+def _run(arguments: argparse.Namespace, ctrl_c: _CtrlC) -> int:
     try:
-        _run(arguments)
+        _execute(arguments)
         sys.stdout.flush()
-    except (KeyboardInterrupt, CancelledError):
-        sys.stderr.write("interrupted\n")
-        return INTERRUPTED
     except BrokenPipeError:
         # what is still buffered has nowhere to go, and the interpreter would complain about it at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
+        if ctrl_c.pressed or isinstance(error, CancelledError):
+            return _interrupted()
         report(error, json_wanted=arguments.output == "json", verbose=arguments.verbose > 0)
         return FAILED
     return 0
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _interrupted() -> int:
+    sys.stderr.write("interrupted\n")
+    return INTERRUPTED
+
+
+class _CtrlC:
+    """Notes Ctrl-C, because the ``KeyboardInterrupt`` comes back from DuckDB as an error that does not say so."""
+
+    pressed = False
+
+    def __enter__(self) -> _CtrlC:
+        self._ours = threading.current_thread() is threading.main_thread()
+        if self._ours:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.pressed = True
+        raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, self._before)
+
+
+def _execute(arguments: argparse.Namespace) -> None:
     levels = (None, "info", "debug")
     flags = {
         "url": arguments.url,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,9 @@ import pyarrow as pa
 from quacklake.errors import SchemaMismatchError
 
 __all__ = ["Source", "to_source"]
+
+_READ_AHEAD_SECONDS = 1.0
+"""How long to wait for threads that read ahead; one that waits for room asks for no more."""
 
 
 @dataclass
@@ -44,15 +49,41 @@ class Source:
         self.table, self.stream = pa.Table.from_batches(taken, self.schema), None
         return self.table
 
-    @property
-    def data(self) -> pa.Table | pa.RecordBatchReader:
-        """What an engine registers."""
-        return self.table if self.table is not None else self.stream
+    @contextmanager
+    def lend(self) -> Iterator[pa.Table | pa.RecordBatchReader]:
+        """What an engine registers, for as long as the block lasts.
+
+        Arrow reads ahead in threads of its own, and a process that ends while they are in a Python iterator crashes. So
+        when the block ends, early or not, they have been told that there is no more, and have taken note of it.
+        """
+        if self.table is not None:
+            yield self.table
+            return
+        assert self.stream is not None
+        stopped, ended = threading.Event(), threading.Event()
+        batches = _until(stopped, self.stream, ended)
+        try:
+            yield pa.RecordBatchReader.from_batches(self.schema, batches)
+        finally:
+            stopped.set()
+            ended.wait(_READ_AHEAD_SECONDS)
 
     @property
     def size(self) -> int | None:
         """The bytes in memory, when all rows are there."""
         return None if self.table is None else self.table.nbytes
+
+
+def _until(
+    stopped: threading.Event, batches: Iterable[pa.RecordBatch], ended: threading.Event
+) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in batches:
+            if stopped.is_set():
+                return
+            yield batch
+    finally:
+        ended.set()
 
 
 def to_source(data: Any) -> Source:

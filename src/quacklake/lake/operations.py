@@ -61,9 +61,9 @@ def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) ->
             tx.pending(table).add_insert(_insert(shared, table, rows, [None] * rows.num_rows))
         return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))
-    with shared.engine.connection() as connection:
+    with source.lend() as rows, shared.engine.connection() as connection:
         with writing():
-            connection.register("ql_source", source.data)
+            connection.register("ql_source", rows)
         return _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
 
 
@@ -246,8 +246,8 @@ def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on:
     with shared.engine.connection() as connection:
         incoming, changed = _temporary(), _temporary()
         select = ", ".join(conform.expressions(matches))
-        with writing():
-            connection.register("ql_source", source.data)
+        with source.lend() as rows, writing():
+            connection.register("ql_source", rows)
             connection.execute(f"CREATE TABLE {incoming} AS SELECT {select} FROM ql_source")
         try:
             _check_keys(connection, incoming, keys)

@@ -26,6 +26,8 @@ Filter: TypeAlias = "str | pc.Expression"
 _COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_IN = 1000
+# sqlglot's duckdb dialect calls TIMESTAMP "without time zone"
+_TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 
 
 def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
@@ -154,7 +156,7 @@ def _typed_literal(node: exp.Cast, type_: str, kind: StatsKind) -> Any:
         return None
     same = (
         (target == exp.DataType.Type.DATE and kind is StatsKind.DATE)
-        or (target == exp.DataType.Type.TIMESTAMP and type_ == "timestamp")
+        or (target in _TIMESTAMPS and type_ == "timestamp")
         or (target == exp.DataType.Type.TIMESTAMPTZ and type_ == "timestamptz")
         or (target == exp.DataType.Type.DATE and type_ == "timestamp")
     )

@@ -41,6 +41,7 @@ class Attempt:
         self.changes = changes
         self.latest = writer.latest()
         self.ids: dict[int, int] = {}
+        self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
         self._catalog_ids = itertools.count(self.latest.next_catalog_id)
         self._file_ids = itertools.count(self.latest.next_file_id)
@@ -51,7 +52,11 @@ class Attempt:
         check_conflicts(writer, changes, self.latest, self.catalog.database)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
-        version = self.latest.schema_version + (1 if changes.alters_schema else 0)
+        tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
+        self._inlined = self._inlined_versions(tables)
+        # stock clients remember the inlined tables of a schema version: another one needs another version
+        alters = changes.alters_schema or None in self._inlined.values()
+        version = self.latest.schema_version + (1 if alters else 0)
         draft = Snapshot(
             id=self.latest.id + 1,
             time=_now(self.latest),
@@ -59,12 +64,11 @@ class Attempt:
             next_catalog_id=self.latest.next_catalog_id + len(created),
             next_file_id=self.latest.next_file_id,
         )
-        tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         inserting = [change.table.id for change in tables if change.data_files or change.inlined]
         known = self._known_totals(inserting)
         rows = self._plan_rows(tables, draft, known)
-        self._end_things(tables, draft)
         self._make_tables(tables, rows)
+        self._end_things(tables, draft)
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
@@ -90,6 +94,15 @@ class Attempt:
         return replace(
             table, id=self.ids.get(table.id, table.id), schema_id=self.ids.get(table.schema_id, table.schema_id)
         )
+
+    def _inlined_versions(self, tables: list[TableChange]) -> dict[int, int | None]:
+        """The version of the inlined table for each table that needs one; None when it has to be made."""
+        altered = {self._real(table).id for table in (*self.changes.created_tables, *self.changes.renamed_tables)}
+        return {
+            change.table.id: None if change.table.id in altered else self.writer.inlined_version(change.table)
+            for change in tables
+            if change.inlined
+        }
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
@@ -143,14 +156,9 @@ class Attempt:
             for given in batch.row_ids:
                 row_ids.append(next_row if given is None else given)
                 next_row += 1 if given is None else 0
-        rows.inlined.append((change.table, self._version(change.table, snapshot), encoded, row_ids))
+        version = self._inlined[change.table.id]
+        rows.inlined.append((change.table, snapshot.schema_version if version is None else version, encoded, row_ids))
         return TableTotals(total.record_count + len(encoded), next_row, total.file_size_bytes)
-
-    def _version(self, table: TableInfo, snapshot: Snapshot) -> int:
-        """A new or renamed table starts a schema version with this very snapshot."""
-        altered = (*self.changes.created_tables, *self.changes.renamed_tables)
-        changed = any(self.ids.get(other.id, other.id) == table.id for other in altered)
-        return snapshot.schema_version if changed else table.schema_version
 
     def _plan_deletes(self, change: TableChange, snapshot: Snapshot) -> list[DeleteFile]:
         return [
@@ -190,9 +198,13 @@ class Attempt:
                 writer.end_inlined_rows(target, row_ids, snapshot.id)
 
     def _make_tables(self, tables: list[TableChange], rows: _Rows) -> None:
-        """The tables inside the catalog that this commit is the first to need."""
+        """The tables inside the catalog that this commit is the first to need.
+
+        Before anything else is written: where making a table commits what came before (MySQL), that must be nothing.
+        """
         for table, version, _, _ in rows.inlined:
-            self.writer.need_inlined_table(table.id, version, table.schema)
+            if self._inlined[table.id] is None:
+                self.writer.add_inlined_table(table.id, version, table.schema)
         for change in tables:
             if change.inlined_deletes:
                 self.writer.need_inlined_deletes(change.table.id)
@@ -213,6 +225,8 @@ class Attempt:
         writer.add_delete_files(rows.deletes)
         for table, version, encoded, row_ids in rows.inlined:
             target = writer.inlined_table(table.id, version, table.schema)
+            if self._inlined[table.id] is None:
+                writer.register_inlined_table(target, table.id, version)
             writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
         for change in tables:
             if change.inlined_deletes:

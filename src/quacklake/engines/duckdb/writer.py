@@ -201,14 +201,16 @@ def _stats(found: dict[str, dict[str, str]], schema: TableSchema) -> list[Column
         entry = found.get(path)
         if entry is None:
             continue
-        nulls, values = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
+        # the entries of the column, NULLs among them; inside nested values a NULL may be counted more than once
+        nulls, entries = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
+        known = nulls <= entries
         nan = entry.get("has_nan")
         stats.append(
             ColumnStats(
                 column.id,
                 size_bytes=int(entry.get("column_size_bytes", 0)),
-                value_count=values,
-                null_count=nulls,
+                value_count=entries - nulls if known else None,
+                null_count=nulls if known else None,
                 min=entry.get("min"),
                 max=entry.get("max"),
                 contains_nan=None if nan is None else nan == "true",

@@ -1,0 +1,316 @@
+"""Changes of a table's schema, as functions from one schema to the next, and the catalog rows they end and begin.
+
+Ids of new columns start at ``next_column_id``, which must be above every id the table ever had: an id belongs to its
+column for ever, also after the column is gone. Where the reference implementation refuses a change, the message is
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
+from quacklake.format.column_paths import Path, child_named, find_column, replace_column
+from quacklake.format.literals import literal_text
+from quacklake.format.names import check_name, fold
+from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten
+from quacklake.format.types import can_store, can_widen, parse_type
+
+__all__ = [
+    "Expression",
+    "SchemaChange",
+    "add_column",
+    "difference",
+    "drop_column",
+    "drop_default",
+    "evolve_to",
+    "rename_column",
+    "set_default",
+    "set_nullable",
+    "set_type",
+    "widen_column",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """SQL that gives a column's default anew for every row, such as ``now()``."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """The rows of ``ducklake_column`` that a change ends, by column id, and those that it begins."""
+
+    ended: tuple[int, ...] = ()
+    started: tuple[ColumnRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.ended or self.started)
+
+
+def add_column(
+    schema: TableSchema, parent: Path, column: Column, *, next_column_id: int, default: Any = None
+) -> TableSchema:
+    """The schema with a column at the end of the table, or with a field at the end of the struct ``parent``.
+
+    Of ``column`` the name, the type and the children count; it gets fresh ids, may be NULL, and both its defaults
+    are the literal ``default``. Raises :class:`InputError` for a name in use and a default that is no literal.
+    """
+    ids = _Ids(schema, next_column_id)
+    check_name(column.name, "column")
+    if not column.nullable:
+        raise InputError("Adding columns with constraints not yet supported")
+    if isinstance(default, Expression):
+        raise InputError(
+            "We cannot add a column with a non-literal default value. Add the column and then explicitly set the "
+            'default for new values using "ALTER ... SET DEFAULT"'
+        )
+    text = _literal(default, column)
+    fresh = replace(ids.number(column), initial_default=text, default=text)
+    if not parent:
+        if schema.get(fresh.name) is not None:
+            raise InputError(f"Column with name {fresh.name} already exists!")
+        return TableSchema((*schema.columns, fresh))
+    struct = find_column(schema, parent)
+    if struct.type != "struct":
+        raise InputError(f"Fields can only be added to structs - {struct.name} is a {struct.duckdb_type()}")
+    if child_named(struct.children, fresh.name) is not None:
+        raise InputError(f'Failed to add field - field "{fresh.name}" already exists in column "{parent[-1]}"')
+    added = replace(struct, children=(*struct.children, fresh))
+    return replace_column(schema, parent, lambda old: added)
+
+
+def drop_column(schema: TableSchema, path: Path, *, partitioned_by: Collection[int] = ()) -> TableSchema:
+    """The schema without a column, or without a field of a struct.
+
+    Raises :class:`InputError` for the last column, the last field of a struct, the values of a list or map, and for
+    a column whose id is in ``partitioned_by``.
+    """
+    column = find_column(schema, path)
+    if len(path) == 1:
+        if len(schema.columns) == 1:
+            raise InputError("Cannot drop column: table only has one column remaining!")
+        if column.id in partitioned_by:
+            raise InputError(
+                f'Cannot drop column "{column.name}" - the table is partitioned by this column. Reset or change the '
+                "partitioning on this table in order to drop this column"
+            )
+    else:
+        parent = find_column(schema, path[:-1])
+        if parent.type != "struct":
+            raise InputError(f"Cannot drop field '{column.name}' from column '{parent.name}' - it's not a struct")
+        if len(parent.children) == 1:
+            # The reference implementation does drop it, and can then no longer open the lake.
+            raise InputError(f"Cannot drop field '{column.name}' from column '{parent.name}' - it is the only one")
+    return replace_column(schema, path, lambda old: None)
+
+
+def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
+    """The schema with another name for a column or a field of a struct. Raises :class:`InputError` for one in use."""
+    column = find_column(schema, path)
+    check_name(name, "column")
+    siblings = schema.columns
+    if len(path) > 1:
+        parent = find_column(schema, path[:-1])
+        if parent.type != "struct":
+            raise InputError("Only rename on top-level struct fields is supported currently")
+        siblings = parent.children
+    other = child_named(siblings, name)
+    if other is not None and other.id != column.id:
+        if len(path) == 1:
+            raise InputError(f"Column with name {name} already exists!")
+        raise InputError(
+            f'Failed to rename field "{path[-1]}" to "{name}" - field with this name already exists in column '
+            f'"{".".join(path[:-1])}"'
+        )
+    return replace_column(schema, path, lambda old: replace(old, name=name))
+
+
+def widen_column(schema: TableSchema, path: Path, new_type: str) -> TableSchema:
+    """The schema with a wider type for a scalar column or field; the same type changes nothing.
+
+    Raises :class:`InputError` unless the format allows the promotion, see :func:`.types.can_widen`.
+    """
+    target = Column(0, path[-1] if path else "", str(parse_type(new_type)))
+    return replace_column(schema, path, lambda old: _widened(old, target))
+
+
+def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id: int) -> TableSchema:
+    """The schema with the type of ``target``, whose own name and ids do not count.
+
+    Fields of structs are matched by name at every depth: new ones come last with fresh ids, missing ones go, those
+    that stay may widen. Raises :class:`InputError` for every other change of a type.
+    """
+    ids = _Ids(schema, next_column_id)
+    return replace_column(schema, path, lambda old: _retyped(old, target, ids))
+
+
+def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
+    """The schema with another default for new rows: a literal or an :class:`Expression`, ``None`` for none.
+
+    Rows that exist keep what they have. Raises :class:`InputError` for fields of structs and for nested columns.
+    """
+    column = _own_column(schema, path, "a default")
+    if isinstance(default, Expression):
+        _check_default(column)
+        return replace_column(schema, path, lambda old: replace(old, default=default.sql, default_kind="expression"))
+    text = _literal(default, column)
+    return replace_column(schema, path, lambda old: replace(old, default=text, default_kind="literal"))
+
+
+def drop_default(schema: TableSchema, path: Path) -> TableSchema:
+    """The schema with NULL as a column's default for new rows."""
+    return set_default(schema, path, None)
+
+
+def set_nullable(schema: TableSchema, path: Path, nullable: bool) -> TableSchema:
+    """The schema in which a column may be NULL, or may not; that no row is NULL is for the caller to make sure.
+
+    Raises :class:`InputError` when it is so already, and for fields of structs.
+    """
+    column = _own_column(schema, path, "a NOT NULL constraint")
+    if column.nullable == nullable:
+        raise InputError(
+            f"Cannot DROP NULL on column {column.name} - it has no NOT NULL constraint defined"
+            if nullable
+            else f"Cannot SET NOT NULL on column {column.name} - it already has a NOT NULL constraint"
+        )
+    return replace_column(schema, path, lambda old: replace(old, nullable=nullable))
+
+
+def difference(old: TableSchema, new: TableSchema) -> SchemaChange:
+    """The catalog rows that turn one schema into another.
+
+    A column whose row differs ends and begins anew under its id. Its children stay as they are: renaming a struct
+    is one row, dropping it is one for every node.
+    """
+    before = {row.column_id: row for row in flatten(old)}
+    after = {row.column_id: row for row in flatten(new)}
+    return SchemaChange(
+        tuple(id for id, row in before.items() if after.get(id) != row),
+        tuple(row for id, row in after.items() if before.get(id) != row),
+    )
+
+
+def evolve_to(schema: TableSchema, rows: TableSchema, next_column_id: int) -> TableSchema:
+    """The schema that holds the table's rows and ``rows`` too: columns added, types widened, nothing else.
+
+    Columns and fields are matched by name; the type ``unknown`` fits every column. Added ones may be NULL and have no
+    default. Raises :class:`SchemaMismatchError` that tells every difference that cannot be bridged.
+    """
+    ids, problems = _Ids(schema, next_column_id), list[str]()
+    columns = _fitted_all(schema.columns, rows.columns, "", ids, problems)
+    problems += [
+        f'"{column.name}" is missing and cannot be NULL'
+        for column in schema.columns
+        if not column.nullable and column.default is None and rows.get(column.name) is None
+    ]
+    if problems:
+        raise SchemaMismatchError(f"the rows do not fit the table: {'; '.join(problems)}")
+    return TableSchema(columns)
+
+
+def _fitted_all(
+    own: tuple[Column, ...], given: tuple[Column, ...], prefix: str, ids: _Ids, problems: list[str]
+) -> tuple[Column, ...]:
+    by_name = {fold(column.name): column for column in given}
+    fitted = [
+        _fitted(column, by_name.pop(fold(column.name)), f"{prefix}{column.name}", ids, problems)
+        if fold(column.name) in by_name
+        else column
+        for column in own
+    ]
+    return (*fitted, *(ids.number(column) for column in by_name.values()))
+
+
+def _fitted(own: Column, given: Column, path: str, ids: _Ids, problems: list[str]) -> Column:
+    if given.type == "unknown":
+        return own
+    if own.type == given.type == "struct":
+        return replace(own, children=_fitted_all(own.children, given.children, f"{path}.", ids, problems))
+    if own.nested and own.type == given.type:
+        pairs = zip(own.children, given.children, strict=True)
+        children = (_fitted(one, two, f"{path}.{one.name}", ids, problems) for one, two in pairs)
+        return replace(own, children=tuple(children))
+    if not own.nested and not given.nested:
+        if can_widen(own.type, given.type):
+            return replace(own, type=given.type)
+        if can_store(given.type, own.type):
+            return own
+    problems.append(f'"{path}" is {given.duckdb_type()}, the table has {own.duckdb_type()}')
+    return own
+
+
+class _Ids:
+    """Fresh column ids, given depth first."""
+
+    def __init__(self, schema: TableSchema, next_column_id: int) -> None:
+        if next_column_id <= schema.max_id:
+            raise InternalError(f"the column id {next_column_id} is in use already")
+        self._next = next_column_id
+
+    def number(self, column: Column) -> Column:
+        """The column as a new one: fresh ids, no constraints, no defaults."""
+        id, self._next = self._next, self._next + 1
+        names = [fold(child.name) for child in column.children]
+        if len(set(names)) < len(names):
+            raise InvalidNameError(f'Duplicate child name found in column "{column.name}"')
+        # A column that is always NULL has the type DuckDB gives a bare NULL.
+        kind = "int32" if column.type == "unknown" else column.type
+        return Column(id, column.name, kind, children=tuple([self.number(child) for child in column.children]))
+
+
+def _widened(old: Column, target: Column) -> Column:
+    if old.type == target.type:
+        return old
+    if old.nested:
+        raise InputError(
+            f"Type evolution is not supported from type {old.duckdb_type()} to type {target.duckdb_type()}"
+        )
+    if target.nested or not can_widen(old.type, target.type):
+        raise InputError(
+            f"Cannot change type of column {old.name} from {old.duckdb_type()} to {target.duckdb_type()} - "
+            "only widening type promotions are allowed"
+        )
+    return replace(old, type=target.type)
+
+
+def _retyped(old: Column, target: Column, ids: _Ids) -> Column:
+    if not old.nested or old.type != target.type:
+        return _widened(old, target)
+    if old.type != "struct":
+        pairs = zip(old.children, target.children, strict=True)
+        return replace(old, children=tuple([_retyped(one, two, ids) for one, two in pairs]))
+    kept: dict[int, Column] = {}
+    added: list[Column] = []
+    for child in target.children:
+        own = child_named(old.children, child.name)
+        if own is None:
+            added.append(ids.number(child))
+        else:
+            kept[own.id] = _retyped(own, child, ids)
+    # The order of fields is that of their ids, whatever the order in the target.
+    return replace(old, children=(*(kept[child.id] for child in old.children if child.id in kept), *added))
+
+
+def _own_column(schema: TableSchema, path: Path, what: str) -> Column:
+    column = find_column(schema, path)
+    if len(path) > 1:
+        raise InputError(f'"{".".join(path)}" is a field: only the columns of the table have {what}')
+    return column
+
+
+def _check_default(column: Column) -> None:
+    if column.nested:
+        raise InputError(f"Default value for {column.type.upper()} type not supported")
+
+
+def _literal(default: Any, column: Column) -> str | None:
+    if default is None:
+        return None
+    _check_default(column)
+    return literal_text(default, column.type)

@@ -1,0 +1,76 @@
+"""A lake to look at, and a way to run a command on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quacklake
+from quacklake.cli import main
+from quacklake.config import SETTINGS
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and the code it ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory and no settings from outside."""
+    for setting in SETTINGS:
+        for name in (*setting.env, "QUACKLAKE_CONFIG"):
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; a wrong use of it gives code 2 too."""
+
+    def run(*words: str) -> Answer:
+        capsys.readouterr()
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        printed = capsys.readouterr()
+        return Answer(code, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture
+def lake(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small lake, closed, that the environment names: ``people`` (inlined) and ``big.numbers`` (two files)."""
+    url = f"sqlite:///{elsewhere / 'lake.db'}"
+    with quacklake.connect(url, data_path=elsewhere / "data") as lake:
+        people = lake.create_table("people", [{"id": 1, "name": "Ann"}, {"id": 2, "name": "Bob"}])
+        lake.create_schema("big")
+        numbers = lake.create_table("big.numbers", [{"n": n, "half": n / 2} for n in range(100)])
+        numbers.append([{"n": n, "half": n / 2} for n in range(100, 200)])
+        people.update({"name": "Bea"}, "id = 2")
+        numbers.delete("n < 3")
+        with lake.transaction(message="two more", author="Ann") as tx:
+            tx.table("people").append([{"id": 3, "name": "Cid"}])
+            tx.table("big.numbers").append([{"n": 1000, "half": None}])
+    monkeypatch.setenv("QUACKLAKE_URL", url)
+    return elsewhere

@@ -1,0 +1,102 @@
+"""A TCP proxy before a database that loses the answer to a commit, or the commit itself."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+
+__all__ = ["Proxy"]
+
+#: How both PostgreSQL (a simple query) and MySQL (a command) say it on the wire.
+_COMMIT = b"COMMIT"
+
+
+class Proxy:
+    """Passes bytes on until ``lose`` has said what is to happen to the next COMMIT.
+
+    ``request``: it never reaches the database. ``answer``: the database commits, the client does not hear of it.
+    ``late``: the client's connection breaks at once, the COMMIT arrives at the database some time afterwards.
+    ``all``: like ``answer``, and nobody can connect any more.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._how: str | None = None
+        self._refuse = False
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.losses = 0
+        self._spawn(self._accept)
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for one in self._sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for one in self._sockets:
+            one.close()
+
+    def lose(self, how: str) -> None:
+        """Decide the fate of the next COMMIT."""
+        self._how = how
+
+    def _spawn(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            if self._refuse:
+                client.close()
+                continue
+            database = socket.create_connection(self._target)
+            self._sockets += [client, database]
+            self._spawn(self._upwards, client, database)
+            self._spawn(self._downwards, client, database)
+
+    def _upwards(self, client: socket.socket, database: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                if self._how is not None and _COMMIT in data:
+                    how, self._how = self._how, None
+                    self.losses += 1
+                    self._refuse = how == "all"
+                    _break(client)
+                    if how == "late":
+                        time.sleep(0.7)
+                    if how != "request":
+                        database.sendall(data)
+                        # the database has answered when it has closed the connection that sends no more
+                        database.shutdown(socket.SHUT_WR)
+                        return
+                    break
+                database.sendall(data)
+        _break(database)
+
+    def _downwards(self, client: socket.socket, database: socket.socket) -> None:
+        with suppress(OSError):
+            while data := database.recv(65536):
+                with suppress(OSError):
+                    client.sendall(data)
+        _break(client)
+
+
+def _break(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
