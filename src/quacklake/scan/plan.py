@@ -76,17 +76,16 @@ class ScanPlan:
         return {entry["values"]: entry["counts"] for entry in counts}
 
     def count(self) -> int | None:
-        """The number of rows, when the metadata alone can tell: no pruning and no file of several snapshots."""
-        if self.pruned or pc.any(pc.is_valid(self.files.column("partial_max"))).as_py():
+        """The number of rows, when the metadata alone can tell, else None.
+
+        A delete file may hold deletes of snapshots after this one without saying so, and so may a file of several
+        snapshots hold rows of later ones: then the rows must be counted.
+        """
+        unsure = pc.or_(pc.is_valid(self.files.column("partial_max")), pc.is_valid(self.files.column("delete_path")))
+        if self.pruned or pc.any(unsure).as_py():
             return None
-        with_deletes = pc.sum(pc.is_valid(self.files.column("delete_path"))).as_py() or 0
-        if with_deletes and (
-            self.deletes.num_rows or self.files.column("delete_count").null_count > self.files.num_rows - with_deletes
-        ):
-            return None  # a row may be in both, or a delete file holds deletes of later snapshots
         rows = pc.sum(self.files.column("record_count")).as_py() or 0
-        gone = pc.sum(self.files.column("delete_count")).as_py() or 0
-        return int(rows - gone - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
+        return int(rows - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
 
     def without_inlined(self, targets: pa.Table) -> ScanPlan:
         """The plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
