@@ -356,25 +356,25 @@ class Writer(Reader):
         self._put_column_totals(c, totals, known)
 
     def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
-        stale: list[tuple[int, int]] = []
-        rows: list[tuple[Any, ...]] = []
+        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        new: list[tuple[Any, ...]] = []
+        changed: list[dict[str, Any]] = []
         for id_, total in totals.items():
             before = known[id_].columns if id_ in known else {}
             for column_id, stats in total.columns.items():
-                if before.get(column_id) != stats:
-                    rows.append((id_, column_id, *_bounds(stats)))
-                    if column_id in before:
-                        stale.append((id_, column_id))
-        if stale:
+                if column_id not in before:
+                    new.append((id_, column_id, *_bounds(stats)))
+                elif before[column_id] != stats:
+                    changed.append({"id": id_, "column": column_id, **dict(zip(names, _bounds(stats), strict=True))})
+        self._insert_small(table, ("table_id", "column_id", *names), new)
+        if changed:
             statement = self._cached(
-                "delete_column_totals",
-                lambda: sa.delete(table).where(
-                    sa.tuple_(table.c.table_id, table.c.column_id).in_(sa.bindparam("keys", expanding=True))
-                ),
+                "put_column_totals",
+                lambda: sa.update(table)
+                .where(table.c.table_id == sa.bindparam("id"), table.c.column_id == sa.bindparam("column"))
+                .values({name: sa.bindparam(name, type_=table.c[name].type) for name in names}),
             )
-            self.run("delete_column_totals", statement, {"keys": stale})
-        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
-        self._insert_small(table, ("table_id", "column_id", *names), rows)
+            self.run("put_column_totals", statement, changed)
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,234 @@
+"""Partitions of a table: keys, how they are spelled, the values of files as text, and the folders they lie in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote as percent_encode
+
+from quacklake.errors import InputError, InvalidNameError, UnsupportedFeatureError, nearest
+from quacklake.format.bounds import Comparable, decode
+from quacklake.format.column_paths import parse_path
+from quacklake.format.literals import literal_text
+from quacklake.format.names import fold
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.types import parse_type
+
+__all__ = [
+    "IDENTITY",
+    "PartitionKey",
+    "PartitionSpec",
+    "Transform",
+    "decode_value",
+    "directory",
+    "key_names",
+    "make_spec",
+    "parse_partition",
+    "parse_transform",
+    "value_text",
+]
+
+CALENDAR = ("year", "month", "day", "hour")
+EPOCH = ("epoch_year", "epoch_month", "epoch_day", "epoch_hour")
+
+_MAX_BUCKETS = (1 << 31) - 1
+_MAX_SEGMENT = 255  # bytes in a file name, on every common file system
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+_BUCKET = re.compile(r"bucket\(\s*(\d{1,10})\s*\)", re.ASCII)
+_CALL = re.compile(r"(\w+)\s*\((.*)\)", re.ASCII | re.DOTALL)
+_ALIASES = {f"{name}s": name for name in CALENDAR}
+_DATES = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz")
+_UNFIT = {"identity": ("blob", "geometry", "variant"), "bucket": ("timetz", "geometry", "variant")}
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """What of a column's value makes the partition: ``name``, and for ``bucket`` the number of them.
+
+    ``year``, ``month``, ``day`` and ``hour`` are parts of the calendar: the month of every year is 1 to 12.
+    ``epoch_year`` and its like, of the coming version 1.1 of the format, count from 1970 instead.
+    """
+
+    name: str
+    buckets: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.buckets})" if self.name == "bucket" else self.name
+
+
+IDENTITY = Transform("identity")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """One key of a partitioning: the place of its value, the id of a top-level column and the transform's text."""
+
+    index: int
+    column_id: int
+    transform: str
+
+    @property
+    def parsed(self) -> Transform:
+        """The transform. Raises :class:`UnsupportedFeatureError` for one that is not known."""
+        return parse_transform(self.transform)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """How a table is partitioned from one snapshot on; files keep the id of the one they were written under."""
+
+    id: int
+    keys: tuple[PartitionKey, ...]
+
+
+def parse_transform(text: str) -> Transform:
+    """The transform of a catalog's ``transform`` text. Raises :class:`UnsupportedFeatureError` for another one.
+
+    >>> parse_transform("bucket(16)")
+    Transform(name='bucket', buckets=16)
+    """
+    name = text.strip().lower()
+    if match := _BUCKET.fullmatch(name):
+        return Transform("bucket", _bucket_count(match[1]))
+    if name == "identity" or name in CALENDAR or name in EPOCH:
+        return Transform(name)
+    raise UnsupportedFeatureError(f"the partition transform {text!r} is unknown")
+
+
+def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
+    """The column and transform of ``country``, ``"order date"``, ``day(ts)``, ``days(ts)`` or ``bucket(16, id)``.
+
+    Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
+    the transform does not fit.
+    """
+    column = schema.get(text)
+    if column is not None:
+        return _checked(column, IDENTITY)
+    call = _CALL.fullmatch(text.strip())
+    if call is None:
+        return _checked(_column(text, schema), IDENTITY)
+    name, arguments = call[1].lower(), call[2]
+    name = _ALIASES.get(name, name)
+    if name == "bucket":
+        count, comma, rest = arguments.partition(",")
+        if not comma:
+            raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
+        return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
+    if name not in CALENDAR:
+        raise InputError(
+            f"Unsupported partition function {name} - only year, month, day, hour, and bucket are supported",
+            hint=nearest(name, (*CALENDAR, "bucket")),
+        )
+    return _checked(_column(arguments, schema), Transform(name))
+
+
+def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpec:
+    """The partitioning that texts like those of :func:`parse_partition` describe, in their order.
+
+    Raises :class:`InputError` as that does, and for a key that is given twice.
+    """
+    found: list[PartitionKey] = []
+    for index, text in enumerate(keys):
+        column, transform = parse_partition(text, schema)
+        if any((key.column_id, key.transform) == (column.id, str(transform)) for key in found):
+            raise InputError(f"the partition key {text} is given twice")
+        found.append(PartitionKey(index, column.id, str(transform)))
+    return PartitionSpec(id, tuple(found))
+
+
+def value_text(value: Any, type: str, transform: Transform) -> str | None:
+    """The text under which the catalog stores a key's value; ``None`` for NULL.
+
+    ``value`` is what the transform gives: a value of the column's type for the identity, else an integer. Raises
+    :class:`InputError` for a value that is not of the type and for text with a NUL, which no catalog can store.
+    """
+    if transform != IDENTITY:
+        return None if value is None else str(int(value))
+    text = literal_text(value, type)
+    if text is not None and "\0" in text:
+        raise InputError("a partition value contains a NUL character")
+    return text
+
+
+def decode_value(text: str | None, type: str, transform: Transform) -> Comparable | None:
+    """The comparable form of a stored value, ``None`` when it is NULL or nothing certain can be said."""
+    if text is None:
+        return None
+    if transform != IDENTITY:
+        return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
+    # The text of a blob is not told from hexadecimal.
+    return None if parse_type(type).base == "blob" else decode(text, type)
+
+
+def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
+    """The names of the keys in folder names: the column's for the identity, else the transform's.
+
+    A name in use is followed by the column's: ``bucket``, ``bucket_id``.
+    """
+    names: list[str] = []
+    for key in spec.keys:
+        transform, column = key.parsed, schema.by_id(key.column_id).name
+        name = column if transform == IDENTITY else transform.name
+        used = {fold(each) for each in names}
+        if fold(name) in used:
+            base = name = f"{name}_{column}"
+            count = 2
+            while fold(name) in used:
+                name, count = f"{base}_{count}", count + 1
+        names.append(name)
+    return tuple(names)
+
+
+def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None], *, hive: bool = True) -> str:
+    """The folder of files with these values by key index: ``year=2026/bucket=2/``, or ``""``.
+
+    It is for people only: readers take the values from the catalog. Without ``hive``, and where a value is too long
+    for the name of a folder, files lie in the table's own.
+    """
+    if not hive:
+        return ""
+    segments = []
+    for key, name in zip(spec.keys, key_names(spec, schema), strict=True):
+        text = values[key.index]
+        value = _NULL_FOLDER if text is None else percent_encode(text, safe="")
+        segments.append(f"{percent_encode(name, safe='')}={value}/")
+    return "" if any(len(segment) > _MAX_SEGMENT for segment in segments) else "".join(segments)
+
+
+def _bucket_count(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise InputError(f"Bucket count must be a constant integer, got {text}")
+    count = int(text)
+    if count <= 0:
+        raise InputError("Bucket count must be positive")
+    if count > _MAX_BUCKETS:
+        raise InputError(f"Bucket count cannot exceed {_MAX_BUCKETS}")
+    return count
+
+
+def _column(text: str, schema: TableSchema) -> Column:
+    try:
+        path = parse_path(text)
+    except InvalidNameError:
+        raise InputError(
+            f"Unsupported partition key {text.strip()} - only identity columns and year/month/day/hour/bucket are "
+            "supported"
+        ) from None
+    if len(path) > 1:
+        raise InputError("Unexpected qualified column reference - only unqualified columns are supported")
+    column = schema.get(path[0])
+    if column is None:
+        raise InputError(
+            f'Unexpected partition key - column "{path[0]}" does not exist', hint=nearest(path[0], schema.names)
+        )
+    return column
+
+
+def _checked(column: Column, transform: Transform) -> tuple[Column, Transform]:
+    base = parse_type(column.type).base
+    fits = base in _DATES or (transform.name == "hour" and base == "time")
+    if column.nested or (not fits if transform.name in CALENDAR else base in _UNFIT[transform.name]):
+        raise InputError(f'the {column.type} column "{column.name}" cannot be partitioned by {transform}')
+    return column, transform
