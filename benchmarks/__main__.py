@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Quacklake against its peers.")
     parser.add_argument("names", nargs="*", metavar="name", type=_name, help=f"some of: {', '.join(NAMES)}")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="the sizes of the published figures; takes about half an hour")
+    size.add_argument(
+        "--full", action="store_true", help="the sizes of the published figures; takes about half an hour"
+    )
     size.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
     parser.add_argument("--output", choices=["table", "json"], default="table", help="how to print the results")
     parser.add_argument("--update", action="store_true", help="also write the results into benchmarks/README.md")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import sqlalchemy as sa
@@ -57,6 +57,7 @@ class LakeSite:
     folder: Path
     inlining: int
     server_url: str | None = None
+    _attached: ClassVar[LakeSite | None] = None
     _lake: quacklake.Lake | None = field(default=None, repr=False)
     _stock: duckdb.DuckDBPyConnection | None = field(default=None, repr=False)
 
@@ -136,6 +137,10 @@ class LakeSite:
             _detach(connection)
 
     def _attach(self, name: str, options: str) -> duckdb.DuckDBPyConnection:
+        other = LakeSite._attached
+        if other is not None and other is not self:
+            other.close_stock()  # all lakes are attached under the same name
+        LakeSite._attached = self
         connection = reference_duckdb()
         try:
             connection.execute(f"ATTACH '{self.attach_target}' AS {name} ({options})")

@@ -174,17 +174,19 @@ class Catalog:
 
     def prepare(self) -> None:
         """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
-        with self._lock:
+        if self._prepared:
+            return
+        with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
                 return
+            # without the right to make tables we still commit, only a lost answer can then not be recovered
+            with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
+                self._database.prepare_write(connection)
+            with suppress(ReadOnlyError), self.commit(create=True) as writer:
+                self._create_own(writer._connection)
+            with self._translate("prepare"), self._connection() as connection:
+                self._has_tokens = sa.inspect(connection).has_table("quacklake_commits", schema=self._schema)
             self._prepared = True
-        # without the right to make tables we still commit, only a lost answer can then not be recovered
-        with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
-            self._database.prepare_write(connection)
-        with suppress(ReadOnlyError), self.commit(create=True) as writer:
-            self._create_own(writer._connection)
-        with self._translate("prepare"), self._connection() as connection:
-            self._has_tokens = sa.inspect(connection).has_table("quacklake_commits", schema=self._schema)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,8 @@ def hash_array(array: pa.Array, type: str) -> pa.Array:
         return _hash_words(doubles.view(pa.int64()))
     if name.base == "uint128":
         # Arrow has no such type: DuckDB gives the upper half as negative numbers.
-        array = pa.array([None if value is None else str(int(value) % (1 << 128)) for value in array.to_pylist()])
+        texts = [None if value is None else str(int(value) % (1 << 128)) for value in array.to_pylist()]
+        array = pa.array(texts, pa.string())
     elif name.base.startswith("uint"):
         array = pc.cast(array, pa.string())
     elif how is Hashing.TEXT:

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote as percent_encode
 
-from quacklake.errors import InputError, InvalidNameError, UnsupportedFeatureError, nearest
+from quacklake.errors import InputError, InvalidNameError, PathError, UnsupportedFeatureError, nearest
 from quacklake.format.bounds import Comparable, decode
 from quacklake.format.column_paths import parse_path
 from quacklake.format.literals import literal_text
 from quacklake.format.names import fold
+from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 
 __all__ = [
+    "CALENDAR",
+    "EPOCH",
     "IDENTITY",
     "PartitionKey",
     "PartitionSpec",
@@ -31,7 +34,10 @@ __all__ = [
 ]
 
 CALENDAR = ("year", "month", "day", "hour")
+"""The transforms that give a part of the calendar, coarse to fine."""
+
 EPOCH = ("epoch_year", "epoch_month", "epoch_day", "epoch_hour")
+"""The transforms that count from 1970, coarse to fine: read but not yet written."""
 
 _MAX_BUCKETS = (1 << 31) - 1
 _MAX_SEGMENT = 255  # bytes in a file name, on every common file system
@@ -184,8 +190,8 @@ def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
 def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None], *, hive: bool = True) -> str:
     """The folder of files with these values by key index: ``year=2026/bucket=2/``, or ``""``.
 
-    It is for people only: readers take the values from the catalog. Without ``hive``, and where a value is too long
-    for the name of a folder, files lie in the table's own.
+    It is for people only: readers take the values from the catalog. Without ``hive``, and where a value makes no
+    safe name or one too long for a folder, files lie in the table's own.
     """
     if not hive:
         return ""
@@ -194,7 +200,12 @@ def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str
         text = values[key.index]
         value = _NULL_FOLDER if text is None else percent_encode(text, safe="")
         segments.append(f"{percent_encode(name, safe='')}={value}/")
-    return "" if any(len(segment) > _MAX_SEGMENT for segment in segments) else "".join(segments)
+    if any(len(segment) > _MAX_SEGMENT for segment in segments):
+        return ""
+    try:
+        return checked_relative("".join(segments)) if segments else ""
+    except PathError:
+        return ""
 
 
 def _bucket_count(text: str) -> int:

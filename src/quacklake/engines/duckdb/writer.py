@@ -201,9 +201,9 @@ def _stats(found: dict[str, dict[str, str]], schema: TableSchema) -> list[Column
         entry = found.get(path)
         if entry is None:
             continue
-        # the entries of the column, NULLs among them; inside nested values a NULL may be counted more than once
+        # entries are the values and the NULLs; some types are not counted, nested NULLs may be counted more than once
         nulls, entries = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
-        known = nulls <= entries
+        known = nulls <= entries != 0
         nan = entry.get("has_nan")
         stats.append(
             ColumnStats(

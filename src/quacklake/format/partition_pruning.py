@@ -1,0 +1,285 @@
+"""Which files a predicate can rule out by the partition values they were written under."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.bounds import Comparable
+from quacklake.format.murmur import Hashing, hash_comparable, hashing
+from quacklake.format.partitions import CALENDAR, EPOCH, PartitionSpec, Transform, decode_value
+from quacklake.format.predicate import Compare, Every, IsNull, Predicate, Some, widened
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.temporal import DAY, INFINITY, day_number
+from quacklake.format.transforms import civil
+from quacklake.format.types import StatsKind, parse_type, scalar
+
+__all__ = ["prune"]
+
+_HOUR = DAY // 24
+_TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
+_MANY_YEARS = 8  # the longest time between two days of any kind, February 29 included
+_LIMITS = {"month": (1, 12), "day": (1, 31), "hour": (0, 24)}
+
+Range = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the partition values of a file say of one column.
+
+    ``null`` is true when every row is NULL, false when none is; ``boundless`` when every row is NULL or infinite.
+    ``parts`` are calendar parts, in an unknown time zone where ``slack`` says so; ``spans`` are whole ranges.
+    """
+
+    column: Column
+    null: bool | None = None
+    boundless: bool = False
+    identity: Comparable | None = None
+    buckets: list[tuple[int, int]] = field(default_factory=list)
+    parts: dict[str, int] = field(default_factory=dict)
+    spans: list[Range] = field(default_factory=list)
+
+    def learn(self, transform: Transform, value: int) -> None:
+        """Take in the value of a transform other than the identity."""
+        if transform.name == "bucket":
+            self.buckets.append((transform.buckets, value))
+        elif transform.name in EPOCH:
+            self.spans.append(_epoch_span(transform.name, value))
+        elif scalar(self.column.type).stats is StatsKind.TIME:
+            self.spans.append((value * _HOUR, (value + 1) * _HOUR - 1))
+        else:
+            low, high = _LIMITS.get(transform.name, (value, value))
+            if low <= value <= high:
+                self.parts[transform.name] = value
+
+    @property
+    def slack(self) -> int:
+        base = parse_type(self.column.type).base
+        if base == "timestamptz":
+            # Parts are of the writer's time zone; none was ever further from UTC than this.
+            return 16 * _HOUR
+        return 1000 if base == "timestamp_ns" else 0
+
+
+def prune(predicate: Predicate, spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> bool:
+    """False only when no row of a file with these partition values, by key index, can satisfy the predicate."""
+    return _may_match(predicate, _known(spec, schema, values))
+
+
+def _known(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> dict[int, _Known]:
+    columns = {column.id: column for column in schema.columns}
+    found: dict[int, _Known] = {}
+    for key in spec.keys:
+        column = columns.get(key.column_id)
+        if column is None or column.nested or key.index not in values:
+            continue
+        try:
+            transform = key.parsed
+        except UnsupportedFeatureError:
+            continue
+        known = found.setdefault(column.id, _Known(column))
+        text = values[key.index]
+        if text is None:
+            if transform.name in ("identity", "bucket"):
+                known.null = True
+            else:
+                known.boundless = True
+            continue
+        known.null = False
+        value = decode_value(text, column.type, transform)
+        if value is None:
+            continue
+        if transform.name == "identity":
+            # What is JSON now may have been of any other type when the file was written.
+            known.identity = None if column.type == "json" else value
+        else:
+            known.learn(transform, int(value))
+    return found
+
+
+def _epoch_span(name: str, number: int) -> Range:
+    if name in ("epoch_day", "epoch_hour"):
+        unit = DAY if name == "epoch_day" else _HOUR
+        return number * unit, (number + 1) * unit - 1
+    months = 12 if name == "epoch_year" else 1
+    first, following = number * months, (number + 1) * months
+    return _month_start(first) * DAY, _month_start(following) * DAY - 1
+
+
+def _month_start(months: int) -> int:
+    """The day on which a month begins that is counted from January 1970."""
+    years, month = divmod(months, 12)
+    return day_number(1970 + years, month + 1, 1)
+
+
+# -- predicates ------------------------------------------------------------------------------------------------
+
+
+def _may_match(predicate: Predicate, known: Mapping[int, _Known]) -> bool:
+    if isinstance(predicate, Some):
+        return any(_may_match(part, known) for part in predicate.parts)
+    if isinstance(predicate, Every):
+        return all(_may_match(part, known) for part in predicate.parts) and _may_all(predicate, known)
+    fact = known.get(predicate.column_id)
+    if fact is None:
+        return True
+    if isinstance(predicate, IsNull):
+        return fact.null is not False
+    return _may_compare(predicate, fact)
+
+
+def _may_all(predicate: Every, known: Mapping[int, _Known]) -> bool:
+    """False when the ranges that the parts ask of one column have no moment in common with the calendar."""
+    ranges: dict[int, Range] = {}
+    for part in predicate.parts:
+        fact = known.get(part.column_id) if isinstance(part, Compare) else None
+        if isinstance(part, Compare) and fact is not None and part.type == fact.column.type and _temporal(part):
+            low, high = _range(part)
+            before = ranges.get(part.column_id, (-INFINITY, INFINITY))
+            ranges[part.column_id] = max(low, before[0]), min(high, before[1])
+    return all(known[id].boundless or _has_moment(known[id], *each) for id, each in ranges.items())
+
+
+def _may_compare(predicate: Compare, fact: _Known) -> bool:
+    if fact.null:
+        return False
+    if predicate.type != fact.column.type:
+        return True
+    if fact.boundless and predicate.operator == "=" and _temporal(predicate):
+        return bool(abs(predicate.value) == INFINITY)
+    if fact.identity is not None and not _holds(predicate, fact.identity):
+        return False
+    if predicate.operator == "=":
+        for count, value in fact.buckets:
+            found = _buckets(predicate.value, predicate.type, count)
+            if found is not None and value not in found:
+                return False
+    return fact.boundless or not _temporal(predicate) or _has_moment(fact, *_range(predicate))
+
+
+def _holds(predicate: Compare, value: Any) -> bool:
+    low = high = predicate.value
+    if isinstance(low, float) and math.isfinite(low):
+        low, high = widened(predicate)
+    match predicate.operator:
+        case "<" if low == high:
+            return bool(value < high)
+        case "<" | "<=":
+            return bool(value <= high)
+        case ">" if low == high:
+            return bool(value > low)
+        case ">" | ">=":
+            return bool(value >= low)
+        case _:
+            return bool(low <= value <= high)
+
+
+def _temporal(predicate: Compare) -> bool:
+    return scalar(predicate.type).stats in _TEMPORAL
+
+
+def _range(predicate: Compare) -> Range:
+    value = int(predicate.value)
+    match predicate.operator:
+        case "<":
+            return -INFINITY, value - 1
+        case "<=":
+            return -INFINITY, value
+        case ">":
+            return value + 1, INFINITY
+        case ">=":
+            return value, INFINITY
+        case _:
+            return value, value
+
+
+# -- buckets ---------------------------------------------------------------------------------------------------
+
+_OLDER: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("int16", "int32", "int64"), ("uint8",)),
+    "timestamp": ("date", "timestamp_s", "timestamp_ms"),
+    "timestamptz": ("date", "timestamp_s", "timestamp_ms"),
+    "timestamp_s": ("date",),
+    "timestamp_ms": ("date", "timestamp_s"),
+    "timestamp_ns": ("date", "timestamp_s", "timestamp_ms", "timestamp"),
+    **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), ("boolean",)),
+}
+"""Types that the reference implementation lets become another although their hash differs, one for each hash."""
+
+
+@lru_cache(maxsize=4096)
+def _buckets(value: Comparable, type: str, count: int) -> frozenset[int] | None:
+    """The buckets that rows with a value can be in, ``None`` when it can be any."""
+    base = parse_type(type).base
+    if hashing(type) in (Hashing.FLOAT, None) or base in ("decimal", "json"):
+        # A decimal may once have had another scale, anything else can become JSON, and literals for floats round.
+        return None
+    hashes = {hash_comparable(value, older) for older in (type, *_OLDER.get(base, ()))}
+    return frozenset((hash & 0x7FFFFFFF) % count for hash in hashes if hash is not None)
+
+
+# -- the calendar ----------------------------------------------------------------------------------------------
+
+
+def _has_moment(fact: _Known, low: int, high: int) -> bool:
+    """True when a moment between two, both included, can be one of the file's."""
+    if low > high:
+        return False
+    if any(low > end or high < start for start, end in fact.spans):
+        return False
+    if not fact.parts:
+        return True
+    return _find_moment(fact.parts, low - fact.slack, high + fact.slack)
+
+
+def _find_moment(parts: Mapping[str, int], low: int, high: int) -> bool:
+    finest = max(CALENDAR.index(name) for name in parts)
+    for year in _years(parts, low, high):
+        if finest == 0 and _meet(day_number(year, 1, 1), day_number(year + 1, 1, 1), low, high):
+            return True
+        for month in _choices(parts, "month") if finest else ():
+            first = day_number(year, month, 1)
+            end = day_number(year + month // 12, month % 12 + 1, 1)
+            if not _meet(first, end, low, high):
+                continue
+            if finest == 1 or _find_day(parts, first, end, low, high):
+                return True
+    return False
+
+
+def _years(parts: Mapping[str, int], low: int, high: int) -> Iterator[int]:
+    if "year" in parts:
+        yield parts["year"]
+        return
+    if low <= -INFINITY // 2:
+        low = high - _MANY_YEARS * 366 * DAY
+    first = civil(low // DAY)[0] if low < INFINITY // 2 else 1970
+    last = civil(high // DAY)[0] if high < INFINITY // 2 else first + _MANY_YEARS
+    yield from range(first, min(last, first + _MANY_YEARS) + 1)
+
+
+def _choices(parts: Mapping[str, int], name: str) -> range:
+    low, high = _LIMITS[name]
+    return range(parts[name], parts[name] + 1) if name in parts else range(low, high + 1)
+
+
+def _find_day(parts: Mapping[str, int], first: int, end: int, low: int, high: int) -> bool:
+    for day in range(first, end):
+        if parts.get("day", day - first + 1) != day - first + 1 or not _meet(day, day + 1, low, high):
+            continue
+        if "hour" not in parts:
+            return True
+        start = day * DAY + parts["hour"] * _HOUR
+        if low < start + _HOUR and start <= high:
+            return True
+    return False
+
+
+def _meet(first: int, end: int, low: int, high: int) -> bool:
+    """True when the days from ``first`` until before ``end`` have a moment between two in them."""
+    return first * DAY <= high and low < end * DAY

@@ -1,0 +1,110 @@
+"""The tables of the documentation that are made from the code.
+
+``python -m tests.docs.tables`` writes them into the pages; the tests check that the pages have them as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from quacklake import errors
+from quacklake.config import SETTINGS, Setting
+from quacklake.errors import QuacklakeError, Transient
+from quacklake.format import conflicts
+from tests.docs.blocks import REPOSITORY
+
+__all__ = ["TABLES", "in_page"]
+
+
+def errors_table() -> str:
+    """Every class of the tree at the top of ``errors.py``."""
+    lines = ["| class | code | again? | meaning |", "|---|---|---|---|"]
+    for name, meaning in _meanings().items():
+        kind = getattr(errors, name)
+        again = "may help" if issubclass(kind, Transient) else "no"
+        lines.append(f"| `{name}` | `{kind.code}` | {again} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _meanings() -> dict[str, str]:
+    """Class name -> what the tree says about it."""
+    found = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"[ │├└─]+(\w+) {2,}(\S.*)", line)
+        if match is not None and isinstance(getattr(errors, match[1], None), type):
+            found[match[1]] = re.sub(r"\s*\(Transient\)", "", match[2]).lstrip("… ").replace("and trying", "trying")
+    assert set(found) == {name for name in errors.__all__ if _is_error(name)}, "the tree and the classes differ"
+    return found
+
+
+def _is_error(name: str) -> bool:
+    kind = getattr(errors, name)
+    return isinstance(kind, type) and issubclass(kind, QuacklakeError)
+
+
+def settings_table() -> str:
+    """Every setting."""
+    lines = ["| setting | default | from the environment | meaning |", "|---|---|---|---|"]
+    for setting in SETTINGS:
+        variables = ", ".join(f"`{name}`" for name in setting.env)
+        meaning = setting.help + _allowed(setting)
+        lines.append(f"| `{setting.name}` | {_default(setting)} | {variables} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _default(setting: Setting) -> str:
+    value = setting.default
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value.total_seconds():g}s`" if isinstance(value, timedelta) else f"`{value}`"
+
+
+def _allowed(setting: Setting) -> str:
+    if setting.choices:
+        return f"; one of {', '.join(f'`{choice}`' for choice in setting.choices)}"
+    if setting.minimum is None:
+        return ""
+    lower = f"at least {setting.minimum:,}"
+    return f"; {lower}" if setting.maximum is None else f"; {setting.minimum:,} to {setting.maximum:,}"
+
+
+def conflicts_table() -> str:
+    """The conflict rules."""
+    return conflicts.markdown().strip()
+
+
+TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
+    "errors": (REPOSITORY / "docs/reference/errors.md", errors_table),
+    "settings": (REPOSITORY / "docs/reference/settings.md", settings_table),
+    "conflicts": (REPOSITORY / "docs/design.md", conflicts_table),
+}
+"""Name -> the page that has the table between ``<!-- name -->`` and ``<!-- /name -->``, and how it is made."""
+
+
+def in_page(name: str) -> str:
+    """The table as the page has it."""
+    page, _ = TABLES[name]
+    match = _place(name).search(page.read_text(encoding="utf-8"))
+    assert match is not None, f"{page.name} has no place for the table of {name}"
+    return match[2].strip()
+
+
+def _place(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- /{name} -->)", re.DOTALL)
+
+
+def _write(name: str) -> None:
+    page, make = TABLES[name]
+    content = page.read_text(encoding="utf-8")
+    # as a function, because the replacement is not a pattern
+    page.write_text(_place(name).sub(lambda match: f"{match[1]}\n{make()}\n\n{match[3]}", content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for each in TABLES:
+        _write(each)

@@ -1,0 +1,33 @@
+"""The scripts in ``examples/`` run as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import REPOSITORY
+
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+PRINTED = {
+    "duckdb_interop": ("made by DuckDB, read by Quacklake: 1,000 rows", "(501, 1000)", "at snapshot 1: (1000,)"),
+    "quickstart": ("merged: 1 updated, 1 inserted", "refused (input.schema_mismatch)", "snapshot 5: 3 books"),
+    "sensors": ("30,242 readings in 7 files, 2 in the catalog", "corrected 1,440 readings", "before: sensor 3"),
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_leaves_nothing_behind(example: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(example)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert all(text in result.stdout for text in PRINTED[example.stem])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_example_is_in_the_readme() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert EXAMPLES
+    assert [path.name for path in EXAMPLES if f"examples/{path.name}" not in readme] == []

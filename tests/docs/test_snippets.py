@@ -1,0 +1,107 @@
+"""Every example in the documentation runs, in order, page by page."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from quacklake.cli import main
+from quacklake.config import SETTINGS
+from tests.docs.blocks import PAGES, Block, blocks, page_id
+
+_RESULT = re.compile(r"# → (.+)$", re.MULTILINE)
+_WITH_EXAMPLES = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory and no settings from outside."""
+    for setting in SETTINGS:
+        for name in (*setting.env, "QUACKLAKE_CONFIG"):
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=page_id)
+def test_the_examples_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace: dict[str, object] = {"__name__": "example"}
+    for block in blocks(page):
+        if block.not_run is not None:
+            continue
+        if block.language == "python":
+            _run_python(page, block, namespace)
+        elif block.language == "console":
+            _run_console(page, block, monkeypatch)
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    reasons = {block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None}
+    assert all(len(reason) > 10 for reason in reasons)
+
+
+def test_every_page_with_code_says_its_language() -> None:
+    assert [page_id(page) for page in PAGES for block in blocks(page) if not block.language] == []
+
+
+def _run_python(page: Path, block: Block, namespace: dict[str, object]) -> None:
+    """Run a block; what it prints must be what its comments ``# → …`` say."""
+    # the empty lines before it make a traceback name the line of the page
+    code = compile("\n" * block.line + block.text, str(page), "exec")
+    with _printed() as output:
+        exec(code, namespace)
+    expected = _RESULT.findall(block.text)
+    if expected:
+        _check_lines(expected, output.getvalue(), f"{page_id(page)}:{block.line}")
+
+
+def _run_console(page: Path, block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the commands after ``$``; what follows each must be like what it prints."""
+    for command, expected in _commands(block.text):
+        words = shlex.split(command)
+        if words[0] == "export":
+            name, _, value = words[1].partition("=")
+            monkeypatch.setenv(name, value)
+            continue
+        assert words[0] == "quacklake", f"{page_id(page)}:{block.line}: {command}"
+        with _printed() as output:
+            code = main(words[1:])
+        failed = any(line.startswith(("error:", '{"code"')) for line in expected)
+        assert code == (1 if failed else 0), f"{command}\n{output.getvalue()}"
+        _check_lines(expected, output.getvalue(), command)
+
+
+def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output.splitlines()
+
+
+@contextlib.contextmanager
+def _printed() -> Iterator[io.StringIO]:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        yield output
+
+
+def _check_lines(expected: Iterable[str], printed: str, where: str) -> None:
+    """The expected lines must be printed in their order; numbers, widths and what ``…`` stands for do not matter."""
+    rest = iter([_shape(line) for line in printed.splitlines()])
+    for line in expected:
+        if line.strip() in ("", "…"):
+            continue
+        pattern = ".*".join(re.escape(_shape(part)) for part in line.split("…"))
+        assert any(re.fullmatch(pattern, found) for found in rest), f"{where}: no line like {line!r} in\n{printed}"
+
+
+def _shape(line: str) -> str:
+    line = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", line)
+    line = re.sub(r"\d[\d,.]*", "0", line)
+    line = re.sub(r"[─━]+", "─", line)
+    return re.sub(r"\s+", " ", line).strip()
