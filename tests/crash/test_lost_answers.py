@@ -53,7 +53,7 @@ def losing(home: Home, how: str) -> Iterator[tuple[Lake, Proxy]]:
                 yield lake, proxy
 
 
-@pytest.mark.parametrize("operation", ["append_few", "append_many", "delete_few"])
+@pytest.mark.parametrize("operation", ["append_many", "delete_few"])
 @pytest.mark.parametrize("how", ["request", "answer", "late"])
 @pytest.mark.parametrize("workshop", SERVERS, indirect=True)
 def test_a_commit_is_made_once_when_the_connection_is_lost_during_it(

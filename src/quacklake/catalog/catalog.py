@@ -226,7 +226,7 @@ class Catalog:
                 self._database.enter_queue(prepared, scope)
                 queued = True
                 yield Writer(prepared, self._tables, self._database, self._cache)
-                self._finish(transaction)
+                self._finish(transaction, prepared)
             except BaseException:
                 self._forget_uncommitted()  # before the next in the queue can look
                 if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
@@ -243,7 +243,7 @@ class Catalog:
             if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
 
-    def _finish(self, transaction: sa.RootTransaction) -> None:
+    def _finish(self, transaction: sa.RootTransaction, connection: Connection) -> None:
         faults.reach("catalog.commit.before")
         try:
             transaction.commit()
@@ -251,6 +251,8 @@ class Catalog:
             if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
                 raise CommitUnknown("the connection was lost while the database was committing") from error
             raise
+        if not self._database.committed(connection):
+            raise CommitUnknown("the database was changed under its connection while it was committing")
         telemetry.count("catalog.commits")
         faults.reach("catalog.commit.after")
 

@@ -91,6 +91,10 @@ class Database(ABC):
     def prepare_write(self, connection: Connection) -> None:  # noqa: B027
         """Once per catalog before its first write."""
 
+    def committed(self, connection: Connection) -> bool:
+        """False when a commit that the database has confirmed may be lost all the same."""
+        return True
+
     def batch(self, connection: Connection) -> AbstractContextManager[None]:
         """A block of statements whose results nobody reads: they may travel together."""
         return nullcontext()

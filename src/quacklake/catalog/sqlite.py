@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.sqlite_wal import GuardedConnection, guard, log_replaced
 from quacklake.catalog.url import CatalogUrl
 
 __all__ = ["SqliteDatabase"]
@@ -31,9 +32,13 @@ class SqliteDatabase(Database):
         if self.url.path is None:
             return {"poolclass": sa.pool.StaticPool, "connect_args": {"check_same_thread": False}}
         timeout = self.busy_timeout_ms / 1000
-        return {**super().engine_options(), "connect_args": {"check_same_thread": False, "timeout": timeout}}
+        arguments = {"check_same_thread": False, "timeout": timeout, "factory": GuardedConnection}
+        return {**super().engine_options(), "connect_args": arguments}
 
     def listen(self, engine: Engine) -> None:
+        if self.url.path is not None and not self.read_only:
+            guard(engine, str(self.url.path))
+
         @sa.event.listens_for(engine, "connect")
         def own_transactions(connection: sqlite3.Connection, _: Any) -> None:
             # the driver's implicit transactions start too late for a consistent read
@@ -49,6 +54,14 @@ class SqliteDatabase(Database):
 
     def enter_queue(self, connection: Connection, scope: str) -> None:
         """``BEGIN IMMEDIATE`` has queued already."""
+
+    def committed(self, connection: Connection) -> bool:
+        driver = connection.connection.driver_connection
+        if not isinstance(driver, GuardedConnection) or not log_replaced(driver):
+            return True
+        driver.given_up = True
+        connection.invalidate()
+        return False
 
     def prepare_write(self, connection: Connection) -> None:
         driver = connection.connection.driver_connection

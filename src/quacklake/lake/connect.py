@@ -105,12 +105,13 @@ def _open(root: str, config: Config) -> Store:
 
 
 def _s3(config: Config) -> S3Options | None:
-    if config.s3_endpoint is None and config.s3_access_key is None:
+    if config.s3_endpoint is None and config.s3_access_key is None and config.s3_region is None:
         return None
     return S3Options(
         endpoint=config.s3_endpoint,
         access_key=None if config.s3_access_key is None else config.s3_access_key.reveal(),
         secret_key=None if config.s3_secret_key is None else config.s3_secret_key.reveal(),
+        session_token=None if config.s3_session_token is None else config.s3_session_token.reveal(),
         region=config.s3_region,
         secure=config.s3_secure,
     )

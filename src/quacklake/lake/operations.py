@@ -345,7 +345,14 @@ def seal(shared: Shared, tx: Transaction) -> None:
 def write_deletes(shared: Shared) -> Any:
     """The writer of delete files for the change set of a transaction."""
 
-    def write(tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, positions: pa.Array) -> NewDeleteFile:
-        return shared.writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id)
+    def write(
+        tx: Transaction,
+        table: TableInfo,
+        file_id: int,
+        file: TouchedFile,
+        positions: pa.Array,
+        dated: DatedDeletes | None,
+    ) -> NewDeleteFile:
+        return shared.writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id, dated)
 
     return write

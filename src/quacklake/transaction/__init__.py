@@ -1,6 +1,13 @@
 """Change sets, and the commit that makes them part of the lake."""
 
-from quacklake.transaction.changeset import ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
+from quacklake.transaction.changeset import (
+    ChangeSet,
+    InlinedInsert,
+    NewDataFile,
+    NewDeleteFile,
+    PastDeleteFile,
+    TableChange,
+)
 from quacklake.transaction.commit import Retry, commit
 from quacklake.transaction.pending import PendingTable, Target, TouchedFile
 from quacklake.transaction.tables import TableCache
@@ -11,6 +18,7 @@ __all__ = [
     "InlinedInsert",
     "NewDataFile",
     "NewDeleteFile",
+    "PastDeleteFile",
     "PendingTable",
     "Retry",
     "TableCache",

@@ -17,7 +17,7 @@ from quacklake.format.predicate import Predicate
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
 
-__all__ = ["ChangeSet", "InlinedInsert", "NewDataFile", "NewDeleteFile", "TableChange"]
+__all__ = ["ChangeSet", "InlinedInsert", "NewDataFile", "NewDeleteFile", "PastDeleteFile", "TableChange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,24 @@ class NewDataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class PastDeleteFile:
+    """The deletes that a data file had at snapshots before the new delete file, each with its snapshot."""
+
+    path: str
+    delete_count: int
+    file_size_bytes: int
+    footer_size: int | None
+    begin_snapshot: int
+    partial_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class NewDeleteFile:
-    """A delete file for one data file that replaces the one it had, if any."""
+    """A delete file for one data file that replaces the one it had, if any.
+
+    Where rows were deleted in the catalog, ``past`` takes them and the old delete file over: a delete in the catalog is
+    never older than the delete file, so that whoever moves it to a file later need not look further back.
+    """
 
     data_file_id: int
     path: str
@@ -42,6 +58,7 @@ class NewDeleteFile:
     file_size_bytes: int
     footer_size: int | None
     replaces: int | None
+    past: PastDeleteFile | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +91,8 @@ class TableChange:
 
     def paths(self) -> list[str]:
         """The new files, below the table's folder."""
-        return [file.path for file in self.data_files] + [file.path for file in self.delete_files]
+        past = [file.past.path for file in self.delete_files if file.past is not None]
+        return [file.path for file in self.data_files] + [file.path for file in self.delete_files] + past
 
     def kinds(self) -> tuple[ChangeKind, ...]:
         """The words that describe this change."""

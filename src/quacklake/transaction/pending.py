@@ -33,12 +33,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TouchedFile:
-    """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown)."""
+    """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown).
+
+    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file.
+    """
 
     path: str
     delete_file_id: int | None
     delete_path: str | None
     live: int | None
+    inlined: int = 0
 
 
 @dataclass
@@ -169,7 +173,7 @@ def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
         if id_ in wanted:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live)
+            found[id_] = TouchedFile(path, delete_id, delete_path, live, plan.deleted_counts.get(id_, 0))
     return found
 
 

@@ -37,8 +37,9 @@ __all__ = ["DeleteWriter", "Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
 
-#: Writes the delete file of one data file: (transaction, table, data file id, the file, newly deleted positions).
-DeleteWriter = Callable[["Transaction", TableInfo, int, TouchedFile, pa.Array], NewDeleteFile]
+#: Writes the delete file of one data file: (transaction, table, data file id, the file, newly deleted positions, deletes
+#: in the catalog that move to a file too).
+DeleteWriter = Callable[["Transaction", TableInfo, int, TouchedFile, pa.Array, "DatedDeletes | None"], NewDeleteFile]
 
 
 class Transaction:
@@ -292,8 +293,10 @@ class Transaction:
         if sum(len(gone) for gone in small.values()) <= limit:
             inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
             partly = {id_: gone for id_, gone in partly.items() if id_ in new}
+        dated = self._dated_deletes(pending.table, {id_: pending.touched[id_] for id_ in partly})
         delete_files = [
-            write_deletes(self, pending.table, id_, pending.touched[id_], gone) for id_, gone in partly.items()
+            write_deletes(self, pending.table, id_, pending.touched[id_], gone, dated.get(id_))
+            for id_, gone in partly.items()
         ]
         return TableChange(
             table=pending.table,
@@ -306,6 +309,14 @@ class Transaction:
             touched={id_: file.delete_file_id for id_, file in pending.touched.items() if id_ >= 0},
             reads=pending.reads,
         )
+
+    def _dated_deletes(self, table: TableInfo, files: Mapping[int, TouchedFile]) -> dict[int, DatedDeletes]:
+        """The deletes in the catalog of files that get a delete file, each with its snapshot."""
+        wanted = {id_: file.delete_file_id for id_, file in files.items() if file.inlined and id_ >= 0}
+        if not wanted:
+            return {}
+        with self.catalog.read() as reader:
+            return reader.dated_deletes(self.base, table.id, wanted)
 
     def commit(self, changes: ChangeSet, retry: Retry) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""

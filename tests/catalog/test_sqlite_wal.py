@@ -1,0 +1,88 @@
+"""DuckDB's SQLite extension in the same process must not make our commits invisible."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from duckdb_extensions import import_extension
+
+import quacklake
+from quacklake.errors import CommitUnknown
+
+
+def _count_elsewhere(url: str) -> tuple[int, int]:
+    code = f"import quacklake; lake = quacklake.connect({url!r}); print(lake.current_snapshot(), lake.table('t').count())"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    snapshot, rows = output.split()
+    return int(snapshot), int(rows)
+
+
+def _use_duckdb(path: Path, *, write: bool) -> None:
+    for name in ("ducklake", "sqlite_scanner"):
+        import_extension(name)
+    with duckdb.connect() as connection:
+        connection.execute("LOAD ducklake; LOAD sqlite_scanner")
+        connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS l")
+        connection.execute("SELECT count(*) FROM l.t").fetchall()
+        if write:
+            connection.execute("INSERT INTO l.t VALUES (100)")
+
+
+def test_commits_after_duckdb_has_closed_the_same_file_are_seen_by_other_processes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+        table = lake.create_table("t", [{"id": 1}])
+        for write in (False, True, True):
+            table.append([{"id": 2}])
+            _use_duckdb(tmp_path / "lake.db", write=write)
+            table.append([{"id": 3}])
+            table.append([{"id": 4}])
+            assert _count_elsewhere(url) == (lake.current_snapshot(), table.count())
+        assert table.count() == 1 + 3 * 3 + 2
+
+
+def test_a_log_that_is_replaced_during_a_commit_is_a_lost_answer_and_the_commit_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+        table = lake.create_table("t", [{"id": 1}])
+        database = lake._shared.catalog._database
+        asked: list[bool] = []
+
+        def replaced_once(connection: object) -> bool:
+            asked.append(True)
+            return len(asked) > 1
+
+        monkeypatch.setattr(database, "committed", replaced_once)
+        table.append([{"id": 2}])
+        assert len(asked) >= 2
+        assert sorted(row["id"] for row in table.to_pylist()) == [1, 2]
+
+
+def test_a_connection_that_was_given_up_leaves_the_new_log_alone(tmp_path: Path) -> None:
+    from quacklake.catalog.sqlite_wal import GuardedConnection
+
+    path = tmp_path / "x.db"
+    connection = GuardedConnection(str(path))
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE t (a)")
+    log = Path(f"{path}-wal")
+    connection.log_path, connection.given_up = str(log), True
+    before = os.stat(log).st_ino
+    connection.close()
+    assert os.stat(log).st_ino == before
+
+
+def test_a_commit_whose_answer_never_comes_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(url, data_path=tmp_path / "data", ducklake_retry_wait_ms=1) as lake:
+        table = lake.create_table("t", [{"id": 1}])
+        monkeypatch.setattr(lake._shared.catalog._database, "committed", lambda connection: False)
+        with pytest.raises(CommitUnknown):
+            table.append([{"id": 2}])

@@ -1,0 +1,76 @@
+"""What a crash leaves in memory, in the database and on disk does no harm later."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake.faults import Fault, FaultInjected, arm, record
+from services import MySQLServer, PostgresServer
+from tests.crash.homes import Workshop, look
+from tests.crash.operations import OPERATIONS, rows
+
+pytestmark = pytest.mark.crash
+
+CATALOGS = [
+    "sqlite",
+    "duckdb",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+OTHER = pa.table({"name": ["a", "b"], "day": [dt.date(2024, 1, 1), None], "row_id": pa.array([1, 2], pa.int32())})
+
+
+@pytest.mark.parametrize("workshop", CATALOGS, indirect=True)
+def test_a_failed_create_does_not_disturb_another_table_with_the_same_ids(workshop: Workshop) -> None:
+    """The next table gets the ids the failed one would have had: nothing may be remembered of that."""
+    home = workshop.copy()
+    with home.connect() as lake:
+        with record() as points:
+            OPERATIONS["create"](lake)
+        lake.drop_table("s.made")
+    within = [n for n, point in enumerate(points, 1) if point.startswith("catalog.") and point.endswith(".after")]
+    for n in within[-6:-1]:
+        home = workshop.copy()
+        with home.connect() as lake, home.connect() as elsewhere:
+            lake.table("t").count()
+            with arm(Fault(at=n)), pytest.raises(FaultInjected):
+                OPERATIONS["create"](lake)
+            elsewhere.create_table("s.other", OTHER)
+            assert lake.table("s.other").to_arrow().to_pylist() == OTHER.to_pylist()
+            lake.table("s.other").append([{"name": "c", "day": None, "row_id": 3}])
+            assert elsewhere.table("s.other").count() == 3
+            OPERATIONS["create"](lake)
+            assert look(lake).tables["s.made"] == [tuple(row.values()) for row in rows(0, 3).to_pylist()]
+
+
+@pytest.mark.parametrize("database", CATALOGS)
+def test_a_lake_can_be_made_after_its_making_has_failed(
+    database: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    count = itertools.count()
+
+    def place() -> str:
+        if database in ("sqlite", "duckdb"):
+            return f"{database}:///{tmp_path}/lake{next(count)}.db"
+        server: PostgresServer | MySQLServer = request.getfixturevalue(f"{database}_server")
+        name = f"made_{tmp_path.name.replace('-', '_')}_{next(count)}"
+        request.addfinalizer(lambda: server.drop_database(name))
+        return server.create_database(name)
+
+    with record() as points:
+        quacklake.connect(place(), data_path=tmp_path / "data").close()
+    for n in {1, len(points) // 3, len(points) // 2, *range(len(points) - 12, len(points) + 1)}:
+        url = place()
+        with arm(Fault(at=n)), pytest.raises(FaultInjected):
+            quacklake.connect(url, data_path=tmp_path / "data")
+        with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+            lake.create_table("t", rows(0, 3))
+        with quacklake.connect(url) as lake:
+            assert lake.table("t").count() == 3
+            assert lake.snapshots().num_rows == 2
