@@ -28,7 +28,7 @@ check: setup ## Lint, formatting, types, layers and project rules
 	$(PYTHON) -m pytest -q tests/test_project.py
 
 bench: .venv/.stamp-bench ## Measure against other lakehouse libraries
-	$(PYTHON) -m benchmarks
+	$(PYTHON) -m benchmarks $(ARGS)
 
 docs: setup ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet

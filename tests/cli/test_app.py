@@ -138,11 +138,12 @@ def _start(*words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
 
 
 def test_a_reader_that_stops_early_causes_no_complaint(lake: Path) -> None:
-    for output in ("csv", "json", "table"):
-        read, write = os.pipe()
-        os.close(read)
-        process = _start("show", "big.numbers", "--limit", "all", "--output", output, stdout=write)
-        os.close(write)
+    read, write = os.pipe()
+    os.close(read)
+    words = ("show", "big.numbers", "--limit", "all", "--output")
+    processes = [_start(*words, output, stdout=write) for output in ("csv", "json", "table")]
+    os.close(write)
+    for process in processes:
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (141, "")
 

@@ -55,10 +55,3 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.partition("#")[0] for target in _LINK.findall(page.read_text(encoding="utf-8"))]
     local = [target for target in targets if target and "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_lines_are_not_longer_than_code(page: Path) -> None:
-    lines = page.read_text(encoding="utf-8").splitlines()
-    prose = [line for line in lines if not line.startswith(("|", "$ ", "    ")) and "](" not in line]
-    assert [line for line in prose if len(line) > 120 and not re.match(r"[┏┃┡│└]", line)] == []

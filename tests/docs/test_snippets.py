@@ -6,7 +6,7 @@ import contextlib
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ def _run_python(page: Path, block: Block, namespace: dict[str, object]) -> None:
         exec(code, namespace)
     expected = _RESULT.findall(block.text)
     if expected:
-        _check_lines(expected, output.getvalue(), f"{page_id(page)}:{block.line}")
+        _check_lines(expected, output.getvalue(), f"{page_id(page)}:{block.line}", _spaced)
 
 
 def _run_console(page: Path, block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def _run_console(page: Path, block: Block, monkeypatch: pytest.MonkeyPatch) -> N
             code = main(words[1:])
         failed = any(line.startswith(("error:", '{"code"')) for line in expected)
         assert code == (1 if failed else 0), f"{command}\n{output.getvalue()}"
-        _check_lines(expected, output.getvalue(), command)
+        _check_lines(expected, output.getvalue(), command, _shape)
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -90,18 +90,36 @@ def _printed() -> Iterator[io.StringIO]:
         yield output
 
 
-def _check_lines(expected: Iterable[str], printed: str, where: str) -> None:
-    """The expected lines must be printed in their order; numbers, widths and what ``…`` stands for do not matter."""
-    rest = iter([_shape(line) for line in printed.splitlines()])
+def _check_lines(expected: Iterable[str], printed: str, where: str, look: Callable[[str], str]) -> None:
+    """The expected lines must be printed, in their order; ``…`` stands for anything."""
+    rest = iter([look(line) for line in printed.splitlines()])
     for line in expected:
         if line.strip() in ("", "…"):
             continue
-        pattern = ".*".join(re.escape(_shape(part)) for part in line.split("…"))
+        pattern = ".*".join(re.escape(look(part)) for part in line.split("…"))
         assert any(re.fullmatch(pattern, found) for found in rest), f"{where}: no line like {line!r} in\n{printed}"
 
 
+def _spaced(line: str) -> str:
+    return re.sub(r"\s+", " ", line).strip()
+
+
 def _shape(line: str) -> str:
+    """A line of a terminal without what differs from run to run: numbers, ids and widths."""
     line = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", line)
     line = re.sub(r"\d[\d,.]*", "0", line)
-    line = re.sub(r"[─━]+", "─", line)
-    return re.sub(r"\s+", " ", line).strip()
+    return _spaced(re.sub(r"[─━]+", "─", line))
+
+
+def test_a_wrong_result_is_noticed() -> None:
+    page = PAGES[0]
+    _run_python(page, Block("python", "print(1)  # → 1\n", 1, None), {})
+    with pytest.raises(AssertionError, match="no line like '2'"):
+        _run_python(page, Block("python", "print(1)  # → 2\n", 1, None), {})
+
+
+def test_a_wrong_output_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = PAGES[0]
+    _run_console(page, Block("console", "$ quacklake settings --output csv\nname,value,source\n", 1, None), monkeypatch)
+    with pytest.raises(AssertionError, match="no line like 'names'"):
+        _run_console(page, Block("console", "$ quacklake settings\nnames\n", 1, None), monkeypatch)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
 from quacklake.format.column_paths import format_path, parse_path
 from quacklake.format.evolution import (
-    Expression,
+    DefaultExpression,
     SchemaChange,
     add_column,
     difference,
@@ -105,7 +105,10 @@ OPERATIONS: list[tuple[str, Step]] = [
         retyping("m", pa.map_(pa.string(), pa.struct([("v", pa.float64()), ("w", pa.int32())]))),
     ),
     ("ALTER COLUMN a SET DEFAULT 9", lambda schema, _: set_default(schema, ("a",), 9)),
-    ("ALTER COLUMN a SET DEFAULT random()", lambda schema, _: set_default(schema, ("a",), Expression("random()"))),
+    (
+        "ALTER COLUMN a SET DEFAULT random()",
+        lambda schema, _: set_default(schema, ("a",), DefaultExpression("random()")),
+    ),
     ("ALTER COLUMN d SET DEFAULT 'x''y'", lambda schema, _: set_default(schema, ("d",), "x'y")),
     ("ALTER COLUMN d DROP DEFAULT", lambda schema, _: drop_default(schema, ("d",))),
     ("ALTER COLUMN e DROP DEFAULT", lambda schema, _: drop_default(schema, ("e",))),
@@ -228,7 +231,7 @@ REFUSED: list[tuple[str, Step]] = [
     ("ADD COLUMN li.b INT", adding("li", "b", pa.int32())),
     ("ADD COLUMN m.key.b INT", adding("m.key", "b", pa.int32())),
     ("ADD COLUMN nope.b INT", adding("nope", "b", pa.int32())),
-    ("ADD COLUMN b TIMESTAMP DEFAULT now()", adding("", "b", pa.timestamp("us"), Expression("now()"))),
+    ("ADD COLUMN b TIMESTAMP DEFAULT now()", adding("", "b", pa.timestamp("us"), DefaultExpression("now()"))),
     ("ADD COLUMN b INT[] DEFAULT [1]", adding("", "b", pa.list_(pa.int32()), [1])),
     ("DROP COLUMN s.nope", lambda schema, _: drop_column(schema, ("s", "nope"))),
     ("DROP COLUMN li.element", lambda schema, _: drop_column(schema, ("li", "element"))),
@@ -287,7 +290,7 @@ def test_a_partition_column_stays() -> None:
         lambda s: set_nullable(s, ("s", "x"), False),
         lambda s: set_default(s, ("s", "x"), 1),
         lambda s: set_default(s, ("s",), {"x": 1}),
-        lambda s: set_default(s, ("s",), Expression("{x: 1}")),
+        lambda s: set_default(s, ("s",), DefaultExpression("{x: 1}")),
         lambda s: set_default(s, ("a",), "x"),
         lambda s: add_column(s, (), Column(0, "b", "int32", nullable=False), next_column_id=9),
         lambda s: add_column(s, (), Column(0, "b", "int32"), next_column_id=9, default="x"),
@@ -339,7 +342,7 @@ def _steps(draw: st.DrawFn, schema: TableSchema, next_id: int) -> TableSchema:
         lambda: rename_column(schema, path, name),
         lambda: widen_column(schema, path, wide),
         lambda: set_type(schema, path, new, next_column_id=next_id),
-        lambda: set_default(schema, path, draw(st.sampled_from([None, 1, "1", Expression("now()")]))),
+        lambda: set_default(schema, path, draw(st.sampled_from([None, 1, "1", DefaultExpression("now()")]))),
         lambda: set_nullable(schema, path, draw(st.booleans())),
     ]
     try:

@@ -9,7 +9,7 @@ from quacklake.catalog.catalog import (
     SqliteCatalog,
     open_catalog,
 )
-from quacklake.catalog.reader import InlinedRows, Reader
+from quacklake.catalog.reader import DatedDeletes, InlinedRows, Reader
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
@@ -18,6 +18,7 @@ __all__ = [
     "Catalog",
     "CatalogUrl",
     "Collision",
+    "DatedDeletes",
     "DuckDBCatalog",
     "InlinedRows",
     "MySQLCatalog",

@@ -105,7 +105,14 @@ class Catalog:
         if path is not None and not path.exists():
             return False
         with self._translate("open"), self._connection() as connection:
-            return sa.inspect(connection).has_table(self._tables["metadata"].name, schema=self._schema)
+            return self._holds_lake(connection)
+
+    def _holds_lake(self, connection: Connection) -> bool:
+        metadata = self._tables["metadata"]
+        if not sa.inspect(connection).has_table(metadata.name, schema=self._schema):
+            return False
+        # on MySQL a making that failed leaves its tables behind, all empty
+        return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
 
     def load(self) -> None:
         """Read the lake's own facts (version, data path, encryption).
@@ -139,20 +146,24 @@ class Catalog:
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
-            connection = writer._connection
-            if self._schema is not None:
-                writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
-            for table in self._tables.stock():
-                writer.run("create_table", CreateTable(table))
-            self._create_own(connection)
-            rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
-            rows["encrypted"] = "true" if encrypted else "false"
-            writer.add_options([OptionRow(key, value) for key, value in rows.items()])
-            first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
-            writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
-            writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
-        self._prepared = self._has_tokens = True
+            mine = not self._holds_lake(writer._connection)  # nobody else was quicker
+            if mine:
+                self._create_all(writer, data_path, encrypted=encrypted)
+        self._prepared = self._has_tokens = mine
         self.load()
+
+    def _create_all(self, writer: Writer, data_path: str, *, encrypted: bool) -> None:
+        if self._schema is not None:
+            writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
+        for table in self._tables.stock():
+            writer.run("create_table", CreateTable(table, if_not_exists=self.database == "mysql"))
+        self._create_own(writer._connection)
+        rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
+        rows["encrypted"] = "true" if encrypted else "false"
+        writer.add_options([OptionRow(key, value) for key, value in rows.items()])
+        first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
+        writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
+        writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
 
     def _create_own(self, connection: Connection) -> None:
         for table in self._tables.own.values():

@@ -19,13 +19,8 @@ __all__ = ["copy_arrow"]
 
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
-    """The rows of a select as Arrow: integers as int64, bytes as binary, anything else as text."""
+    """The rows of a select as Arrow: integers as int64, booleans, and anything else as text, bytes in hexadecimal."""
     names = [column.name for column in select.selected_columns]
-    binary = [
-        name
-        for name, column in zip(names, select.selected_columns, strict=True)
-        if isinstance(column.type, sa.LargeBinary)
-    ]
     statement = select.with_only_columns(
         *(
             sa.func.encode(sa.cast(column, BYTEA), "hex").label(column.name)
@@ -40,8 +35,6 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
     with driver.cursor() as cursor, cursor.copy(f"COPY ({compiled}) TO STDOUT (FORMAT csv)") as copy:
         source = _Blocks(iter(copy))
         table = _parse(source, names, {c.name: _arrow(c.type) for c in select.selected_columns})
-    for name in binary:
-        table = table.set_column(names.index(name), name, _unhex(table.column(name)))
     return table
 
 
@@ -71,16 +64,6 @@ def _arrow(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
     if isinstance(type_, sa.Float):
         return pa.float64()
     return pa.string()
-
-
-def _unhex(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Arrow has no unhex; DuckDB does it natively
-    import duckdb
-
-    with duckdb.connect() as connection:
-        table = pa.table({"x": column})
-        connection.register("t", table)
-        return connection.execute("SELECT unhex(x) AS x FROM t").to_arrow_table().column("x")
 
 
 class _Blocks(io.RawIOBase):

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
+from quacklake.catalog import pruning
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
-from quacklake.catalog.pruning import condition
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError
 from quacklake.format.changes import Change, parse
@@ -25,7 +25,7 @@ from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["FILE_COLUMNS", "InlinedRows", "Reader"]
+__all__ = ["FILE_COLUMNS", "DatedDeletes", "InlinedRows", "Reader"]
 
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
@@ -60,6 +60,14 @@ class InlinedRows:
     schema: TableSchema
     schema_version: int
     rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class DatedDeletes:
+    """Deleted rows of one data file, position and snapshot each; its delete file, if any, began at ``file_begin``."""
+
+    rows: tuple[tuple[int, int], ...]
+    file_begin: int | None
 
 
 class Reader:
@@ -312,20 +320,31 @@ class Reader:
 
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """The data files of a table that may hold matching rows, each with its delete file, in one statement."""
+        statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
+        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
+        rows = self.run("files", statement, parameters).all()
+        columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(FILE_COLUMNS)
+        return pa.table(
+            {name: pa.array(values, type_) for (name, type_), values in zip(FILE_COLUMNS.items(), columns, strict=True)}
+        )
+
+    def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
+        """The statement of ``files`` for predicates of one shape."""
         f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
-        where: list[sa.ColumnElement[bool]] = [f.c.table_id == table.id, self._visible(f, snapshot.id)]
+        where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, self._visible(f, snapshot)]
         if predicate != ANYTHING:
             stats = self._t["file_column_stats"]
             bounds: dict[int, sa.FromClause] = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
             for id_, alias in bounds.items():
-                mine = sa.and_(alias.c.table_id == table.id, alias.c.column_id == id_)
+                mine = sa.and_(alias.c.table_id == table, alias.c.column_id == id_)
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
-            where.append(condition(predicate, bounds, self._database))
+            where.append(pruning.condition(predicate, bounds, self._database))
         # after the statistics, so that only files that are left are looked up
-        with_deletes = sa.and_(d.c.table_id == table.id, d.c.data_file_id == f.c.data_file_id)
-        source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot.id)))
-        statement = (
+        with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
+        source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot)))
+        return (
             sa.select(
                 f.c.data_file_id,
                 f.c.path,
@@ -352,11 +371,6 @@ class Reader:
             .select_from(source)
             .where(*where)
             .order_by(f.c.data_file_id)
-        )
-        rows = self.run("files", statement).all()
-        columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(FILE_COLUMNS)
-        return pa.table(
-            {name: pa.array(values, type_) for (name, type_), values in zip(FILE_COLUMNS.items(), columns, strict=True)}
         )
 
     def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
@@ -415,7 +429,7 @@ class Reader:
     def inlined_deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
         empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
-        if not self._has_inlined_deletes(table_id):
+        if not self._has_inlined_deletes(table_id, snapshot.id):
             return empty
         sql = delete_table(table_id, self._t.metadata.schema)
         statement = sa.select(sql.c.file_id, sql.c.row_id).where(sql.c.begin_snapshot <= snapshot.id)
@@ -425,14 +439,38 @@ class Reader:
         files, positions = zip(*rows, strict=True)
         return pa.table({"file_id": pa.array(files, pa.int64()), "row_id": pa.array(positions, pa.int64())})
 
-    def _has_inlined_deletes(self, table_id: int) -> bool:
-        """A table that has been seen stays; one that has not may have been made by another client meanwhile."""
-        key = ("inlined_deletes", table_id)
+    def dated_deletes(
+        self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]
+    ) -> dict[int, DatedDeletes]:
+        """The inlined deletes of some data files, given with the ids of their delete files, at a snapshot."""
+        sql, d = delete_table(table_id, self._t.metadata.schema), self._t["delete_file"]
+        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
+            sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
+        )
+        found: dict[int, list[tuple[int, int]]] = {}
+        for file, position, begin in self.run("dated_deletes", statement):
+            found.setdefault(file, []).append((position, begin))
+        old = [id_ for id_ in files.values() if id_ is not None]
+        begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(old))
+        known = {row[0]: row[1] for row in self.run("delete_file_begins", begins)} if old else {}
+        return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
+
+    def _has_inlined_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
+        """Whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
+
+        A table that has been seen stays. One that was missing can only come with a later snapshot, so it is not looked
+        for again at this one.
+        """
+        key, absent = ("inlined_deletes", table_id), ("no_inlined_deletes", table_id)
         if self._cache.get(key):
             return True
+        if snapshot_id is not None and snapshot_id <= self._cache.get(absent, -1):
+            return False
         found = self.has_table(delete_table(table_id, None).name)
         if found:
             self._cache[key] = True
+        elif snapshot_id is not None:
+            self._cache[absent] = snapshot_id
         return found
 
     # -- options ------------------------------------------------------------------------------------------

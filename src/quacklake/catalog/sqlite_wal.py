@@ -1,16 +1,16 @@
 """A guard against a second copy of SQLite in the same process.
 
 DuckDB's SQLite extension brings a SQLite of its own. POSIX file locks do not hold between two copies in one process, so
-when the other copy closes the last connection it knows of, it removes the write-ahead log under ours: what we commit after
-that would be seen by nobody else, and lost in a crash. So every connection remembers the log it has open, and is
+when the other copy closes the last connection it knows of, it removes the write-ahead log under ours: what we commit
+after that would be seen by nobody else, and lost in a crash. So every connection remembers the log it has open, and is
 given up when the file in its place is another one.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -55,12 +55,16 @@ def guard(engine: Engine, path: str) -> None:
 
 def log_replaced(connection: GuardedConnection) -> bool:
     """True when the log that a connection has open is no longer the database's."""
-    return connection.log is not None and connection.log_path is not None and _identity(connection.log_path) != connection.log
+    return (
+        connection.log is not None
+        and connection.log_path is not None
+        and _identity(connection.log_path) != connection.log
+    )
 
 
 def _identity(path: str) -> _Identity | None:
     try:
-        found = os.stat(path)
+        found = Path(path).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -6,6 +6,7 @@ constant number of statements.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -302,6 +303,31 @@ class Writer(Reader):
         if self._end("delete_file", "delete_file_id", ids, snapshot) != len(ids):
             raise CommitConflict("a delete file to be replaced was replaced by another commit")
 
+    def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
+        """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""
+        if not ids:
+            return
+        t = self._t["delete_file"]
+        chosen = (t.c.delete_file_id.in_(list(ids)), t.c.end_snapshot.is_(None))
+        statement = sa.select(t.c.delete_file_id, t.c.path, t.c.path_is_relative).where(*chosen)
+        found = self.run("retired_delete_files", statement).all()
+        if len(found) != len(ids):
+            raise CommitConflict("a delete file to be replaced was replaced by another commit")
+        inside = table.path_is_relative and table.schema_path_is_relative
+        self._insert(
+            "files_scheduled_for_deletion",
+            [
+                {
+                    "data_file_id": id_,
+                    "path": table.location + path if is_relative else path,
+                    "path_is_relative": bool(is_relative) and inside,
+                    "schedule_start": time,
+                }
+                for id_, path, is_relative in found
+            ],
+        )
+        self.run("retire_delete_files", sa.delete(t).where(*chosen))
+
     # -- totals ------------------------------------------------------------------------------------------------------
 
     def totals(self, table_ids: Sequence[int]) -> dict[int, Totals]:
@@ -370,16 +396,18 @@ class Writer(Reader):
         if changed:
             statement = self._cached(
                 "put_column_totals",
-                lambda: sa.update(table)
-                .where(table.c.table_id == sa.bindparam("id"), table.c.column_id == sa.bindparam("column"))
-                .values({name: sa.bindparam(name, type_=table.c[name].type) for name in names}),
+                lambda: (
+                    sa.update(table)
+                    .where(table.c.table_id == sa.bindparam("id"), table.c.column_id == sa.bindparam("column"))
+                    .values({name: sa.bindparam(name, type_=table.c[name].type) for name in names})
+                ),
             )
             self.run("put_column_totals", statement, changed)
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
     def inlined_version(self, table: TableInfo) -> int | None:
-        """The version of the inlined table that takes a table's new rows, or None when there is none for its columns."""
+        """The version of the inlined table that takes a table's new rows, or None when none has its columns."""
         key = ("inlined_exists", table.id, table.schema_version)
         found: int | None = self._cache.get(key)
         if found is None:
@@ -431,6 +459,12 @@ class Writer(Reader):
         table = delete_table(table_id, self._t.metadata.schema)
         rows = [(file, position, snapshot) for file, position in deletes]
         self._insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
+
+    def remove_inlined_deletes(self, table_id: int, file_ids: Sequence[int]) -> None:
+        """Remove the inlined deletes of data files; delete files hold them now."""
+        if file_ids:
+            table = delete_table(table_id, self._t.metadata.schema)
+            self.run("remove_inlined_deletes", sa.delete(table).where(table.c.file_id.in_(list(file_ids))))
 
     def need_inlined_deletes(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes unless it is there."""

@@ -19,7 +19,7 @@ from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten
 from quacklake.format.types import can_store, can_widen, parse_type
 
 __all__ = [
-    "Expression",
+    "DefaultExpression",
     "SchemaChange",
     "add_column",
     "difference",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class DefaultExpression:
     """SQL that gives a column's default anew for every row, such as ``now()``."""
 
     sql: str
@@ -64,7 +64,7 @@ def add_column(
     check_name(column.name, "column")
     if not column.nullable:
         raise InputError("Adding columns with constraints not yet supported")
-    if isinstance(default, Expression):
+    if isinstance(default, DefaultExpression):
         raise InputError(
             "We cannot add a column with a non-literal default value. Add the column and then explicitly set the "
             'default for new values using "ALTER ... SET DEFAULT"'
@@ -150,12 +150,12 @@ def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id:
 
 
 def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
-    """The schema with another default for new rows: a literal or an :class:`Expression`, ``None`` for none.
+    """The schema with another default for new rows: a literal or an :class:`DefaultExpression`, ``None`` for none.
 
     Rows that exist keep what they have. Raises :class:`InputError` for fields of structs and for nested columns.
     """
     column = _own_column(schema, path, "a default")
-    if isinstance(default, Expression):
+    if isinstance(default, DefaultExpression):
         _check_default(column)
         return replace_column(schema, path, lambda old: replace(old, default=default.sql, default_kind="expression"))
     text = _literal(default, column)

@@ -154,8 +154,13 @@ _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
 def decode_expression(column: Column, database: str, reference: str) -> str:
     """A DuckDB expression that turns a stored value back into the column's type.
 
-    ``reference`` is the SQL of the stored column, of the Arrow type the database's driver gives.
+    ``reference`` is the SQL of the stored column, of the Arrow type its database's reader gives: PostgreSQL's bytes
+    come in hexadecimal.
     """
-    if database == "postgres" and parse_type(column.type).base in _TEXT:
-        reference = f"decode({reference})"
+    if database == "postgres" and not column.nested:
+        base = parse_type(column.type).base
+        if base in _TEXT:
+            reference = f"decode(unhex({reference}))"
+        elif base == "blob":
+            reference = f"unhex({reference})"
     return f"CAST({reference} AS {column.duckdb_type()})"

@@ -23,8 +23,8 @@ __all__ = ["prune"]
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
 _MANY_YEARS = 8  # the longest time between two days of any kind, February 29 included
-# DuckDB takes the parts of a time with a zone from a calendar that differs before this.
-_GREGORIAN = day_number(1600, 1, 1) * DAY
+# DuckDB counts the years of a time with a zone from 1 in both directions: 44 can be before Christ.
+_AFTER_CHRIST = day_number(2, 1, 1) * DAY
 _LIMITS = {"month": (1, 12), "day": (1, 31), "hour": (0, 24)}
 
 Range = tuple[int, int]
@@ -234,7 +234,7 @@ def _has_moment(fact: _Known, low: int, high: int) -> bool:
         return False
     if any(low > end or high < start for start, end in fact.spans):
         return False
-    if not fact.parts or (parse_type(fact.column.type).base == "timestamptz" and low < _GREGORIAN):
+    if not fact.parts or (parse_type(fact.column.type).base == "timestamptz" and low < _AFTER_CHRIST):
         return True
     return _find_moment(fact.parts, low - fact.slack, high + fact.slack)
 

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS

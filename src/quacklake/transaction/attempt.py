@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer
@@ -160,9 +160,9 @@ class Attempt:
         rows.inlined.append((change.table, snapshot.schema_version if version is None else version, encoded, row_ids))
         return TableTotals(total.record_count + len(encoded), next_row, total.file_size_bytes)
 
-    def _plan_deletes(self, change: TableChange, snapshot: Snapshot) -> list[DeleteFile]:
-        return [
-            DeleteFile(
+    def _plan_deletes(self, change: TableChange, snapshot: Snapshot) -> Iterator[DeleteFile]:
+        for file in change.delete_files:
+            new = DeleteFile(
                 id=next(self._file_ids),
                 table_id=change.table.id,
                 data_file_id=self.ids.get(file.data_file_id, file.data_file_id),
@@ -175,8 +175,19 @@ class Attempt:
                 file_size_bytes=file.file_size_bytes,
                 footer_size=file.footer_size,
             )
-            for file in change.delete_files
-        ]
+            yield new
+            if file.past is not None:
+                yield replace(
+                    new,
+                    id=next(self._file_ids),
+                    begin_snapshot=file.past.begin_snapshot,
+                    end_snapshot=snapshot.id,
+                    path=file.past.path,
+                    delete_count=file.past.delete_count,
+                    file_size_bytes=file.past.file_size_bytes,
+                    footer_size=file.past.footer_size,
+                    partial_max=file.past.partial_max,
+                )
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -188,8 +199,18 @@ class Attempt:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
         writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
-        replaced = [file.replaces for change in tables for file in change.delete_files if file.replaces is not None]
+        replaced = [
+            file.replaces
+            for change in tables
+            for file in change.delete_files
+            if file.replaces is not None and file.past is None
+        ]
         writer.end_delete_files(replaced, snapshot.id)
+        for change in tables:
+            moved = [file for file in change.delete_files if file.past is not None]
+            old = [file.replaces for file in moved if file.replaces is not None]
+            writer.retire_delete_files(change.table, old, snapshot.time)
+            writer.remove_inlined_deletes(change.table.id, [file.data_file_id for file in moved])
         for change in tables:
             for version, row_ids in change.ended_rows.items():
                 same = version == change.table.schema_version

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog
+from quacklake.catalog import Catalog, DatedDeletes
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -37,9 +37,9 @@ __all__ = ["DeleteWriter", "Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
 
-#: Writes the delete file of one data file: (transaction, table, data file id, the file, newly deleted positions, deletes
-#: in the catalog that move to a file too).
-DeleteWriter = Callable[["Transaction", TableInfo, int, TouchedFile, pa.Array, "DatedDeletes | None"], NewDeleteFile]
+#: Writes the delete file of one data file: (transaction, table, data file id, the file, newly deleted positions,
+#: deletes in the catalog that move to a file too).
+DeleteWriter = Callable[["Transaction", TableInfo, int, TouchedFile, pa.Array, DatedDeletes | None], NewDeleteFile]
 
 
 class Transaction:

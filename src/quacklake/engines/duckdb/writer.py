@@ -8,9 +8,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
+from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import literal
 from quacklake.format.names import quote
@@ -18,16 +20,18 @@ from quacklake.format.objects import (
     FIELD_FILE_PATH,
     FIELD_POS,
     FIELD_ROW_ID,
+    FIELD_SNAPSHOT_ID,
     NAME_FILE_PATH,
     NAME_POS,
     NAME_ROW_ID,
+    NAME_SNAPSHOT_ID,
     TableInfo,
 )
 from quacklake.format.paths import data_file_name, delete_file_name
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats
 from quacklake.storage import Store
-from quacklake.transaction import NewDataFile, NewDeleteFile, TouchedFile
+from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
 __all__ = ["FileWriter", "WriteOptions"]
 
@@ -38,6 +42,7 @@ _DELETE_SCHEMA = pa.schema(
         pa.field(NAME_POS, pa.int64(), metadata={_FIELD: str(FIELD_POS)}),
     ]
 )
+_DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
 
@@ -133,33 +138,67 @@ class FileWriter:
         positions: pa.Array,
         announce: Announce,
         snapshot: int,
+        dated: DatedDeletes | None = None,
     ) -> NewDeleteFile:
-        """Write the delete file of one data file: the newly deleted positions and those deleted before."""
+        """Write the delete file of one data file: the newly deleted positions and those deleted before.
+
+        ``dated`` are deletes that the catalog held so far. They, and the delete file there was, go to a second file for
+        the snapshots before this change.
+        """
+        found = [positions.cast(pa.int64())]
+        past = None
         if file.delete_path is not None:
-            before = self._positions(file.delete_path, snapshot)
-            positions = pa.concat_arrays([before, positions.cast(pa.int64())]).unique()
-            positions = positions.take(pa.compute.sort_indices(positions))
+            found.append(self._positions(file.delete_path, snapshot))
+        if dated is not None:
+            found.append(pa.array([position for position, _ in dated.rows], pa.int64()))
+            past = self._write_past(table, file, announce, snapshot, dated)
+        positions = pc.unique(pa.concat_arrays(found))
+        positions = positions.take(pc.sort_indices(positions))
+        name, size, footer = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
+        return NewDeleteFile(data_file_id, name, len(positions), size, footer, file.delete_file_id, past)
+
+    def _write_past(
+        self, table: TableInfo, file: TouchedFile, announce: Announce, snapshot: int, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        rows = pa.table(list(zip(*dated.rows, strict=True)), names=[NAME_POS, NAME_SNAPSHOT_ID])
+        if file.delete_path is not None:
+            before = self._delete_rows(file.delete_path)
+            if NAME_SNAPSHOT_ID not in before.column_names:
+                begin = pa.repeat(pa.scalar(dated.file_begin, pa.int64()), before.num_rows)
+                before = before.append_column(NAME_SNAPSHOT_ID, begin)
+            before = before.select([NAME_POS, NAME_SNAPSHOT_ID]).cast(rows.schema)
+            rows = pa.concat_tables([before.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot), rows])
+        rows = rows.sort_by(NAME_POS).combine_chunks()
+        columns = [rows.column(name).combine_chunks() for name in rows.column_names]
+        name, size, footer = self._write_positions(table, file, announce, columns, _DATED_SCHEMA)
+        first, last = pc.min_max(columns[1]).as_py().values()
+        begin = first if dated.file_begin is None else min(first, dated.file_begin)
+        return PastDeleteFile(name, rows.num_rows, size, footer, begin, last if last != begin else None)
+
+    def _write_positions(
+        self, table: TableInfo, file: TouchedFile, announce: Announce, columns: Sequence[pa.Array], schema: pa.Schema
+    ) -> tuple[str, int, int]:
+        """Write a delete file; its name, size and footer size."""
         name = delete_file_name()
         path = table.location + name
         announce(path)
         url = self.store.url(file.path)
-        rows = pa.table([pa.array([url] * len(positions), pa.string()), positions], schema=_DELETE_SCHEMA)
-        with (
-            self.store.open_output(path) as sink,
-            pq.ParquetWriter(sink, _DELETE_SCHEMA, compression="snappy") as writer,
-        ):
+        rows = pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema)
+        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, schema, compression="snappy") as writer:
             writer.write_table(rows)
         size = self.store.size(path)
-        footer = self._footer_size(path, size)
-        return NewDeleteFile(data_file_id, name, len(positions), size, footer, file.delete_file_id)
+        return name, size, self._footer_size(path, size)
 
     def _positions(self, path: str, snapshot: int) -> pa.Array:
         """The positions in a delete file that are deleted at a snapshot."""
-        with self.store.open_input(path) as source:
-            rows = pq.read_table(source)
-        if "_ducklake_internal_snapshot_id" in rows.column_names:
-            rows = rows.filter(pa.compute.field("_ducklake_internal_snapshot_id") <= snapshot)
+        rows = self._delete_rows(path)
+        if NAME_SNAPSHOT_ID in rows.column_names:
+            rows = rows.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot)
         return rows.column(NAME_POS).combine_chunks().cast(pa.int64())
+
+    def _delete_rows(self, path: str) -> pa.Table:
+        with self.store.open_input(path) as source:
+            return pq.read_table(source)
 
     def _footer_size(self, path: str, size: int) -> int:
         with self.store.open_input(path) as source:
