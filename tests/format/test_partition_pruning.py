@@ -286,8 +286,13 @@ def test_no_file_with_a_matching_row_is_ruled_out(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("type", "one", "two"),
-    [("int64", 5, 6), ("varchar", "a", "b"), ("boolean", True, False), ("date", dt.date(2024, 1, 1), dt.date(2024, 1, 2))],
-)  # fmt: skip
+    [
+        ("int64", 5, 6),
+        ("varchar", "a", "b"),
+        ("boolean", True, False),
+        ("date", dt.date(2024, 1, 1), dt.date(2024, 1, 2)),
+    ],
+)
 def test_the_identity_rules_out_other_values(type: str, one: Any, two: Any) -> None:
     column, spec, schema = on("c", type=type)
     text = value_text(one, type, IDENTITY)

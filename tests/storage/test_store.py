@@ -295,3 +295,18 @@ def test_temporaries_of_a_crash_are_listed_and_marked(local_store: Store, tmp_pa
         "d/.quacklake-tmp-0": True,
         "d/f": False,
     }
+
+
+def test_a_file_that_an_engine_wrote_is_on_disk_after_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    store = Store.open(str(tmp_path))
+    (tmp_path / "a.parquet").write_bytes(b"x")
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.sync(["a.parquet"])
+    assert synced == [(tmp_path / "a.parquet").stat().st_ino, tmp_path.stat().st_ino]

@@ -185,8 +185,6 @@ class Catalog:
 
     def prepare(self) -> None:
         """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
-        if self._prepared:
-            return
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
                 return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
 
 import sqlalchemy as sa
 
@@ -30,6 +29,8 @@ _SCHEMES = {
 _DRIVERS = {"sqlite": "sqlite", "duckdb": "duckdb", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _SPELLINGS = "sqlite:///lake.db, duckdb:///lake.db, postgresql://host/db, mysql://host/db or ducklake:sqlite:lake.db"
 _OWN_PARAMETERS = ("catalog", "metadata_schema", "data_path")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_SECRET_WORD = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _DSN_WORD = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S*)")
 
 
@@ -51,7 +52,8 @@ class CatalogUrl:
         return Path(str(self.url.database))
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        shown = {name: "***" if _SECRET_WORD.search(name) else value for name, value in self.url.query.items()}
+        return self.url.set(query=shown).render_as_string(hide_password=True)
 
 
 def parse_url(text: str) -> CatalogUrl:
@@ -63,22 +65,24 @@ def parse_url(text: str) -> CatalogUrl:
         raise ConfigError("the catalog URL is empty", hint=f"use {_SPELLINGS}")
     if text.startswith("ducklake:"):
         return _parse_ducklake(text[len("ducklake:") :])
-    scheme, separator, _ = text.partition("://")
+    scheme, separator, rest = text.partition("://")
     database = _SCHEMES.get(scheme.split("+")[0].lower())
     if not separator or database is None:
-        shown = scheme if separator else "(none)"
+        # what is no scheme may be anything, a password too
+        shown = scheme if separator and _SCHEME.fullmatch(scheme) else "(none)"
         hint = nearest(shown, _SCHEMES) or f"use {_SPELLINGS}"
         raise ConfigError(f"unknown catalog URL scheme {shown!r}", hint=hint)
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         raise ConfigError(f"malformed {database} catalog URL", hint=f"use {_SPELLINGS}") from None
+    if database not in ("sqlite", "duckdb") and rest.partition("?")[0].count("@") > 1:
+        raise ConfigError(f"malformed {database} catalog URL", hint="write an @ in the password as %40")
     own = {name: url.query.get(name) for name in _OWN_PARAMETERS}
     url = url.difference_update_query(_OWN_PARAMETERS).set(drivername=_DRIVERS[database])
     if database in ("sqlite", "duckdb") and url.host:
         raise ConfigError(
-            f"the {database} URL names a host, {url.host!r}",
-            hint=f"write three slashes before the path: {database}:///{url.host}{url.database or ''}",
+            f"the {database} URL names a host", hint=f"write three slashes before the path: {database}:///lake.db"
         )
     return CatalogUrl(database, url, **{name: str(value) for name, value in own.items() if value is not None})
 
@@ -86,7 +90,9 @@ def parse_url(text: str) -> CatalogUrl:
 def _parse_ducklake(rest: str) -> CatalogUrl:
     kind, separator, target = rest.partition(":")
     database = _SCHEMES.get(kind.lower()) if separator else None
-    if database is None and "://" in rest:
+    if kind == "ducklake":
+        raise ConfigError("the URL says ducklake: twice", hint=f"use {_SPELLINGS}")
+    if target.startswith("//") or (database is None and "://" in rest):
         return parse_url(rest)
     if database is None:
         database, target = "duckdb", rest
@@ -108,12 +114,10 @@ def _from_dsn(database: str, dsn: str) -> sa.URL:
         if match is None:
             raise ConfigError(f"malformed {database} connection string", hint="use key=value words: host=… dbname=…")
         value = match[2]
-        words[match[1].lower()] = (
-            re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith("'") else unquote(value) if "%" in value else value
-        )
+        words[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith("'") else value
         position = match.end()
     port = words.pop("port", None)
-    if port is not None and not port.isdigit():
+    if port is not None and not (port.isascii() and port.isdigit()):
         raise ConfigError(f"the port in the {database} connection string is not a number")
     name = words.pop("dbname", None) or words.pop("database", None) or words.pop("db", None)
     host = words.pop("host", None)

@@ -423,7 +423,7 @@ class Writer(Reader):
         """
         inlined = self.inlined_table(table_id, schema_version, schema)
         if self._database.name == "mysql":
-            # a table outlives the transaction that made it there, and a failed commit may have left one with other columns
+            # a table outlives its transaction there, and a failed commit may have left one with other columns
             self.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
         self.run("create_inlined_table", _create(inlined))
         if self._database.name != "duckdb":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -12,13 +12,13 @@ from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.bounds import Comparable
 from quacklake.format.murmur import Hashing, hash_comparable, hashing
 from quacklake.format.partitions import CALENDAR, EPOCH, PartitionSpec, Transform, decode_value
-from quacklake.format.predicate import Compare, Every, IsNull, Predicate, Some, widened
+from quacklake.format.predicate import Compare, Every, IsNull, Predicate, Some, columns_of, widened
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.temporal import DAY, INFINITY, day_number
 from quacklake.format.transforms import civil
 from quacklake.format.types import StatsKind, parse_type, scalar
 
-__all__ = ["prune"]
+__all__ = ["prune", "pruner"]
 
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
@@ -70,22 +70,36 @@ class _Known:
 
 def prune(predicate: Predicate, spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> bool:
     """False only when no row of a file with these partition values, by key index, can satisfy the predicate."""
-    return _may_match(predicate, _known(spec, schema, values))
+    return pruner(predicate, spec, schema)(values)
 
 
-def _known(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> dict[int, _Known]:
-    columns = {column.id: column for column in schema.columns}
-    found: dict[int, _Known] = {}
+def pruner(
+    predicate: Predicate, spec: PartitionSpec, schema: TableSchema
+) -> Callable[[Mapping[int, str | None]], bool]:
+    """:func:`prune` for many files of one partitioning: what can be prepared, is."""
+    keys = list(_usable(predicate, spec, schema))
+    return lambda values: _may_match(predicate, _known(keys, values))
+
+
+def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> Iterator[tuple[int, Column, Transform]]:
+    """The keys that can say something: on columns that exist and that the predicate asks for."""
+    asked = columns_of(predicate)
+    columns = {column.id: column for column in schema.columns if column.id in asked and not column.nested}
     for key in spec.keys:
-        column = columns.get(key.column_id)
-        if column is None or column.nested or key.index not in values:
-            continue
-        try:
-            transform = key.parsed
-        except UnsupportedFeatureError:
+        if key.column_id in columns:
+            try:
+                yield key.index, columns[key.column_id], key.parsed
+            except UnsupportedFeatureError:
+                continue
+
+
+def _known(keys: Sequence[tuple[int, Column, Transform]], values: Mapping[int, str | None]) -> dict[int, _Known]:
+    found: dict[int, _Known] = {}
+    for index, column, transform in keys:
+        if index not in values:
             continue
         known = found.setdefault(column.id, _Known(column))
-        text = values[key.index]
+        text = values[index]
         if text is None:
             if transform.name in ("identity", "bucket"):
                 known.null = True

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from quacklake import faults
 
-__all__ = ["TEMPORARY_PREFIX", "make_directory", "replacing"]
+__all__ = ["TEMPORARY_PREFIX", "make_directory", "replacing", "sync"]
 
 # Without the final name in it, so that a name of the greatest legal length still gets its temporary.
 TEMPORARY_PREFIX = ".quacklake-tmp-"
@@ -26,14 +26,14 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(TEMPORARY_PREFIX + uuid4().hex)
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         faults.reach("storage.publish.before")
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     faults.reach("storage.publish.after")
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def make_directory(path: Path) -> None:
@@ -44,10 +44,11 @@ def make_directory(path: Path) -> None:
         path = path.parent
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
-        _sync(directory.parent)
+        sync(directory.parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk before going on."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

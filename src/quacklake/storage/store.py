@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from quacklake.errors import CorruptFileError, StorageError
-from quacklake.storage.atomic import make_directory, replacing
+from quacklake.storage.atomic import make_directory, replacing, sync
 from quacklake.storage.attempts import Attempts
 from quacklake.storage.confinement import Confinement
 from quacklake.storage.listing import FileEntry, walk
@@ -207,6 +207,17 @@ class Store:
         target = self._confinement.writable(path)
         if self.is_local:
             self._attempts.run("make_parent", self._show(path), lambda: make_directory(Path(target).parent))
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Have files that an engine wrote on disk, name and all, before anything refers to them.
+
+        Object stores have them already when a write has ended.
+        """
+        if not self.is_local:
+            return
+        targets = [Path(self._confinement.writable(path)) for path in paths]
+        for target in (*targets, *dict.fromkeys(target.parent for target in targets)):
+            self._attempts.run("sync", str(target), partial(sync, target))
 
     def delete(self, paths: Iterable[str]) -> int:
         """Remove the files and return how many were there; one that is missing already is fine.

@@ -110,6 +110,8 @@ class FileWriter:
         if not single:
             for file in files:
                 announce(table.location + file.path)
+        # on disk before the catalog names them: a power cut must not leave a commit without its rows
+        self.store.sync([table.location + file.path for file in files])
         return files
 
     def _announce_leftovers(self, table: TableInfo, stem: str, announce: Announce) -> None:

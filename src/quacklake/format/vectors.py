@@ -1,0 +1,199 @@
+"""Deletion vectors: the deleted positions of a data file, as the blobs and Puffin files that hold them.
+
+A blob of the type ``deletion-vector-v1`` is a big-endian length, a magic number, a 64-bit roaring bitmap and a
+checksum. DuckLake 1.0 stores one such blob as a file. Newer writers put several into a Puffin file, one for every
+snapshot that deleted rows, each with all positions deleted until then.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.errors import CorruptFileError, InputError
+from quacklake.format.roaring import decode_bitmap, encode_bitmap
+
+__all__ = ["MAX_POSITIONS", "decode", "decode_file", "encode", "encode_file"]
+
+MAX_POSITIONS = 1 << 28
+"""How many positions a vector may have when nothing is known of the data file: a few bytes can stand for billions."""
+
+_MAGIC = b"\xd1\xd3\x39\x64"
+_PUFFIN = b"PFA1"
+_FRAME = 8  # the length before the magic and the checksum at the end
+_TAIL = 12  # size of the footer, flags, magic
+_MAX_BLOBS = 100_000
+_TYPE = "deletion-vector-v1"
+_SNAPSHOT = "ducklake-snapshot-id"
+
+
+def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
+    """The positions in a blob, ascending, as ``int64``; all below ``rows``, the number of rows of the data file.
+
+    Raises :class:`CorruptFileError` for everything that is not such a blob, whole and with the right checksum.
+    """
+    if len(blob) < _FRAME + len(_MAGIC) + 8:
+        raise CorruptFileError("a deletion vector is too short")
+    (length,) = struct.unpack_from(">I", blob, 0)
+    if length != len(blob) - _FRAME or bytes(blob[4:8]) != _MAGIC:
+        raise CorruptFileError("a file is not a deletion vector")
+    end = len(blob) - 4
+    (checksum,) = struct.unpack_from(">I", blob, end)
+    if zlib.crc32(blob[4:end]) != checksum:
+        raise CorruptFileError("the checksum of a deletion vector is wrong")
+    (count,) = struct.unpack_from("<Q", blob, 8)
+    content, offset, room = blob[:end], 16, MAX_POSITIONS if rows is None else rows
+    bitmaps: dict[int, pa.Array] = {}
+    while len(bitmaps) < count:
+        if offset + 4 > end:
+            raise CorruptFileError("a deletion vector ends too early")
+        (key,) = struct.unpack_from("<i", content, offset)
+        numbers, offset = decode_bitmap(content, offset + 4, room)
+        if key < 0 or key in bitmaps:
+            raise CorruptFileError("a deletion vector has a bitmap out of place")
+        bitmaps[key] = pc.add(numbers, pa.scalar(key << 32, pa.int64()))
+        room -= len(numbers)
+    if offset != end:
+        raise CorruptFileError("a deletion vector is longer than it says")
+    # Writers do not all put the bitmaps in order.
+    positions = pa.concat_arrays([pa.array([], pa.int64()), *(bitmaps[key] for key in sorted(bitmaps))])
+    if rows is not None and len(positions) and positions[-1].as_py() >= rows:
+        raise CorruptFileError(f"a deletion vector has positions beyond the {rows} rows of its data file")
+    return positions
+
+
+def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
+    """The blob of some positions, in any order; the same position twice counts once.
+
+    Raises :class:`InputError` for positions that are negative or missing.
+    """
+    ordered = _ordered(positions)
+    high = pc.shift_right(ordered, pa.scalar(32, pa.int64()))
+    parts = []
+    keys = pc.unique(high).to_pylist()
+    for key in keys:
+        numbers = ordered.filter(pc.equal(high, key)) if len(keys) > 1 else ordered
+        parts += [struct.pack("<i", key), encode_bitmap(pc.bit_wise_and(numbers, pa.scalar(0xFFFFFFFF, pa.int64())))]
+    body = b"".join((_MAGIC, struct.pack("<Q", len(keys)), *parts))
+    if len(body) >= 1 << 32:
+        raise InputError("there are too many positions for one deletion vector")
+    return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
+    if isinstance(positions, pa.ChunkedArray):
+        positions = positions.combine_chunks()
+    array = positions if isinstance(positions, pa.Array) else pa.array(list(positions), pa.int64())
+    array = array.cast(pa.int64())
+    if array.null_count:
+        raise InputError("a deleted position is missing")
+    if len(array) > 1 and not pc.all(pc.less(array[:-1], array[1:])).as_py():
+        array = pc.unique(array).sort()
+    if len(array) and array[0].as_py() < 0:
+        raise InputError("a deleted position is negative")
+    return array
+
+
+def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tuple[int | None, pa.Array]]:
+    """The vectors of a delete file: each with the snapshot it is of, ``None`` where the file does not say.
+
+    A vector holds all positions deleted until its snapshot, not only those deleted in it. Blobs of other types are
+    passed over. Raises :class:`CorruptFileError` for a file without vectors and for what :func:`decode` refuses.
+    """
+    data = memoryview(data)
+    if bytes(data[:4]) != _PUFFIN:
+        return [(None, decode(data, rows=rows))]
+    start, footer = _footer(data)
+    vectors: list[tuple[int | None, pa.Array]] = []
+    for blob in footer:
+        if _member(blob, "type", str) != _TYPE:
+            continue
+        if blob.get("compression-codec") is not None:
+            raise CorruptFileError("a deletion vector is compressed")
+        offset, length = _member(blob, "offset", int), _member(blob, "length", int)
+        if offset < len(_PUFFIN) or length < 0 or offset + length > start:
+            raise CorruptFileError("a Puffin file has a blob that lies outside of it")
+        vectors.append((_snapshot(blob), decode(data[offset : offset + length], rows=rows)))
+    if not vectors:
+        raise CorruptFileError("a Puffin file has no deletion vectors")
+    if len({snapshot is None for snapshot, _ in vectors}) > 1:
+        raise CorruptFileError("a Puffin file has deletion vectors with and without a snapshot")
+    return sorted(vectors, key=lambda vector: vector[0] or 0)
+
+
+def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "") -> bytes:
+    """A delete file of one or more vectors, as :func:`decode_file` gives them.
+
+    One vector is a bare blob, which every reader of DuckLake 1.0 knows; several, each with its snapshot, are a Puffin
+    file that names ``data_file``. Raises :class:`InputError` for none, and for several without snapshots.
+    """
+    if len(vectors) == 1:
+        return encode(vectors[0][1])
+    if not vectors or any(snapshot is None for snapshot, _ in vectors):
+        raise InputError("a delete file holds one vector, or several that each have a snapshot")
+    blobs, entries, offset = [], [], len(_PUFFIN)
+    for snapshot, positions in vectors:
+        ordered = _ordered(positions)
+        blobs.append(encode(ordered))
+        entries.append(
+            {
+                "type": _TYPE,
+                "fields": [],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": offset,
+                "length": len(blobs[-1]),
+                "properties": {
+                    "referenced-data-file": data_file,
+                    "cardinality": str(len(ordered)),
+                    _SNAPSHOT: str(snapshot),
+                },
+            }
+        )
+        offset += len(blobs[-1])
+    footer = {"blobs": entries, "properties": {"created-by": "quacklake"}}
+    payload = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"".join((_PUFFIN, *blobs, _PUFFIN, payload, struct.pack("<II", len(payload), 0), _PUFFIN))
+
+
+def _footer(data: memoryview) -> tuple[int, list[dict[str, Any]]]:
+    """Where the blobs of a Puffin file end, and what the footer says of them."""
+    if len(data) < 2 * len(_PUFFIN) + _TAIL or bytes(data[-4:]) != _PUFFIN:
+        raise CorruptFileError("a Puffin file does not end as one")
+    size, flags = struct.unpack_from("<II", data, len(data) - _TAIL)
+    if flags:
+        raise CorruptFileError("the footer of a Puffin file is compressed, or of a later version")
+    payload = len(data) - _TAIL - size
+    start = payload - len(_PUFFIN)
+    if start < len(_PUFFIN) or bytes(data[start:payload]) != _PUFFIN:
+        raise CorruptFileError("a Puffin file has no footer")
+    try:
+        blobs = json.loads(bytes(data[payload : payload + size]))["blobs"]
+    except (KeyError, RecursionError, TypeError, ValueError):
+        raise CorruptFileError("the footer of a Puffin file cannot be read") from None
+    if not isinstance(blobs, list) or len(blobs) > _MAX_BLOBS or not all(isinstance(blob, dict) for blob in blobs):
+        raise CorruptFileError("the footer of a Puffin file has no list of blobs")
+    return start, blobs
+
+
+def _member(blob: dict[str, Any], name: str, kind: type) -> Any:
+    value = blob.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise CorruptFileError(f"a Puffin file has a blob without its {name}")
+    return value
+
+
+def _snapshot(blob: dict[str, Any]) -> int | None:
+    properties = blob.get("properties")
+    text = properties.get(_SNAPSHOT) if isinstance(properties, dict) else None
+    if text is None:
+        return None
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise CorruptFileError("a Puffin file has a blob with a snapshot that is no number")
+    return int(text)

@@ -1,0 +1,61 @@
+"""The reference implementation in a process of its own.
+
+Two SQLite libraries in one process do not see each other's locks, so a test that has a SQLite lake open in both clients
+at once needs the other one outside.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any
+
+from .clients import LakeSite
+
+__all__ = ["StockProcess"]
+
+_PROGRAM = """
+import json, sys, duckdb
+connection = duckdb.connect(config={"threads": 1})
+for line in sys.stdin:
+    try:
+        answer = {"rows": connection.execute(json.loads(line)).fetchall()}
+    except duckdb.Error as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer, default=str), flush=True)
+"""
+
+
+class StockProcess:
+    """Statements for a DuckDB elsewhere that has a lake attached as ``l``."""
+
+    def __init__(self, site: LakeSite) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for extension in ("ducklake", "sqlite_scanner", "postgres_scanner"):
+            self.execute(f"LOAD {extension}")
+        self.execute(f"ATTACH '{site.attach_target}' AS l (DATA_INLINING_ROW_LIMIT {site.inlining:d})")
+        self.execute("USE l")
+
+    def execute(self, statement: str) -> list[list[Any]]:
+        """The rows of a statement."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(statement) + "\\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        rows: list[list[Any]] = answer["rows"]
+        return rows
+
+    def __enter__(self) -> StockProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
