@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -294,8 +294,14 @@ class Catalog:
             yield
         except QuacklakeError:
             raise
-        except (sa.exc.SQLAlchemyError, TimeoutError) as error:
+        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_errors) as error:
             raise self._error(error, doing) from error
+
+    @property
+    def _driver_errors(self) -> type[Exception]:
+        """What the driver raises where it is used without SQLAlchemy."""
+        found: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
+        return found
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
         if isinstance(error, TimeoutError | sa.exc.TimeoutError):

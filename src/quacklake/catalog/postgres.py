@@ -43,7 +43,8 @@ class PostgresDatabase(Database):
         columns = ", ".join(preparer.quote(table.c[key].name) for key in keys)
         driver = connection.connection.driver_connection
         assert driver is not None
-        statement = f"COPY {preparer.format_table(table)} ({columns}) FROM STDIN"
+        # without parameters the driver takes a percent sign, which the preparer has doubled, for itself
+        statement = f"COPY {preparer.format_table(table)} ({columns}) FROM STDIN".replace("%%", "%")
         try:
             with driver.cursor() as cursor, cursor.copy(statement) as copy:
                 for row in rows:

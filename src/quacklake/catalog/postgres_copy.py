@@ -30,9 +30,11 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
         )
     )
     compiled = statement.compile(connection.engine, compile_kwargs={"literal_binds": True})
+    # without parameters the driver takes a percent sign, which the compiler has doubled, for itself
+    query = str(compiled).replace("%%", "%")
     driver = connection.connection.driver_connection
     assert driver is not None
-    with driver.cursor() as cursor, cursor.copy(f"COPY ({compiled}) TO STDOUT (FORMAT csv)") as copy:
+    with driver.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
         source = _Blocks(iter(copy))
         table = _parse(source, names, {c.name: _arrow(c.type) for c in select.selected_columns})
     return table

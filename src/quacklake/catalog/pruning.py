@@ -8,6 +8,7 @@ The SQL depends only on the shape of a predicate; its values are parameters, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -71,6 +72,8 @@ def _limits(predicate: Compare) -> tuple[Any, Any] | None:
     if kind == "integer":
         return (low, high) if isinstance(low, int) and low in _INT64 else None
     low, high = float(low), float(high)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
     slack = max(abs(low), abs(high)) * _DECIMAL_SLACK
     return low - slack, high + slack
 

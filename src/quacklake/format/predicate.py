@@ -6,6 +6,7 @@ The tree is what remains of a filter once everything that statistics cannot answ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -151,7 +152,7 @@ def _may_compare(predicate: Compare, known: Bounds) -> bool:
 
 def widened(predicate: Compare) -> tuple[Any, Any]:
     """The value as a range: room for bounds written as 32-bit floats, whose text is not their exact value."""
-    if isinstance(predicate.value, float):
+    if isinstance(predicate.value, float) and math.isfinite(predicate.value):
         slack = abs(predicate.value) * FLOAT_SLACK + FLOAT_TINY
         return predicate.value - slack, predicate.value + slack
     return predicate.value, predicate.value

@@ -308,7 +308,8 @@ def _from_row(row: ColumnRow, children: tuple[Column, ...]) -> Column:
         row.column_id,
         row.column_name,
         type_text,
-        bool(row.nulls_allowed),
+        # stock DuckLake writes false for nested nodes that it adds or changes, and never means it
+        bool(row.nulls_allowed) or row.parent_column is not None,
         row.initial_default,
         default,
         (row.default_value_type or "literal") if default is not None else "literal",

@@ -149,7 +149,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
             relation = connection.sql(query)
             relation = relation if where is None else relation.filter(where)
             select = [
-                assigned.get(column.id, duckdb.ColumnExpression(column.name))
+                assigned.get(column.id, duckdb.SQLExpression(quote(column.name)))
                 .cast(duckdb.sqltype(column.duckdb_type()))
                 .alias(column.name)
                 for column in table.schema.columns

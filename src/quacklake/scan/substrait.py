@@ -97,7 +97,7 @@ def _value(literal: Any, type_: str) -> Any:
         return int(getattr(literal, found))
     if found == "fp64" and type_ == "float64":
         return comparable(literal.fp64, type_)
-    if found == "string" and kind is StatsKind.TEXT:
+    if found == "string" and kind is StatsKind.TEXT and type_ != "json":
         return comparable(literal.string, type_)
     if found == "date" and kind is StatsKind.DATE:
         return comparable(pa.scalar(literal.date, pa.int32()).cast(pa.date32()).as_py(), type_)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.format.names import quote
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import fold, quote
 from quacklake.format.objects import FIELD_POS, FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.scan.plan import ScanPlan, column_key
@@ -51,7 +52,15 @@ class ScanSql:
 
 
 def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column], *, rows: bool = False) -> ScanSql:
-    """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart."""
+    """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart.
+
+    Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
+    """
+    taken = next((column.name for column in columns if rows and fold(column.name) in ROW_COLUMNS), None)
+    if taken is not None:
+        raise UnsupportedFeatureError(
+            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"', hint="rename the column"
+        )
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []
     parts: list[str] = []

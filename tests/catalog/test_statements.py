@@ -1,0 +1,142 @@
+"""The statements that reach the database: no user data in their text, and no more of them for more data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+import quacklake
+from quacklake import Lake
+
+NewUrl = Callable[[str], str]
+ALL = [
+    "sqlite",
+    "duckdb",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+MARK = "zq'\"%s:x;--"
+"""Part of every value and name that a user gives."""
+NUMBER = 918273645
+
+
+@contextmanager
+def captured(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The text of every statement, also of those that go to the driver directly."""
+    statements: list[str] = []
+    engine = lake._shared.catalog._engine
+
+    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        statements.append(statement)
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    if engine.dialect.name == "postgresql":
+        import psycopg
+
+        real = psycopg.Cursor.copy
+
+        def copy(self: Any, statement: Any, *arguments: Any, **options: Any) -> Any:
+            statements.append(str(statement))
+            return real(self, statement, *arguments, **options)
+
+        monkeypatch.setattr(psycopg.Cursor, "copy", copy)
+    try:
+        yield statements
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("database", ALL)
+def test_no_statement_has_user_data_in_its_text(
+    database: str, new_url: NewUrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quacklake.connect(new_url(database), data_path=tmp_path / "data") as lake:
+        schema, table = f"schema {MARK}", f"table {MARK}"
+        name = '"' + schema.replace('"', '""') + '"."' + table.replace('"', '""') + '"'
+        column = f"column {MARK}"
+        where = '"' + column.replace('"', '""') + "\" = 'zq''\"%s:x;--5' OR n = 918273645"
+        with captured(lake, monkeypatch) as statements:
+            lake.create_schema(schema)
+            lake.create_table(name, [{column: f"{MARK}{n}", "n": NUMBER} for n in range(4)])
+            lake.table(name).append([{column: f"{MARK}{n}", "n": NUMBER + n} for n in range(30)])
+            lake.table(name).update({column: MARK}, where)
+            lake.table(name).delete("n = 918273645")
+            with lake.transaction(message=MARK, author=MARK, extra=MARK) as tx:
+                tx.table(name).append([{column: MARK, "n": NUMBER}])
+            assert lake.table(name).count(where) == 1
+            lake.table(name).merge([{column: MARK, "n": NUMBER}], on=column)
+            lake.snapshots()
+            lake.tables()
+            new_name = name.replace("table", "other")
+            lake.rename_table(name, new_name)
+            lake.drop_schema(schema, cascade=True)
+    assert len(statements) > 50
+    for statement in statements:
+        assert str(NUMBER) not in statement
+        assert "table zq" not in statement
+        assert "other zq" not in statement
+        assert "schema zq" not in statement
+        # the columns of inlined rows are columns of the database too: quoted names, nothing else
+        left = statement.replace("%%", "%")
+        for quoted in (f'"{column.replace(chr(34), chr(34) * 2)}"', f"`{column}`"):
+            left = left.replace(quoted, "")
+        for word in ("column_zq", "_s:x;--"):
+            left = left.replace(word, "")
+        assert "zq'" not in left, statement
+    assert any("zq" in statement for statement in statements)
+
+
+def _count(lake: Lake, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
+    with captured(lake, monkeypatch) as statements:
+        work()
+    return len(statements)
+
+
+@pytest.mark.parametrize("database", ALL)
+def test_a_commit_has_the_same_number_of_statements_whatever_it_writes(
+    database: str, new_url: NewUrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def table(columns: int, rows: int) -> pa.Table:
+        return pa.table({f"c{n}": list(range(rows)) for n in range(columns)})
+
+    with quacklake.connect(new_url(database), data_path=tmp_path / "data") as lake:
+        counts = []
+        for columns in (2, 40):
+            lake.create_table(f"t{columns}", table(columns, 3))
+            lake.table(f"t{columns}").append(table(columns, 3))
+            lake.table(f"t{columns}").append(table(columns, 30))
+            counts.append(
+                (
+                    _count(lake, monkeypatch, lambda c=columns: lake.table(f"t{c}").append(table(c, 1))),  # type: ignore[misc]
+                    _count(lake, monkeypatch, lambda c=columns: lake.table(f"t{c}").append(table(c, 9))),  # type: ignore[misc]
+                    _count(lake, monkeypatch, lambda c=columns: lake.table(f"t{c}").append(table(c, 500))),  # type: ignore[misc]
+                )
+            )
+        few, many = counts
+        assert few == many
+        assert few[0] == few[1]
+        assert max(few) < 20
+
+
+@pytest.mark.parametrize("database", ALL)
+def test_planning_has_the_same_number_of_statements_whatever_there_is(
+    database: str, new_url: NewUrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"x": n} for n in range(20)]
+    with quacklake.connect(new_url(database), data_path=tmp_path / "data") as lake:
+        t = lake.create_table("t", rows)
+        t.append(rows[:3])
+        t.delete("x = 3")
+        t.delete("x > 15")
+        first = _count(lake, monkeypatch, lambda: t.plan("x > 5"))
+        for _ in range(6):
+            t.append(rows)
+            t.append(rows[:2])
+            t.delete("x = 7")
+        assert _count(lake, monkeypatch, lambda: t.plan("x > 5")) == first
