@@ -43,9 +43,11 @@ class StockProcess:
     def execute(self, statement: str) -> list[list[Any]]:
         """The rows of a statement."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(statement) + "\\n")
+        self._process.stdin.write(json.dumps(statement) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        assert line, "the other process has ended"
+        answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])
         rows: list[list[Any]] = answer["rows"]

@@ -70,11 +70,10 @@ class SqliteDatabase(Database):
         driver.execute("PRAGMA journal_mode=WAL")
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        if kind == "integer":
-            good = sa.and_(element.op("NOT GLOB")("*[^0-9-]*"), element != "")
-            return sa.case((good, sa.cast(element, sa.Integer)))
-        good = sa.and_(element.op("NOT GLOB")("*[^0-9.eE+-]*"), element.op("GLOB")("*[0-9]*"))
-        return sa.case((good, sa.cast(element, sa.REAL)))
+        # a cast reads as far as it understands: only what is a number as a whole counts, as JSON has it
+        others = "*[^0-9-]*" if kind == "integer" else "*[^0-9.eE+-]*"
+        good = sa.and_(element.op("NOT GLOB")(others), sa.func.json_valid(element))
+        return sa.case((good, sa.cast(element, sa.Integer if kind == "integer" else sa.REAL)))
 
     def classify(self, error: BaseException) -> Failure:
         code = getattr(error, "sqlite_errorcode", None)

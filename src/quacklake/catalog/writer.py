@@ -207,9 +207,20 @@ class Writer(Reader):
         """End schemas."""
         self._end("schema", "schema_id", ids, snapshot)
 
-    def end_table_rows(self, ids: Sequence[int], snapshot: int) -> None:
-        """End the rows that name tables, as a rename does. Another rename leaves no trace but the row itself."""
-        if self._end("table", "table_id", ids, snapshot) != len(ids):
+    def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
+        """End the rows that named tables at the snapshot ``base``, as a rename does.
+
+        A rename by another commit leaves no trace but such a row: one that begins later is a conflict.
+        """
+        if not ids:
+            return
+        t = self._t["table"]
+        statement = (
+            sa.update(t)
+            .where(t.c.table_id.in_(list(ids)), t.c.end_snapshot.is_(None), t.c.begin_snapshot <= base)
+            .values(end_snapshot=snapshot)
+        )
+        if self._update("end_table_rows", statement) != len(ids):
             raise CommitConflict("a table to be renamed was renamed or dropped by another commit")
 
     def end_tables(self, ids: Sequence[int], snapshot: int) -> None:

@@ -32,6 +32,11 @@ class Source:
         """True when the rows can be read again after a lost race."""
         return self.table is not None
 
+    @property
+    def empty(self) -> bool:
+        """True for rows that are none and say nothing of their columns, such as an empty list."""
+        return self.table is not None and not self.table.num_rows and not self.schema.names
+
     def first(self, limit: int) -> pa.Table | None:
         """All rows as a table when there are at most ``limit``, else None; a stream stays whole."""
         if self.table is not None:

@@ -54,6 +54,8 @@ class MergeResult:
 
 def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) -> int | None:
     """Add rows; returns how many, or None when a stream did not say."""
+    if source.empty:
+        return 0
     matches = shared.match(source.schema, table)
     small = source.first(shared.inline_limit(table))
     if small is not None:

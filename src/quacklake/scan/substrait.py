@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,9 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
 
 __all__ = ["from_arrow_expression"]
+
+# where any package is called substrait, pyarrow imports this module of another distribution, which nothing here needs
+sys.modules.setdefault("substrait.proto", ModuleType("substrait.proto"))
 
 _COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

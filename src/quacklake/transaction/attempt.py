@@ -194,7 +194,7 @@ class Attempt:
     def _end_things(self, tables: list[TableChange], snapshot: Snapshot) -> None:
         """What ends with this snapshot; something that is gone already is a conflict."""
         changes, writer = self.changes, self.writer
-        writer.end_table_rows([table.id for table in changes.renamed_tables], snapshot.id)
+        writer.end_table_rows([table.id for table in changes.renamed_tables], changes.base.id, snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.engines.duckdb.failures import reading, translate
+from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.sql import scan_sql
+from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
@@ -99,30 +100,24 @@ class DuckDBEngine:
     ) -> Scan:
         """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream."""
         chosen = [plan.schema.find(name) for name in columns] if columns is not None else list(plan.schema.columns)
+        expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._root.cursor()
         try:
-            with telemetry.timed("engine.scan"), _filtering(where, plan.schema), reading():
+            with telemetry.timed("engine.bind"), _filtering(where, plan.schema), reading():
                 relation = connection.sql(self.bind(connection, plan, rows=row_ids))
                 if isinstance(where, str):
                     relation = relation.filter(where)
-                if not isinstance(where, pc.Expression):
+                if expression is None:
                     relation = _project(relation, chosen, row_ids=row_ids)
                     relation = relation if limit is None else relation.limit(limit)
-                source = relation.to_arrow_reader(batch_rows)
         except BaseException:
             connection.close()
             raise
-        schema = _exact(source.schema, plan.schema)
-        batches = _batches(
-            source, connection, where if isinstance(where, pc.Expression) else None, chosen, limit, row_ids
-        )
-        if isinstance(where, pc.Expression):
-            names = [column.name for column in chosen] + (["rowid"] if row_ids else [])
-            source_names = ["_ql_row_id" if name == "rowid" else name for name in names]
-            schema = pa.schema([schema.field(a).with_name(b) for a, b in zip(source_names, names, strict=True)])
-        reader = pa.RecordBatchReader.from_batches(schema, _typed(batches, schema))
-        return Scan(reader, connection)
+        fields = [column.arrow_field() for column in chosen] + ([ROW_ID] if row_ids else [])
+        # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
+        batches = stream(relation, connection, pa.schema(fields), expression, limit, batch_rows)
+        return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """The number of rows that satisfy a filter, counted where they are."""
@@ -182,65 +177,3 @@ def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
         if not isinstance(where, str):
             raise
         raise PredicateError(f"cannot evaluate the filter {where!r}: {str(error).splitlines()[0]}") from error
-
-
-def _batches(
-    source: pa.RecordBatchReader,
-    connection: duckdb.DuckDBPyConnection,
-    expression: pc.Expression | None,
-    columns: Sequence[Column],
-    limit: int | None,
-    row_ids: bool,
-) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream; what an Arrow expression filters is filtered here. Closes the connection at the end."""
-    left = limit
-    names = [column.name for column in columns] + (["_ql_row_id"] if row_ids else [])
-    try:
-        for batch in _translated(source):
-            if expression is not None:
-                batch = batch.filter(expression).select(names)
-                if left is not None:
-                    batch = batch.slice(0, left)
-                    left -= batch.num_rows
-            if batch.num_rows:
-                telemetry.count("engine.rows", batch.num_rows)
-                yield batch
-            if left is not None and left <= 0:
-                return
-    finally:
-        source.close()
-        connection.close()
-
-
-def _translated(source: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    while True:
-        try:
-            batch = source.read_next_batch()
-        except StopIteration:
-            return
-        except Exception as error:
-            # errors cross the Arrow C interface as text with DuckDB's class in front
-            raise translate(_unwrapped(error), "read the data files") or error from error
-        yield batch
-
-
-def _unwrapped(error: Exception) -> Exception:
-    text = str(error)
-    for word, kind in (("INTERRUPT", duckdb.InterruptException), ("Conversion Error", duckdb.ConversionException)):
-        if word in text:
-            return kind(text)
-    return duckdb.IOException(text) if isinstance(error, OSError | pa.ArrowException) else error
-
-
-def _exact(found: pa.Schema, schema: TableSchema) -> pa.Schema:
-    """The stream's schema with the nullability of the table's columns."""
-    fields = []
-    for field in found:
-        column = schema.get(field.name)
-        fields.append(field if column is None else field.with_nullable(column.nullable))
-    return pa.schema(fields)
-
-
-def _typed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -59,7 +59,8 @@ def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column
     taken = next((column.name for column in columns if rows and fold(column.name) in ROW_COLUMNS), None)
     if taken is not None:
         raise UnsupportedFeatureError(
-            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"', hint="rename the column"
+            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
+            hint="rename the column",
         )
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []

@@ -1,0 +1,84 @@
+"""A running query as a stream of Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import telemetry
+from quacklake.engines.duckdb.failures import reading, translate
+
+__all__ = ["ROW_ID", "stream"]
+
+#: The column with the row id, last where it is asked for.
+ROW_ID = pa.field("rowid", pa.int64())
+
+
+def stream(
+    relation: duckdb.DuckDBPyRelation,
+    connection: duckdb.DuckDBPyConnection,
+    schema: pa.Schema,
+    expression: pc.Expression | None,
+    limit: int | None,
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
+
+    Starts the query with the first batch, and closes the connection at the end, early or not.
+    """
+    left = limit if expression is not None else None
+    try:
+        with telemetry.timed("engine.scan"), reading():
+            source = relation.to_arrow_reader(batch_rows)
+        for batch in _translated(source):
+            found = batch if expression is None else _filtered(batch, expression, schema, left)
+            if left is not None:
+                left -= found.num_rows
+            if found.num_rows:
+                telemetry.count("engine.rows", found.num_rows)
+                yield _typed(found, schema)
+            if left is not None and left <= 0:
+                return
+    finally:
+        connection.close()
+
+
+def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schema, left: int | None) -> pa.RecordBatch:
+    names = ["_ql_row_id" if name == ROW_ID.name and name not in batch.schema.names else name for name in schema.names]
+    found = batch.filter(expression).select(names)
+    return found if left is None else found.slice(0, left)
+
+
+def _translated(source: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        while True:
+            try:
+                batch = source.read_next_batch()
+            except StopIteration:
+                return
+            except Exception as error:
+                # errors cross the Arrow C interface as text with DuckDB's class in front
+                raise translate(_unwrapped(error), "read the data files") or error from error
+            yield batch
+    finally:
+        source.close()
+
+
+def _unwrapped(error: Exception) -> Exception:
+    text = str(error)
+    for word, kind in (("INTERRUPT", duckdb.InterruptException), ("Conversion Error", duckdb.ConversionException)):
+        if word in text:
+            return kind(text)
+    return duckdb.IOException(text) if isinstance(error, OSError | pa.ArrowException) else error
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the table's nullability, and its very types where DuckDB gives an equal one."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,216 @@
+"""Pruning never drops a file with a matching row, in any database, with plain DuckDB as the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import quacklake
+from quacklake import Lake
+from quacklake.errors import QuacklakeError
+from quacklake.scan.filters import to_predicate
+from tests.scan.pruning import FILES, POOLS, filters, judge, tables
+
+ALL = [
+    "sqlite",
+    "duckdb",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+slow = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+class Pruned:
+    """The lake, plain DuckDB with the same rows, and the id of each file."""
+
+    def __init__(self, url: str, folder: Path, seed: int) -> None:
+        self.batches = tables(seed)
+        self.lake: Lake = quacklake.connect(url, data_path=folder / "data", data_inlining_row_limit=0)
+        table = self.lake.create_table("t", self.batches[0].schema)
+        for batch in self.batches:
+            table.append(batch)
+        self.table = table
+        self.ids = table.files().column("data_file_id").to_pylist()
+        assert len(self.ids) == FILES
+        self.truth = judge(self.batches)
+
+    def close(self) -> None:
+        self.truth.close()
+        self.lake.close()
+
+    def matching(self, where: str) -> set[int] | None:
+        """The files with a matching row, or None when DuckDB refuses the filter."""
+        try:
+            rows = self.truth.execute(f"SELECT DISTINCT file FROM truth WHERE {where}").fetchall()
+        except duckdb.Error:
+            return None
+        return {self.ids[row[0]] for row in rows}
+
+    def planned(self, where: str | pc.Expression) -> set[int]:
+        return set(self.table.plan(where).files.column("data_file_id").to_pylist())
+
+
+@pytest.fixture(scope="module", params=ALL)
+def pruned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pruned]:
+    folder = tmp_path_factory.mktemp("pruning")
+    if request.param in ("sqlite", "duckdb"):
+        made = Pruned(f"{request.param}:///{folder / 'lake.db'}", folder, seed=1)
+        yield made
+        made.close()
+        return
+    server = request.getfixturevalue(f"{request.param}_server")
+    name = f"pruning_{folder.name}"
+    made = Pruned(server.create_database(name), folder, seed=1)
+    yield made
+    made.close()
+    server.drop_database(name)
+
+
+@slow
+@given(where=filters())
+def test_every_file_with_a_matching_row_is_planned(pruned: Pruned, where: str) -> None:
+    expected = pruned.matching(where)
+    assume(expected is not None)
+    assert expected is not None
+    assert expected <= pruned.planned(where)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(where=filters())
+def test_a_filter_finds_exactly_the_rows_that_duckdb_finds(pruned: Pruned, where: str) -> None:
+    try:
+        [(expected,)] = pruned.truth.execute(f"SELECT count(*) FROM truth WHERE {where}").fetchall()
+    except duckdb.Error:
+        with pytest.raises(QuacklakeError):
+            pruned.table.count(where)
+    else:
+        assert pruned.table.count(where) == expected
+
+
+@pytest.mark.parametrize("column", sorted(set(POOLS) - {"b", "bin", "t"}))
+def test_pruning_does_leave_files_out(pruned: Pruned, column: str) -> None:
+    """A pruner that keeps everything would pass the tests above."""
+    smallest = {
+        "s": "s < 'A'",
+        "d": "d > DATE '9000-01-01' OR d < DATE '0001-01-01'",
+        "ts": "ts = TIMESTAMP '2023-11-14 22:13:20.1'",
+        "tz": "tz = TIMESTAMPTZ '2023-11-14 22:13:20.1+00'",
+        "ns": "ns > '2023-01-01 00:00:00'",
+        "sec": "sec < '1970-01-01 00:00:00'",
+        "f32": "f32 < -1e20",
+        "d38": "d38 > 1000",
+    }.get(column, f"{column} < 0" if column != "u64" else "u64 < 9")
+    try:
+        predicate = to_predicate(smallest, pruned.table.info.schema)
+    except QuacklakeError:
+        pytest.fail(f"{smallest} is a filter")
+    expected = pruned.matching(smallest)
+    assert expected is not None
+    if column == "f32":
+        assert pruned.planned(smallest) >= expected  # its bounds are not exact
+    else:
+        assert expected <= pruned.planned(smallest) < set(pruned.ids), predicate
+
+
+# -- Arrow expressions ---------------------------------------------------------------------------------------------------
+
+_OPERATORS = {
+    "=": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<>": lambda a, b: a != b,
+}
+_ARROW = ("i8", "i64", "f64", "s", "d18", "d", "ts", "tz")
+
+
+@st.composite
+def _expressions(draw: st.DrawFn) -> pc.Expression:
+    if draw(st.booleans()):
+        one, two = draw(_expressions()), draw(_expressions())
+        return one & two if draw(st.booleans()) else one | two
+    name = draw(st.sampled_from(_ARROW))
+    type_, pool = POOLS[name]
+    field = pc.field(name)
+    kind = draw(st.sampled_from(["compare", "flipped", "in", "null", "not"]))
+    value = draw(st.sampled_from(list(pool)))
+    scalar = pa.scalar(value, pa.int32() if name == "d" else pa.int64() if name in ("ts", "tz") else type_).cast(type_)
+    operator = _OPERATORS[draw(st.sampled_from(sorted(_OPERATORS)))]
+    if kind == "compare":
+        return operator(field, pc.scalar(scalar))
+    if kind == "flipped":
+        return operator(pc.scalar(scalar), field)
+    if kind == "in":
+        return field.isin(pa.array([scalar.as_py()], type_) if name not in ("d", "ts", "tz") else pa.array([None], type_))
+    return field.is_null() if kind == "null" else ~operator(field, pc.scalar(scalar))
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(expression=_expressions())
+def test_every_file_that_matches_an_arrow_expression_is_planned(pruned: Pruned, expression: pc.Expression) -> None:
+    try:
+        expected = {
+            id_ for id_, batch in zip(pruned.ids, pruned.batches, strict=True) if batch.filter(expression).num_rows
+        }
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        assume(False)
+    assert expected <= pruned.planned(expression)
+
+
+# -- damaged statistics --------------------------------------------------------------------------------------------------
+
+_JUNK = {
+    "i64": ["", "-", "--5", "5-3", "abc", "nan", "0x10", " 5", "5 ", "1e", "NULL", "٣", "\x00" * 0 + "∞"],
+    "f64": ["", "-", "--1.5", "1-2", "1.2.3", ".", "e", "1e", "e5", "abc", "nan", "NaN", "1,5", "0x1p3"],
+    "d18": ["", "-", ".", "1.2.3", "abc", "1-2", "NaN"],
+    "d": ["", "yesterday", "2024", "24-01-01", "infinity", "-infinity", "0044-03-15 (BC)", "12024-01-01", "abcd-ef-gh"],
+    "ts": ["", "now", "2024-01-01", "infinity", "12024-01-01 00:00:00", "0044-03-15 (BC) 00:00:00", "noon-on-th 00:00:00"],
+    "tz": ["", "now", "infinity", "-infinity", "0044-03-15 (BC) 00:00:00+00"],
+}
+
+
+@pytest.mark.parametrize("column", sorted(_JUNK))
+def test_statistics_that_cannot_be_read_never_leave_a_file_out(pruned: Pruned, column: str) -> None:
+    catalog = pruned.lake._shared.catalog
+    table = catalog._tables["file_column_stats"]
+    id_ = pruned.table.info.schema.find(column).id
+    wanted = [
+        f"{column} {operator} {value}"
+        for value in {
+            "i64": ("-5", "0", "7", "5000"),
+            "f64": ("-2.5", "0", "7.25", "1e9"),
+            "d18": ("-5", "0", "7.5"),
+            "d": ("DATE '1000-01-01'", "DATE '2024-05-05'", "DATE '9999-01-01'"),
+            "ts": ("TIMESTAMP '1000-01-01 00:00:00'", "TIMESTAMP '2024-05-05 00:00:00'"),
+            "tz": ("TIMESTAMPTZ '1000-01-01 00:00:00+00'", "TIMESTAMPTZ '2024-05-05 00:00:00+00'"),
+        }[column]
+        for operator in ("=", "<", ">")
+    ]
+    with catalog._engine.connect() as connection:
+        saved = connection.execute(
+            table.select().with_only_columns(table.c.data_file_id, table.c.min_value, table.c.max_value).where(
+                table.c.column_id == id_
+            )
+        ).all()
+    try:
+        for junk in _JUNK[column]:
+            with catalog._engine.begin() as connection:
+                connection.execute(table.update().where(table.c.column_id == id_).values(min_value=junk, max_value=junk))
+            for where in wanted:
+                assert pruned.planned(where) == set(pruned.ids), f"{where} with the bounds {junk!r}"
+    finally:
+        with catalog._engine.begin() as connection:
+            for file, low, high in saved:
+                connection.execute(
+                    table.update()
+                    .where(table.c.column_id == id_, table.c.data_file_id == file)
+                    .values(min_value=low, max_value=high)
+                )
