@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from quacklake.errors import CommitUnknown
 
 
 def _count_elsewhere(url: str) -> tuple[int, int]:
-    code = f"import quacklake; lake = quacklake.connect({url!r}); print(lake.current_snapshot(), lake.table('t').count())"
+    code = f"import quacklake; l = quacklake.connect({url!r}); print(l.current_snapshot(), l.table('t').count())"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     snapshot, rows = output.split()
     return int(snapshot), int(rows)
@@ -74,9 +73,9 @@ def test_a_connection_that_was_given_up_leaves_the_new_log_alone(tmp_path: Path)
     connection.execute("CREATE TABLE t (a)")
     log = Path(f"{path}-wal")
     connection.log_path, connection.given_up = str(log), True
-    before = os.stat(log).st_ino
+    before = log.stat().st_ino
     connection.close()
-    assert os.stat(log).st_ino == before
+    assert log.stat().st_ino == before
 
 
 def test_a_commit_whose_answer_never_comes_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from duckdb_extensions import import_extension
 
 from .clients import LakeSite
 
@@ -29,19 +32,31 @@ for line in sys.stdin:
 
 
 class StockProcess:
-    """Statements for a DuckDB elsewhere that has a lake attached as ``l``."""
+    """Statements for a DuckDB elsewhere; ``attach`` gives it a lake as ``l``."""
 
-    def __init__(self, site: LakeSite) -> None:
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for extension in ("ducklake", "sqlite_scanner", "postgres_scanner"):
+            import_extension(extension)
             self.execute(f"LOAD {extension}")
+
+    @contextmanager
+    def attached(self, site: LakeSite) -> Iterator[StockProcess]:
+        """The same process with a lake attached and in use."""
         self.execute(f"ATTACH '{site.attach_target}' AS l (DATA_INLINING_ROW_LIMIT {site.inlining:d})")
         self.execute("USE l")
+        try:
+            yield self
+        finally:
+            with suppress(RuntimeError):
+                self.execute("ROLLBACK")
+            self.execute("USE memory")
+            self.execute("DETACH l")
 
     def execute(self, statement: str) -> list[list[Any]]:
-        """The rows of a statement."""
+        """The rows of a statement. Raises ``RuntimeError`` with what the other process says."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(statement) + "\n")
         self._process.stdin.flush()
@@ -53,10 +68,7 @@ class StockProcess:
         rows: list[list[Any]] = answer["rows"]
         return rows
 
-    def __enter__(self) -> StockProcess:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)

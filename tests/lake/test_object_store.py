@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,14 +20,13 @@ def lake(
     s3_bucket: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> quacklake.Lake:
+) -> Iterator[quacklake.Lake]:
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     if request.param == "arrow":
         monkeypatch.setattr(remote, "_load_httpfs", lambda connection: False)
-    lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data")
-    request.addfinalizer(lake.close)
-    return lake
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data") as lake:
+        yield lake
 
 
 def test_rows_are_written_to_and_read_from_s3(lake: quacklake.Lake) -> None:

@@ -133,10 +133,7 @@ _ARROW = ("i8", "i64", "f64", "s", "d18", "d", "ts", "tz")
 
 
 @st.composite
-def _expressions(draw: st.DrawFn) -> pc.Expression:
-    if draw(st.booleans()):
-        one, two = draw(_expressions()), draw(_expressions())
-        return one & two if draw(st.booleans()) else one | two
+def _comparisons(draw: st.DrawFn) -> pc.Expression:
     name = draw(st.sampled_from(_ARROW))
     type_, pool = POOLS[name]
     field = pc.field(name)
@@ -151,6 +148,14 @@ def _expressions(draw: st.DrawFn) -> pc.Expression:
     if kind == "in":
         return field.isin(pa.array([scalar.as_py()], type_) if name not in ("d", "ts", "tz") else pa.array([None], type_))
     return field.is_null() if kind == "null" else ~operator(field, pc.scalar(scalar))
+
+
+def _expressions() -> st.SearchStrategy[pc.Expression]:
+    return st.recursive(
+        _comparisons(),
+        lambda parts: st.builds(lambda one, two, both: one & two if both else one | two, parts, parts, st.booleans()),
+        max_leaves=4,
+    )
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -9,6 +9,7 @@ The SQL depends only on the shape of a predicate; its values are parameters, so 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ _KINDS = {
 _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {"integer": sa.BigInteger(), "real": sa.Double()}
 _INT64 = range(-(2**63), 2**63)
 _DECIMAL_SLACK = 1e-12
+_FOUR_DIGITS = re.compile(r"[0-9]{4}-(?!.*\(BC\))")
 
 
 def shape(predicate: Predicate) -> Any:
@@ -66,7 +68,10 @@ def _limits(predicate: Compare) -> tuple[Any, Any] | None:
     kind = _KINDS.get(scalar(predicate.type).stats)
     if kind is None:
         return None
-    if kind in ("text", "date", "timestamp"):
+    if kind in ("date", "timestamp"):
+        # as text, only years of four digits are in the order of time
+        return (predicate.text, predicate.text) if _FOUR_DIGITS.match(predicate.text) else None
+    if kind == "text":
         return (predicate.text, predicate.text) if "\0" not in predicate.text else None
     low, high = widened(predicate)
     if kind == "integer":

@@ -27,6 +27,8 @@ sys.modules.setdefault("substrait.proto", ModuleType("substrait.proto"))
 _COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INTEGERS = ("i8", "i16", "i32", "i64")
+_DAY = 86_400_000_000_000
+"""Nanoseconds."""
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
@@ -105,7 +107,7 @@ def _value(literal: Any, type_: str) -> Any:
     if found == "string" and kind is StatsKind.TEXT and type_ != "json":
         return comparable(literal.string, type_)
     if found == "date" and kind is StatsKind.DATE:
-        return comparable(pa.scalar(literal.date, pa.int32()).cast(pa.date32()).as_py(), type_)
+        return int(literal.date) * _DAY  # as a number: Python's dates end with the year 9999
     if found == "decimal" and kind is StatsKind.DECIMAL:
         unscaled = int.from_bytes(literal.decimal.value, "little", signed=True)
         return comparable(Decimal(unscaled).scaleb(-literal.decimal.scale), type_)
