@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import duckdb
 import pyarrow as pa
 
 import quacklake
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
+from quacklake.lake.reference import TableRef
+
+from .clients import plain_duckdb
 
 __all__ = [
     "Append",
@@ -47,14 +49,15 @@ class Step(Protocol):
         """The statements that do it in DuckDB."""
         ...
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
-        """Do it with Quacklake; the model has done it already."""
+    def run(self, lake: Writer) -> None:
+        """Do it with Quacklake."""
         ...
 
 
-def rows_of(model: duckdb.DuckDBPyConnection, select: str) -> pa.Table:
+def rows_of(select: str) -> pa.Table:
     """The rows of a query as Arrow."""
-    return model.execute(select).to_arrow_table()
+    with plain_duckdb() as connection:
+        return connection.execute(select).to_arrow_table()
 
 
 _NAMES = {
@@ -87,10 +90,16 @@ _NAMES = {
 }
 
 
-def table_schema(model: duckdb.DuckDBPyConnection, table: str) -> TableSchema:
-    """The columns of a table of the model as Quacklake's; ids are given as every client gives them, depth first."""
-    described = model.execute(f"DESCRIBE {_sql(table)}").fetchall()
-    types = model.sql(f"FROM {_sql(table)}").types
+def table_schema(columns: str) -> TableSchema:
+    """Columns as DuckDB declares them as Quacklake's; ids are given as every client gives them, depth first."""
+    with plain_duckdb() as connection:
+        connection.execute(f"CREATE TABLE declared({columns})")
+        described = connection.execute("DESCRIBE declared").fetchall()
+        types = connection.sql("FROM declared").types
+    return _schema(described, types)
+
+
+def _schema(described: Sequence[Sequence[Any]], types: Sequence[Any]) -> TableSchema:
     columns: list[Column] = []
     next_id = 1
     for (name, _, null, *_), type_ in zip(described, types, strict=True):
@@ -118,8 +127,6 @@ def _column(name: str, type_: Any, id_: int, *, nullable: bool = True) -> Column
 
 def _sql(table: str) -> str:
     """A table name as a user writes it for Quacklake, quoted for SQL."""
-    from quacklake.lake.reference import TableRef
-
     ref = TableRef.parse(table)
     return f"{quote(ref.schema)}.{quote(ref.name)}"
 
@@ -134,12 +141,8 @@ class Create:
     def sql(self) -> Sequence[str]:
         return [f"CREATE TABLE {_sql(self.table)}({self.columns})"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
-        with duckdb.connect() as scratch:
-            # beside the model, whose table may have another name by now
-            scratch.execute(f"CREATE TABLE scratch({self.columns})")
-            schema = table_schema(scratch, "scratch")
-        lake.create_table(self.table, schema)
+    def run(self, lake: Writer) -> None:
+        lake.create_table(self.table, table_schema(self.columns))
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,8 @@ class CreateFrom:
     def sql(self) -> Sequence[str]:
         return [f"CREATE TABLE {_sql(self.table)} AS {self.select}"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
-        lake.create_table(self.table, rows_of(model, self.select))
+    def run(self, lake: Writer) -> None:
+        lake.create_table(self.table, rows_of(self.select))
 
 
 @dataclass(frozen=True)
@@ -166,9 +169,9 @@ class Append:
     def sql(self) -> Sequence[str]:
         return [f"INSERT INTO {_sql(self.table)} {self.select}"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         table = lake.table(self.table)
-        table.append(rows_of(model, self.select).rename_columns(table.columns))
+        table.append(rows_of(self.select).rename_columns(table.columns))
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ class Delete:
     def sql(self) -> Sequence[str]:
         return [f"DELETE FROM {_sql(self.table)}" + (f" WHERE {self.where}" if self.where else "")]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         lake.table(self.table).delete(self.where)
 
 
@@ -197,7 +200,7 @@ class Update:
         assignments = ", ".join(f"{quote(name)} = {value}" for name, value in self.values.items())
         return [f"UPDATE {_sql(self.table)} SET {assignments}" + (f" WHERE {self.where}" if self.where else "")]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         values = {name: quacklake.expr(value) for name, value in self.values.items()}
         lake.table(self.table).update(values, self.where)
 
@@ -217,8 +220,8 @@ class Merge:
             " WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT"
         ]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
-        lake.table(self.table).merge(rows_of(model, self.select), on=self.on)
+    def run(self, lake: Writer) -> None:
+        lake.table(self.table).merge(rows_of(self.select), on=self.on)
 
 
 @dataclass(frozen=True)
@@ -232,9 +235,9 @@ class Overwrite:
     def sql(self) -> Sequence[str]:
         return ["BEGIN", *Delete(self.table, self.where).sql(), *Append(self.table, self.select).sql(), "COMMIT"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         table = lake.table(self.table)
-        table.overwrite(rows_of(model, self.select).rename_columns(table.columns), self.where)
+        table.overwrite(rows_of(self.select).rename_columns(table.columns), self.where)
 
 
 @dataclass(frozen=True)
@@ -247,7 +250,7 @@ class Rename:
     def sql(self) -> Sequence[str]:
         return [f"ALTER TABLE {_sql(self.table)} RENAME TO {quote(self.name)}"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         lake.rename_table(self.table, quote(self.name))
 
 
@@ -260,7 +263,7 @@ class Drop:
     def sql(self) -> Sequence[str]:
         return [f"DROP TABLE {_sql(self.table)}"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         lake.drop_table(self.table)
 
 
@@ -273,7 +276,7 @@ class CreateSchema:
     def sql(self) -> Sequence[str]:
         return [f"CREATE SCHEMA {quote(self.name)}"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         lake.create_schema(self.name)
 
 
@@ -286,7 +289,7 @@ class DropSchema:
     def sql(self) -> Sequence[str]:
         return [f"DROP SCHEMA {quote(self.name)} CASCADE"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         lake.drop_schema(self.name, cascade=True)
 
 
@@ -300,10 +303,10 @@ class Together:
         inner = [statement for step in self.steps for statement in step.sql()]
         return ["BEGIN", *(statement for statement in inner if statement not in ("BEGIN", "COMMIT")), "COMMIT"]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         with lake.transaction() as transaction:
             for step in self.steps:
-                step.run(transaction, model)
+                step.run(transaction)
 
 
 @dataclass(frozen=True)
@@ -316,5 +319,5 @@ class Stock:
     def sql(self) -> Sequence[str]:
         return [self.statement]
 
-    def run(self, lake: Writer, model: duckdb.DuckDBPyConnection) -> None:
+    def run(self, lake: Writer) -> None:
         raise AssertionError("only the reference implementation does this")

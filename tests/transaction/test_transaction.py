@@ -33,7 +33,7 @@ def test_a_transaction_sees_its_own_changes_and_others_do_not(lake: quacklake.La
         assert mine.delete("id IN (2, 101)") == 2
         assert mine.update({"v": quacklake.expr("v || '!'")}, "id = 100") == 1
         assert mine.merge([{"id": 3, "v": "m"}, {"id": 200, "v": "m"}], on="id") == quacklake.MergeResult(1, 1)
-        expected = {i: "a" for i in range(30)} | {1: "b", 3: "m", 100: "b!", 200: "m"}
+        expected = dict.fromkeys(range(30), "a") | {1: "b", 3: "m", 100: "b!", 200: "m"}
         del expected[2]
         assert {row["id"]: row["v"] for row in mine.to_pylist()} == expected
         assert table.count() == 30

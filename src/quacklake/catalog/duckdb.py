@@ -43,7 +43,10 @@ class DuckDBDatabase(Database):
         self._lock().release()
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        return sa.try_cast(element, sa.BigInteger if kind == "integer" else sa.Double)
+        # the cast alone would also read hexadecimal numbers and nan
+        form = "-?[0-9]+" if kind == "integer" else "-?[0-9]*[.]?[0-9]+(e[+-]?[0-9]+)?"
+        number = sa.try_cast(element, sa.BigInteger if kind == "integer" else sa.Double)
+        return sa.case((sa.func.regexp_full_match(element, form), number))
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
         compiled = select.compile(connection.engine, compile_kwargs={"literal_binds": True})

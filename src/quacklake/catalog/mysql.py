@@ -66,6 +66,10 @@ class MySQLDatabase(Database):
                 # the commit stands or falls without this; a session that ends has no lock
                 connection.invalidate()
 
+    def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        # its collations take spaces at the end for nothing, and so put a tab before no character at all
+        return sa.type_coerce(sa.cast(element, sa.LargeBinary), sa.String)
+
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         if kind == "integer":
             return sa.case((element.op("REGEXP")("^-?[0-9]{1,18}$"), sa.cast(element, sa.BigInteger)))

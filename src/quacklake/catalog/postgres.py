@@ -93,7 +93,7 @@ class PostgresDatabase(Database):
             number = sa.cast(element, sa.BigInteger)
             return sa.case((digits, number), (negative, number))
         return sa.case(
-            (element.op("~")(r"^-?[0-9]{1,300}(\.[0-9]+)?(e[+-]?[0-9]{1,2})?$"), sa.cast(element, sa.Double))
+            (element.op("~")(r"^-?[0-9]{1,200}(\.[0-9]+)?(e[+-]?[0-9]{1,2})?$"), sa.cast(element, sa.Double))
         )
 
     def classify(self, error: BaseException) -> Failure:

@@ -6,6 +6,7 @@ applies the whole filter to the rows in any case.
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ Filter: TypeAlias = "str | pc.Expression"
 _COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_IN = 1000
+_INTEGER = re.compile(r"-?[0-9]{1,40}")
 # sqlglot's duckdb dialect calls TIMESTAMP "without time zone"
 _TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 
@@ -126,7 +128,7 @@ def _literal(node: exp.Expr, type_: str) -> Any:
         return None if negative else _text_literal(node.this, type_, kind)
     text = f"-{node.this}" if negative else str(node.this)
     if kind is StatsKind.INTEGER:
-        return int(text) if text.lstrip("-").isdigit() else None
+        return int(text) if _INTEGER.fullmatch(text) else None
     if kind is StatsKind.DECIMAL:
         return decode(text, type_) if "e" not in text.lower() else None
     if kind is StatsKind.FLOAT and type_ == "float64":
@@ -139,7 +141,7 @@ def _text_literal(text: str, type_: str, kind: StatsKind) -> Any:
         # a json column may have been a number before: its older files have bounds that do not compare as text
         return comparable(text, type_) if type_ != "json" else None
     if kind is StatsKind.INTEGER:
-        return int(text) if text.lstrip("-").isdigit() and text.isascii() else None
+        return int(text) if _INTEGER.fullmatch(text) else None
     if kind is StatsKind.DATE:
         return decode(text, type_) if len(text) == 10 else None
     if kind is StatsKind.TIMESTAMP:

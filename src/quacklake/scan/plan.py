@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.errors import CorruptFileError
+from quacklake.errors import CorruptFileError, QuacklakeError
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 
 __all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "ScanPlan", "column_key"]
@@ -122,7 +122,7 @@ class ScanPlan:
             files = _read(data)
             metadata: dict[bytes, bytes] = files.schema.metadata or {}
             facts: dict[str, Any] = json.loads(metadata[_FORMAT])
-            if facts.pop("version") != _VERSION:
+            if facts.pop("version") != _VERSION or not files.schema.equals(FILES):
                 raise ValueError("version")
             schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))
             inlined = metadata.get(_INLINED)
@@ -133,7 +133,7 @@ class ScanPlan:
                 deletes=_read(metadata[_DELETES]),
                 inlined=None if inlined is None else _read(inlined),
             )
-        except (pa.ArrowInvalid, KeyError, ValueError, TypeError):
+        except (pa.ArrowException, QuacklakeError, OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
             raise CorruptFileError("these bytes are not an encoded scan plan") from None
 
 
@@ -150,4 +150,6 @@ def _write(table: pa.Table) -> bytes:
 
 
 def _read(data: bytes) -> pa.Table:
-    return pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    table.validate(full=True)  # it may come from anywhere, and Arrow trusts what it is given
+    return table

@@ -67,7 +67,7 @@ class Attempt:
         inserting = [change.table.id for change in tables if change.data_files or change.inlined]
         known = self._known_totals(inserting)
         rows = self._plan_rows(tables, draft, known)
-        self._make_tables(tables, rows)
+        self._make_tables(tables, draft)
         self._end_things(tables, draft)
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
@@ -96,13 +96,17 @@ class Attempt:
         )
 
     def _inlined_versions(self, tables: list[TableChange]) -> dict[int, int | None]:
-        """The version of the inlined table for each table that needs one; None when it has to be made."""
+        """The version of the inlined table for each table that needs one; None when it has to be made.
+
+        A new table gets one at once: stock clients that have to make it later forget to note its columns.
+        """
+        versions: dict[int, int | None] = {self.ids[id_]: None for id_ in self.changes.inlining}
         altered = {self._real(table).id for table in (*self.changes.created_tables, *self.changes.renamed_tables)}
-        return {
-            change.table.id: None if change.table.id in altered else self.writer.inlined_version(change.table)
-            for change in tables
-            if change.inlined
-        }
+        for change in tables:
+            if change.inlined:
+                id_ = change.table.id
+                versions[id_] = None if id_ in altered else self.writer.inlined_version(change.table)
+        return versions
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
@@ -218,14 +222,15 @@ class Attempt:
                 target = writer.inlined_table(change.table.id, version, schema)
                 writer.end_inlined_rows(target, row_ids, snapshot.id)
 
-    def _make_tables(self, tables: list[TableChange], rows: _Rows) -> None:
+    def _make_tables(self, tables: list[TableChange], snapshot: Snapshot) -> None:
         """The tables inside the catalog that this commit is the first to need.
 
         Before anything else is written: where making a table commits what came before (MySQL), that must be nothing.
         """
-        for table, version, _, _ in rows.inlined:
-            if self._inlined[table.id] is None:
-                self.writer.add_inlined_table(table.id, version, table.schema)
+        known = [change.table for change in tables] + [self._real(table) for table in self.changes.created_tables]
+        missing = {table.id: table for table in known if self._inlined.get(table.id, 0) is None}
+        for table in missing.values():
+            self.writer.add_inlined_table(table.id, snapshot.schema_version, table.schema)
         for change in tables:
             if change.inlined_deletes:
                 self.writer.need_inlined_deletes(change.table.id)
@@ -237,7 +242,10 @@ class Attempt:
         renamed = [self._real(table) for table in changes.renamed_tables]
         writer.add_tables([*created, *renamed], snapshot.id)
         writer.add_columns(created, snapshot.id)
-        writer.add_schema_versions([table.id for table in (*created, *renamed)], snapshot)
+        # stock clients look up here which columns an inlined table has
+        inlined = [id_ for id_, version in self._inlined.items() if version is None]
+        changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *inlined])
+        writer.add_schema_versions(list(changed), snapshot)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer

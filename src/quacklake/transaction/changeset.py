@@ -110,7 +110,10 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Everything one transaction will change. ``token`` names the commit for as long as the lake lives."""
+    """Everything one transaction will change. ``token`` names the commit for as long as the lake lives.
+
+    ``inlining`` are the created tables whose small inserts will go into the catalog.
+    """
 
     token: str
     base: Snapshot
@@ -120,6 +123,7 @@ class ChangeSet:
     renamed_tables: tuple[TableInfo, ...] = ()
     dropped_tables: tuple[TableInfo, ...] = ()
     dropped_schemas: tuple[SchemaInfo, ...] = ()
+    inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
     author: str | None = None
     message: str | None = None

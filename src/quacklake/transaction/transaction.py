@@ -268,9 +268,14 @@ class Transaction:
                 hint="a lake of an older format version must be migrated before it is written",
             )
 
-    def change_set(self, write_deletes: DeleteWriter, inline_limit: Callable[[TableInfo], int]) -> ChangeSet:
+    def change_set(
+        self,
+        write_deletes: DeleteWriter,
+        delete_limit: Callable[[TableInfo], int],
+        inline_limit: Callable[[TableInfo], int],
+    ) -> ChangeSet:
         """All changes as immutable data; delete files are written now."""
-        changes = [self._table_change(p, write_deletes, inline_limit(p.table)) for p in self._pending.values()]
+        changes = [self._table_change(p, write_deletes, delete_limit(p.table)) for p in self._pending.values()]
         return ChangeSet(
             token=str(uuid7()),
             base=self.base,
@@ -280,6 +285,7 @@ class Transaction:
             renamed_tables=tuple(self._renamed.values()),
             dropped_tables=tuple(self._dropped.values()),
             dropped_schemas=tuple(self._dropped_schemas.values()),
+            inlining=frozenset(table.id for table in self._created.values() if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
         )
 

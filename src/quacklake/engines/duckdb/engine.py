@@ -18,7 +18,7 @@ from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.sql import scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
-from quacklake.errors import PredicateError
+from quacklake.errors import ConstraintError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
@@ -84,8 +84,9 @@ class DuckDBEngine:
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows)
         for name, table in sql.tables:
             connection.register(name, table)
-        for statement in sql.setup:
-            connection.execute(statement)
+        with reading():
+            for statement in sql.setup:
+                connection.execute(statement)
         return sql.query
 
     def scan(
@@ -117,6 +118,8 @@ class DuckDBEngine:
         fields = [column.arrow_field() for column in chosen] + ([ROW_ID] if row_ids else [])
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
         batches = stream(relation, connection, pa.schema(fields), expression, limit, batch_rows)
+        if isinstance(where, str):
+            batches = _checked(batches, where, plan.schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
@@ -164,6 +167,11 @@ def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, ro
     return relation.project(", ".join(select)) if select else relation
 
 
+def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    with _filtering(where, schema):
+        yield from batches
+
+
 @contextmanager
 def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
     """An error in the user's filter, with the nearest column names."""
@@ -173,7 +181,7 @@ def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
         if isinstance(where, str) and error.hint is None:
             error.hint = unknown_columns(where, schema)
         raise
-    except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
+    except ConstraintError as error:
         if not isinstance(where, str):
             raise
-        raise PredicateError(f"cannot evaluate the filter {where!r}: {str(error).splitlines()[0]}") from error
+        raise PredicateError(f"cannot evaluate the filter {where!r}: {error.message}") from error

@@ -37,7 +37,10 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return InputError(f"not enough memory to {doing}: {first}", hint="raise the setting duckdb_memory_limit")
     if isinstance(error, duckdb.InvalidInputException) and "in the NOT NULL column" in text:
         return ConstraintError(first.removeprefix("Invalid Input Error: "))
-    if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException):
+    if isinstance(error, duckdb.IOException) and "Parquet files do not support" in text:
+        return ConstraintError(f"a value does not fit into a file: {first}")
+    damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
+    if damaged or type(error) is duckdb.Error:  # the bare class is what a broken footer raises
         return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
     if isinstance(error, duckdb.Error):
         return StorageError(f"cannot {doing}: {first}")

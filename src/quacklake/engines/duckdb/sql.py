@@ -73,7 +73,12 @@ def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column
         parts.append(_files_query(plan, store, branch, columns, deleted, rows=rows))
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
-        tables.append((name, plan.inlined))
+        if any(column.type.startswith("float") for column in columns):
+            # DuckDB lets Arrow filter a registered table, and to Arrow NaN is not above every number
+            tables.append((f"{name}_arrow", plan.inlined))
+            setup.append(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name}_arrow")
+        else:
+            tables.append((name, plan.inlined))
         parts.append(_inlined_query(name, columns, rows=rows))
     if not parts:
         parts.append(_empty_query(columns, rows=rows))

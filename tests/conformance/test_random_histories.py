@@ -1,0 +1,204 @@
+"""Random changes by both clients in turn: every snapshot holds what a dictionary of rows says it must."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from .clients import LakeSite
+from .conftest import LONG
+from .history import History, TableState, compare
+from .steps import Append, Create, Delete, Drop, Merge, Overwrite, Rename, Step, Stock, Together, Update
+
+COLUMNS = (("id", "INTEGER"), ("name", "VARCHAR"), ("value", "BIGINT"))
+NAMES = ("a", "b", "c")
+Rows = dict[int, tuple[str | None, int | None]]
+
+
+@dataclass
+class Model:
+    """The tables as dictionaries, id -> (name, value); ids are never used twice."""
+
+    tables: dict[str, Rows] = field(default_factory=dict)
+    next_id: int = 0
+
+    def state(self) -> dict[tuple[str, str], TableState]:
+        return {("main", name): TableState(COLUMNS, _texts(rows)) for name, rows in self.tables.items()}
+
+    def pick(self, number: int) -> str | None:
+        """One of the tables there are."""
+        names = sorted(self.tables)
+        return names[number % len(names)] if names else None
+
+    def span(self, table: str, start: float, width: float) -> tuple[int, int]:
+        """A range of ids of a table, given as fractions of all it has."""
+        known = sorted(self.tables[table]) or [0]
+        first = known[int(start * (len(known) - 1))]
+        last = known[min(len(known) - 1, int((start + width) * (len(known) - 1)))]
+        return first, last
+
+
+def _texts(rows: Rows) -> tuple[tuple[str | None, ...], ...]:
+    texts = [(str(id_), name, None if value is None else str(value)) for id_, (name, value) in rows.items()]
+    return tuple(sorted(texts, key=lambda row: [(text is not None, text or "") for text in row]))
+
+
+@dataclass(frozen=True)
+class Change:
+    """One random change: what it is, and numbers that say where and how much."""
+
+    kind: str
+    table: int
+    count: int
+    start: float
+    width: float
+
+    def step(self, model: Model) -> Step | None:
+        """The step it is in the present state, with its effect on the model; None when there is nothing to do."""
+        table = model.pick(self.table)
+        if table is None and self.kind != "create":
+            return None
+        return _STEPS[self.kind](self, model, table or "")
+
+
+def _create(change: Change, model: Model, table: str) -> Step | None:
+    name = next((name for name in NAMES if name not in model.tables), None)
+    if name is None:
+        return None
+    model.tables[name] = {}
+    return Create(name, ", ".join(f"{column} {type_}" for column, type_ in COLUMNS))
+
+
+def _append(change: Change, model: Model, table: str) -> Step:
+    first, model.next_id = model.next_id, model.next_id + change.count
+    for id_ in range(first, model.next_id):
+        model.tables[table][id_] = (f"n{id_}", id_ * 3)
+    return Append(table, f"SELECT i::INTEGER, 'n' || i, i * 3 FROM range({first}, {model.next_id}) r(i)")
+
+
+def _delete(change: Change, model: Model, table: str) -> Step:
+    first, last = model.span(table, change.start, change.width)
+    model.tables[table] = {id_: row for id_, row in model.tables[table].items() if not first <= id_ <= last}
+    return Delete(table, f"id BETWEEN {first} AND {last}")
+
+
+def _clear(change: Change, model: Model, table: str) -> Step:
+    model.tables[table] = {}
+    return Delete(table)
+
+
+def _update(change: Change, model: Model, table: str) -> Step:
+    first, last = model.span(table, change.start, change.width)
+    for id_, (name, value) in model.tables[table].items():
+        if first <= id_ <= last:
+            model.tables[table][id_] = (name, None if value is None else value + change.count)
+    return Update(table, {"value": f"value + {change.count}"}, f"id BETWEEN {first} AND {last}")
+
+
+def _merge(change: Change, model: Model, table: str) -> Step:
+    """Some rows there are, and some that are new."""
+    first, last = model.span(table, change.start, change.width / 2)
+    known = [id_ for id_ in model.tables[table] if first <= id_ <= last]
+    fresh = range(model.next_id, model.next_id + change.count)
+    model.next_id = fresh.stop
+    ids = [*known, *fresh]
+    for id_ in ids:
+        model.tables[table][id_] = ("merged", id_)
+    select = f"SELECT i::INTEGER AS id, 'merged' AS name, i::BIGINT AS value FROM unnest({ids}::INTEGER[]) r(i)"
+    return Merge(table, select, "id")
+
+
+def _overwrite(change: Change, model: Model, table: str) -> Step:
+    model.tables[table] = {}
+    append = _append(change, model, table)
+    assert isinstance(append, Append)
+    return Overwrite(table, append.select)
+
+
+def _rename(change: Change, model: Model, table: str) -> Step | None:
+    name = next((name for name in NAMES if name not in model.tables), None)
+    if name is None:
+        return None
+    model.tables[name] = model.tables.pop(table)
+    return Rename(table, name)
+
+
+def _drop(change: Change, model: Model, table: str) -> Step:
+    del model.tables[table]
+    return Drop(table)
+
+
+def _maintain(change: Change, model: Model, table: str) -> Step:
+    calls = ("flush_inlined_data('l')", "merge_adjacent_files('l')", "rewrite_data_files('l', delete_threshold => 0.3)")
+    return Stock(f"CALL ducklake_{calls[change.count % len(calls)]}")
+
+
+_STEPS: dict[str, Callable[[Change, Model, str], Step | None]] = {
+    "create": _create,
+    "append": _append,
+    "delete": _delete,
+    "clear": _clear,
+    "update": _update,
+    "merge": _merge,
+    "overwrite": _overwrite,
+    "rename": _rename,
+    "drop": _drop,
+    "maintain": _maintain,
+}
+ROW_KINDS = ("append", "append", "delete", "update", "merge")
+KINDS = (*ROW_KINDS, *ROW_KINDS, "append", "maintain", "overwrite", "clear", "create", "rename", "drop")
+
+
+def changes(kinds: Sequence[str]) -> st.SearchStrategy[Change]:
+    counts = st.one_of(st.integers(1, 6), st.integers(11, 30))
+    part = st.floats(0, 1, width=16)
+    return st.builds(Change, st.sampled_from(kinds), st.integers(0, 2), counts, part, st.one_of(st.floats(0, 0.1), part))
+
+
+TURNS = st.lists(
+    st.tuples(st.sampled_from(["ours", "stock"]), st.one_of(changes(KINDS), st.lists(changes(ROW_KINDS), min_size=2, max_size=4))),
+    min_size=6,
+    max_size=30 if LONG else 10,
+)
+
+
+def take(history: History, model: Model, writer: str, change: Change | list[Change]) -> None:
+    if isinstance(change, Change):
+        step = change.step(model)
+    else:
+        inner = [found for part in change if (found := part.step(model)) is not None]
+        step = Together(inner) if inner else None
+    if step is not None:
+        note(f"{writer}: {step}")
+        history.take(step, writer)
+        history.expected[history.newest()] = model.state()
+
+
+def play(kind: str, inlining: int, turns: list[tuple[str, Change | list[Change]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        site = LakeSite(kind, Path(folder), inlining)
+        try:
+            history, model = History(site, model=None), Model()
+            history.begin(turns[0][0])
+            for change in (Change("create", 0, 1, 0, 0), Change("append", 0, 25, 0, 0), Change("append", 0, 4, 0, 0)):
+                take(history, model, turns[0][0], change)
+            for writer, turn in turns:
+                take(history, model, writer, turn)
+            compare(history)
+        finally:
+            site.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@settings(max_examples=250 if LONG else 8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(inlining=st.sampled_from([10, 10, 3, 0]), turns=TURNS)
+def test_changes_in_any_order_by_either_client_are_seen_alike_by_both(
+    kind: str, inlining: int, turns: list[tuple[str, Change | list[Change]]]
+) -> None:
+    play(kind, inlining, turns)
