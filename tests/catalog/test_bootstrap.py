@@ -37,7 +37,12 @@ def tables(url: str, schema: str | None = None) -> dict[str, Columns]:
         for name in inspector.get_table_names(schema=schema):
             key = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
             found[name] = [
-                (column["name"], str(column["type"]), column["nullable"] and column["name"] not in key, column["name"] in key)
+                (
+                    column["name"],
+                    str(column["type"]),
+                    column["nullable"] and column["name"] not in key,
+                    column["name"] in key,
+                )
                 for column in inspector.get_columns(name, schema=schema)
             ]
         return found
@@ -151,7 +156,9 @@ def test_metadata_may_live_in_a_schema_of_its_own(postgres_url: str, stock: Stoc
         lake.table("t").append([{"x": n} for n in range(2, 30)])
         lake.table("t").delete("x = 5")
     stock.run(
-        postgres_url, "CREATE TABLE u AS SELECT 7 AS y", options=[f"DATA_PATH '{tmp_path / 'b'}/'", "METADATA_SCHEMA 'Two'"]
+        postgres_url,
+        "CREATE TABLE u AS SELECT 7 AS y",
+        options=[f"DATA_PATH '{tmp_path / 'b'}/'", "METADATA_SCHEMA 'Two'"],
     )
     # two lakes in one database, each seen by both
     with quacklake.connect(f"{postgres_url}?metadata_schema=Two") as lake:

@@ -67,7 +67,9 @@ def test_columns_may_have_any_name(database: str, new_url: NewUrl, stock: Stock,
         t.delete(f"{quote('new' + chr(10) + 'line')} = 'new\nline2'")
         expected = [tuple(row.values()) for row in [*few.to_pylist(), *many.to_pylist()]]
         del expected[2]
-        expected[1] = tuple("changed" if name == "it's" else value for name, value in zip(NAMES, expected[1], strict=True))
+        expected[1] = tuple(
+            "changed" if name == "it's" else value for name, value in zip(NAMES, expected[1], strict=True)
+        )
         found = [tuple(row.values()) for row in t.to_arrow().to_pylist()]
         assert sorted(found) == sorted(expected)
         assert t.columns == NAMES

@@ -122,7 +122,13 @@ def test_what_cannot_be_understood_is_a_config_error_with_a_hint(text: str) -> N
 
 @given(anything)
 def test_any_text_is_a_url_or_a_config_error(text: str) -> None:
-    for candidate in (text, f"ducklake:{text}", f"ducklake:postgres:{text}", f"sqlite:///{text}", f"postgresql://{text}"):
+    for candidate in (
+        text,
+        f"ducklake:{text}",
+        f"ducklake:postgres:{text}",
+        f"sqlite:///{text}",
+        f"postgresql://{text}",
+    ):
         try:
             url = parse_url(candidate)
         except ConfigError:

@@ -73,7 +73,9 @@ def check_catalog(url: str) -> None:
         assert len(inlined) == len(set(inlined))
         starts: dict[int, int] = dict.fromkeys(tables, 0)
         for table, start, count in connection.execute(
-            sa.text("SELECT table_id, row_id_start, record_count FROM ducklake_data_file ORDER BY table_id, row_id_start")
+            sa.text(
+                "SELECT table_id, row_id_start, record_count FROM ducklake_data_file ORDER BY table_id, row_id_start"
+            )
         ):
             assert start >= starts[table]
             starts[table] = start + count
@@ -120,7 +122,9 @@ def test_eight_writers_lose_nothing_and_double_nothing_at_any_snapshot(
             assert now == check_history(view.table("mirror").to_arrow())
             assert all(now.get(writer, 0) >= count for writer, count in done.items())
             done = now
-        expected = sorted(map(tuple, zip(*lake.table("history").to_arrow().to_pydict().values(), strict=True)), key=repr)
+        expected = sorted(
+            map(tuple, zip(*lake.table("history").to_arrow().to_pydict().values(), strict=True)), key=repr
+        )
     if database != "mysql":
         assert stock.rows(url)["main.history"] == expected
 

@@ -98,7 +98,9 @@ class History:
         self.expected[version] = {
             (schema, name): _state(self.model, f"{quote(schema)}.{quote(name)}") for schema, name in found
         }
-        schemas = self.model.execute("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'memory'").fetchall()
+        schemas = self.model.execute(
+            "SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'memory'"
+        ).fetchall()
         self.schemas[version] = {name for (name,) in schemas if name not in ("information_schema", "pg_catalog")}
 
 
@@ -150,7 +152,9 @@ def stock_tables_at(site: LakeSite, version: int) -> tuple[set[str], set[tuple[s
     """The schemas and tables that the reference implementation shows at a snapshot."""
     with site.stock_at(version) as connection:
         schemas = connection.execute("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'l'").fetchall()
-        tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'l'").fetchall()
+        tables = connection.execute(
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'l'"
+        ).fetchall()
     return {name for (name,) in schemas}, set(tables)
 
 
@@ -249,7 +253,11 @@ def _stock_snapshots(connection: duckdb.DuckDBPyConnection) -> list[tuple[Any, .
         " FROM l.snapshots() ORDER BY snapshot_id"
     ).fetchall()
     return [
-        (*row[:3], {key: sorted(map(_unquoted, values) if key in _TWO_NAMES else values) for key, values in row[3].items()}, *row[4:])
+        (
+            *row[:3],
+            {key: sorted(map(_unquoted, values) if key in _TWO_NAMES else values) for key, values in row[3].items()},
+            *row[4:],
+        )
         for row in rows
     ]
 

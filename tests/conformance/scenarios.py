@@ -122,7 +122,13 @@ TRANSACTIONS: Sequence[Step] = [
     Together([Append("things", numbers(60, 20)), Update("things", {"name": "'new'"}, "id IN (1, 61, 55)")]),
     Together([Append("things", numbers(80, 3)), Delete("things", "id >= 80")]),
     Together([Append("things", numbers(90, 30)), Delete("things", "id >= 90"), Append("things", numbers(200, 1))]),
-    Together([Delete("things", "id < 10"), Append("sales.orders", "SELECT 100, 1.25::DECIMAL(12,2)"), Delete("sales.orders", "id = 2")]),
+    Together(
+        [
+            Delete("things", "id < 10"),
+            Append("sales.orders", "SELECT 100, 1.25::DECIMAL(12,2)"),
+            Delete("sales.orders", "id = 2"),
+        ]
+    ),
     Together([Drop("empty"), Create("empty", "y VARCHAR, z INTEGER"), Append("empty", "SELECT 'y', 1")]),
     Together([Rename("empty", "full"), Append("full", "SELECT 'x', 2"), Append("things", numbers(300, 2))]),
     Together([Delete("full"), Append("full", "SELECT 'only', 3")]),
@@ -143,7 +149,7 @@ NAMES: Sequence[Step] = [
     Create('"Größe. ""x"", \'y\'"."tab, ""le"" 表"', '"a ""b"", c" INTEGER, "select" VARCHAR, "Ünï" DATE'),
     Append('"Größe. ""x"", \'y\'"."tab, ""le"" 表"', "SELECT i, 's' || i, DATE '2024-01-01' FROM range(3) r(i)"),
     Append('"Größe. ""x"", \'y\'"."tab, ""le"" 表"', "SELECT i, 's' || i, DATE '2024-01-01' FROM range(30) r(i)"),
-    Update('"Größe. ""x"", \'y\'"."tab, ""le"" 表"', {'a "b", c': '"a ""b"", c" + 1'}, '"select" = \'s2\''),
+    Update('"Größe. ""x"", \'y\'"."tab, ""le"" 表"', {'a "b", c': '"a ""b"", c" + 1'}, "\"select\" = 's2'"),
     DropSchema("Größe. \"x\", 'y'"),
     CreateSchema("Größe. \"x\", 'y'"),
     Drop("stuff"),
@@ -154,18 +160,26 @@ EVOLUTION: Sequence[Step] = [
     Create("things", "id INTEGER, name VARCHAR, spot STRUCT(x INTEGER, label VARCHAR), small SMALLINT"),
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': 'l' || i}, i FROM range(3) r(i)"),
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': NULL::VARCHAR}, -i FROM range(10, 40) r(i)"),
-    Stock("ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7", ["ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7"]),
+    Stock(
+        "ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7",
+        ["ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7"],
+    ),
     Append("things", "SELECT i, 'g' || i, NULL::STRUCT(x INTEGER, label VARCHAR), i, i FROM range(50, 54) r(i)"),
     Append("things", "SELECT i, 'g' || i, NULL::STRUCT(x INTEGER, label VARCHAR), i, NULL FROM range(60, 80) r(i)"),
     Stock("ALTER TABLE things RENAME COLUMN name TO title", ["ALTER TABLE things RENAME COLUMN name TO title"]),
     Update("things", {"title": "upper(title)"}, "id IN (1, 11, 51, 61)"),
-    Stock("ALTER TABLE things ALTER small SET DATA TYPE BIGINT", ["ALTER TABLE things ALTER small SET DATA TYPE BIGINT"]),
+    Stock(
+        "ALTER TABLE things ALTER small SET DATA TYPE BIGINT", ["ALTER TABLE things ALTER small SET DATA TYPE BIGINT"]
+    ),
     Append("things", "SELECT i, 'b' || i, {'x': 1, 'label': 'b'}, 5000000000 + i, 1 FROM range(90, 92) r(i)"),
     Append("things", "SELECT i, 'b' || i, {'x': 1, 'label': 'b'}, 5000000000 + i, 1 FROM range(100, 120) r(i)"),
     Stock("ALTER TABLE things DROP COLUMN spot", ["ALTER TABLE things DROP COLUMN spot"]),
     Delete("things", "id IN (2, 12, 52, 91, 105)"),
     Update("things", {"grade": "coalesce(grade, 0) + 1"}, "id % 2 = 0"),
-    Stock("ALTER TABLE things ADD COLUMN name VARCHAR DEFAULT 'it''s'", ["ALTER TABLE things ADD COLUMN name VARCHAR DEFAULT 'it''s'"]),
+    Stock(
+        "ALTER TABLE things ADD COLUMN name VARCHAR DEFAULT 'it''s'",
+        ["ALTER TABLE things ADD COLUMN name VARCHAR DEFAULT 'it''s'"],
+    ),
     Append("things", "SELECT 200, 't', 1, 2, 'named'"),
     Delete("things", "name = 'it''s' AND id > 110"),
 ]
@@ -266,7 +280,7 @@ TIMES = _values(
 )
 
 NESTED = _values(
-    "l INTEGER[], ll VARCHAR[][], st STRUCT(x INTEGER, \"y z\" VARCHAR), sl STRUCT(a INTEGER, b STRUCT(c DATE, d DOUBLE[]))[],"
+    'l INTEGER[], ll VARCHAR[][], st STRUCT(x INTEGER, "y z" VARCHAR), sl STRUCT(a INTEGER, b STRUCT(c DATE, d DOUBLE[]))[],'
     " mp MAP(VARCHAR, INTEGER), ms MAP(INTEGER, STRUCT(v VARCHAR, w BIGINT[]))",
     """(0, [1, 2, NULL], [['a', ''], [], NULL, ['it''s', 'ü, "x"', NULL]], {'x': 1, 'y z': 'text'},
         [{'a': 1, 'b': {'c': DATE '2024-01-01', 'd': [1.5, 'nan'::DOUBLE]}}], MAP {'a': 1, 'b''"': NULL}, MAP {1: {'v': 'x', 'w': [1]}}),

@@ -50,7 +50,7 @@ def check_file_statistics(site: LakeSite) -> int:
         for file, column, values, nulls, low, high, nan in stats:
             records, path = files[file]
             found = columns[file].get(column)
-            if found is None or found[1].endswith(("]", ")")) and not found[1].startswith("DECIMAL"):
+            if found is None or (found[1].endswith(("]", ")")) and not found[1].startswith("DECIMAL")):
                 continue  # nested: compared with what the reference implementation writes instead
             name, type_ = found
             source = f"read_parquet('{site.data_path}/{path}')"
@@ -68,7 +68,9 @@ def check_file_statistics(site: LakeSite) -> int:
 def _columns(connection: duckdb.DuckDBPyConnection, path: str) -> dict[int, tuple[str, str]]:
     """The top-level columns of a Parquet file by field id."""
     described = {row[0]: row[1] for row in connection.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()}
-    ids = connection.execute(f"SELECT name, field_id FROM parquet_schema('{path}') WHERE field_id IS NOT NULL").fetchall()
+    ids = connection.execute(
+        f"SELECT name, field_id FROM parquet_schema('{path}') WHERE field_id IS NOT NULL"
+    ).fetchall()
     return {id_: (name, described[name]) for name, id_ in ids if name in described}
 
 
@@ -80,7 +82,13 @@ def _counts(connection: duckdb.DuckDBPyConnection, source: str, name: str, type_
 
 
 def _check_bounds(
-    connection: duckdb.DuckDBPyConnection, source: str, name: str, type_: str, low: str | None, high: str | None, where: str
+    connection: duckdb.DuckDBPyConnection,
+    source: str,
+    name: str,
+    type_: str,
+    low: str | None,
+    high: str | None,
+    where: str,
 ) -> None:
     if low is None and high is None:
         return

@@ -24,7 +24,9 @@ def feed(history: History, function: str, version: int) -> Counter[tuple[str | N
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("scenario", ["deletes", "updates"])
 @pytest.mark.parametrize("inlining", [10, 0])
-def test_the_change_feed_is_the_difference_of_snapshots(direction: str, scenario: str, inlining: int, make_site: MakeSite) -> None:
+def test_the_change_feed_is_the_difference_of_snapshots(
+    direction: str, scenario: str, inlining: int, make_site: MakeSite
+) -> None:
     history = History(make_site("sqlite", inlining))
     history.play(SCENARIOS[scenario], DIRECTIONS[direction])
     for version in sorted(history.expected)[2:]:

@@ -78,7 +78,9 @@ REWRITE = "CALL ducklake_rewrite_data_files('l', delete_threshold => 0)"
 
 
 @pytest.mark.parametrize("compaction", [MERGE, REWRITE])
-def test_a_small_delete_survives_a_compaction_in_its_middle(site: LakeSite, stock: StockProcess, compaction: str) -> None:
+def test_a_small_delete_survives_a_compaction_in_its_middle(
+    site: LakeSite, stock: StockProcess, compaction: str
+) -> None:
     gone = {5, 105}
     if compaction == REWRITE:  # which needs deletes to do anything, while a merge leaves files with deletes alone
         site.lake().table("t").delete("id IN (3, 103)")

@@ -40,7 +40,14 @@ def test_every_snapshot_reads_as_the_release_that_wrote_it_read_it(golden: Golde
 @pytest.mark.parametrize("golden", LAKES, ids=lambda lake: lake.name)
 def test_filters_find_the_same_rows_as_reading_everything(golden: GoldenLake, tmp_path: Path) -> None:
     filters = {
-        "main.things": ["grade = 7", "grade IS NULL", "title = 'THING 10'", "born < '1970-01-01'", "price > 1000", "id = 305"],
+        "main.things": [
+            "grade = 7",
+            "grade IS NULL",
+            "title = 'THING 10'",
+            "born < '1970-01-01'",
+            "price > 1000",
+            "id = 305",
+        ],
         "main.numbers": ["id = 505", "name = 'changed'", "value < 0", "value IS NULL", "id BETWEEN 95 AND 152"],
         "sales.days": ["region = 'süd'", "day >= '2025-01-01'", "amount > 1010 OR region = 'a b/c'"],
     }

@@ -158,11 +158,16 @@ KINDS = (*ROW_KINDS, *ROW_KINDS, "append", "maintain", "overwrite", "clear", "cr
 def changes(kinds: Sequence[str]) -> st.SearchStrategy[Change]:
     counts = st.one_of(st.integers(1, 6), st.integers(11, 30))
     part = st.floats(0, 1, width=16)
-    return st.builds(Change, st.sampled_from(kinds), st.integers(0, 2), counts, part, st.one_of(st.floats(0, 0.1), part))
+    return st.builds(
+        Change, st.sampled_from(kinds), st.integers(0, 2), counts, part, st.one_of(st.floats(0, 0.1), part)
+    )
 
 
 TURNS = st.lists(
-    st.tuples(st.sampled_from(["ours", "stock"]), st.one_of(changes(KINDS), st.lists(changes(ROW_KINDS), min_size=2, max_size=4))),
+    st.tuples(
+        st.sampled_from(["ours", "stock"]),
+        st.one_of(changes(KINDS), st.lists(changes(ROW_KINDS), min_size=2, max_size=4)),
+    ),
     min_size=6,
     max_size=30 if LONG else 10,
 )

@@ -14,7 +14,11 @@ from .statistics import check_file_statistics, check_table_statistics, file_stat
 from .steps import Append, Create, Step, Stock
 
 BOUNDED = [*SCENARIOS] if LONG else ["updates", "merges", "transactions", *VALUES]
-TWINS = ["inserts", "deletes", "updates", "replacements", "names", *VALUES] if LONG else ["updates", "replacements", *VALUES]
+TWINS = (
+    ["inserts", "deletes", "updates", "replacements", "names", *VALUES]
+    if LONG
+    else ["updates", "replacements", *VALUES]
+)
 
 
 def played(site: LakeSite, steps: Sequence[Step], writer: str) -> History:
@@ -65,7 +69,9 @@ def test_the_files_of_a_merge_have_the_statistics_that_the_reference_implementat
 
 @pytest.mark.parametrize("inlining", [10, 0])
 def test_bounds_of_long_texts_are_short_and_still_bounds(inlining: int, make_site: MakeSite) -> None:
-    long = "SELECT repeat('ü', n::INTEGER) AS s, repeat('\\xFF', n::INTEGER)::BLOB AS b FROM (VALUES (1000), (2000)) r(n)"
+    long = (
+        "SELECT repeat('ü', n::INTEGER) AS s, repeat('\\xFF', n::INTEGER)::BLOB AS b FROM (VALUES (1000), (2000)) r(n)"
+    )
     history = played(make_site("sqlite", inlining), [Create("t", "s VARCHAR, b BLOB"), Append("t", long)], "ours")
     check_table_statistics(history)
     check_file_statistics(history.site)
@@ -77,7 +83,14 @@ def test_bounds_of_long_texts_are_short_and_still_bounds(inlining: int, make_sit
 def test_files_are_never_pruned_wrongly(direction: str, make_site: MakeSite) -> None:
     history = History(make_site("sqlite", 0))
     history.play(SCENARIOS["inserts"][:6], DIRECTIONS[direction])
-    conditions = ["amount > 20", "name = 'name 15'", "id BETWEEN 5 AND 7", "amount IS NULL", "id < 0", "name >= 'name 9'"]
+    conditions = [
+        "amount > 20",
+        "name = 'name 15'",
+        "id BETWEEN 5 AND 7",
+        "amount IS NULL",
+        "id < 0",
+        "name >= 'name 9'",
+    ]
     expected = [history.model.execute(f"SELECT count(*) FROM things WHERE {where}").fetchone() for where in conditions]
     stock = history.site.stock()
     assert [stock.execute(f"SELECT count(*) FROM things WHERE {where}").fetchone() for where in conditions] == expected

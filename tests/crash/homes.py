@@ -58,11 +58,13 @@ class Home:
         return {name: rows for name, rows in found.items() if rows}
 
     def _tables(self, connection: sa.Connection) -> dict[str, str]:
-        names = [name for name in sa.inspect(connection).get_table_names() if "ducklake_" in name or "quacklake_" in name]
+        names = [
+            name for name in sa.inspect(connection).get_table_names() if "ducklake_" in name or "quacklake_" in name
+        ]
         if connection.dialect.name != "duckdb":
             return dict.fromkeys(names, "*")
         # duckdb's Python client needs another package for zoned times
-        return {name: "CAST(COLUMNS(*) AS VARCHAR)" for name in names}
+        return dict.fromkeys(names, "CAST(COLUMNS(*) AS VARCHAR)")
 
     def referenced(self) -> set[str]:
         """The files that any snapshot needs, below the data path."""
@@ -139,7 +141,9 @@ class Workshop:
         shutil.copytree(self.template.data, home.data)
         with home.database() as connection:
             path = {"path": f"{home.data}/"}
-            connection.execute(sa.text("UPDATE ducklake_metadata AS m SET value = :path WHERE m.key = 'data_path'"), path)
+            connection.execute(
+                sa.text("UPDATE ducklake_metadata AS m SET value = :path WHERE m.key = 'data_path'"), path
+            )
             connection.commit()
         return home
 

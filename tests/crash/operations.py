@@ -39,7 +39,9 @@ def note(lake: Lake, n: int) -> None:
 
 
 def merge(lake: Lake) -> None:
-    lake.table("t").merge(pa.concat_tables([rows(55, 75, "merged"), rows(1000, 1001, "merged"), rows(300, 303)]), on="id")
+    lake.table("t").merge(
+        pa.concat_tables([rows(55, 75, "merged"), rows(1000, 1001, "merged"), rows(300, 303)]), on="id"
+    )
 
 
 def transaction(lake: Lake) -> None:

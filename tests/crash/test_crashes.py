@@ -82,7 +82,9 @@ def _states(workshop: Workshop, operation: str) -> tuple[State, State]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     catalogs = {"sqlite": OPERATIONS, "postgres": OPERATIONS, "mysql": FEW, "duckdb": FEW}
     cases = [
-        pytest.param(catalog, operation, marks=[getattr(pytest.mark, catalog)] if catalog in ("postgres", "mysql") else [])
+        pytest.param(
+            catalog, operation, marks=[getattr(pytest.mark, catalog)] if catalog in ("postgres", "mysql") else []
+        )
         for catalog, few in catalogs.items()
         for operation in (OPERATIONS if LONG else few)
     ]

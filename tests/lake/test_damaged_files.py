@@ -61,7 +61,11 @@ def test_a_damaged_file_is_a_typed_error_and_nothing_else_suffers(
     before = lake.current_snapshot()
     damage(files(lake, kind)[0])
     table = lake.table("t")
-    for work in (table.to_arrow, lambda: table.delete("name = 'name 7'"), lambda: table.update({"name": "y"}, "id >= 0")):
+    for work in (
+        table.to_arrow,
+        lambda: table.delete("name = 'name 7'"),
+        lambda: table.update({"name": "y"}, "id >= 0"),
+    ):
         with pytest.raises(StorageError) as caught:
             work()
         assert isinstance(caught.value, CorruptFileError)

@@ -24,7 +24,9 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.L
     ) as lake:
         table = lake.create_table(
             "t",
-            pa.table({"id": range(20), "Name": [None if i % 5 == 0 else f"it's {i}" for i in range(20)], "v": [0.5] * 20}),
+            pa.table(
+                {"id": range(20), "Name": [None if i % 5 == 0 else f"it's {i}" for i in range(20)], "v": [0.5] * 20}
+            ),
         )
         table.append(pa.table({"id": [100, 101], "Name": ["x", ""], "v": [float("nan"), None]}))
         yield lake

@@ -14,7 +14,9 @@ from quacklake import telemetry
 
 @pytest.fixture(params=["sqlite", "duckdb"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.Lake]:
-    with quacklake.connect(f"{request.param}:///{tmp_path}/lake.db", data_path=tmp_path / "data", duckdb_threads=1) as lake:
+    with quacklake.connect(
+        f"{request.param}:///{tmp_path}/lake.db", data_path=tmp_path / "data", duckdb_threads=1
+    ) as lake:
         table = lake.create_table("t", rows(0, 30))
         table.append(rows(100, 2))
         table.delete("id = 1")  # every table inside the catalog that an operation may need is there from now on

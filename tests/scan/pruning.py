@@ -84,7 +84,10 @@ POOLS: Mapping[str, tuple[pa.DataType, Sequence[Any]]] = {
         [-math.inf, -1e308, -1.5, 0.0, 5e-324, 0.1, 1 / 3, 1.0, 9.0, 10.0, 1e16, 1e22, 1e308, math.inf, math.nan],
     ),
     "f32": (pa.float32(), [-math.inf, -1.5, 0.0, 1e-45, 0.1, 1 / 3, 16777217.0, 1e10, 3e38, math.inf, math.nan]),
-    "d18": (pa.decimal128(18, 3), [Decimal(x) for x in ("-999999999999999.999", "-1.5", "-0.001", "0", "0.1", "9", "10")]),
+    "d18": (
+        pa.decimal128(18, 3),
+        [Decimal(x) for x in ("-999999999999999.999", "-1.5", "-0.001", "0", "0.1", "9", "10")],
+    ),
     "d38": (pa.decimal128(38, 10), [Decimal(x) for x in ("-12345678901234567890.1", "0", "0.0000000001", "9" * 28)]),
     "s": (pa.string(), _TEXTS),
     "d": (pa.date32(), _DAYS),

@@ -184,7 +184,16 @@ def test_an_arrow_expression_over_an_unknown_column_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "where",
-    ["nowhere = 5", "id = 'five'", "id = 5; SELECT 1", "id = 5) OR (1 = 1", "id + name = 5", "sum(id) > 5", "id", "'x'"],
+    [
+        "nowhere = 5",
+        "id = 'five'",
+        "id = 5; SELECT 1",
+        "id = 5) OR (1 = 1",
+        "id + name = 5",
+        "sum(id) > 5",
+        "id",
+        "'x'",
+    ],
 )
 def test_a_filter_that_cannot_run_is_an_error_of_ours(where: str, tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path / 'l.db'}", data_path=tmp_path / "data") as lake:

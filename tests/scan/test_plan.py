@@ -34,7 +34,9 @@ TYPES = [
     pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
     pa.map_(pa.string(), pa.float64()),
 ]
-names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=8).filter(lambda s: s.strip() != "")
+names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=8).filter(
+    lambda s: s.strip() != ""
+)
 ids = st.integers(0, 2**63 - 1)
 
 
@@ -49,9 +51,7 @@ def schemas(draw: st.DrawFn) -> TableSchema:
 def plans(draw: st.DrawFn) -> ScanPlan:
     schema = draw(schemas())
     row = st.fixed_dictionaries(
-        {
-            field.name: st.none() | (st.text(max_size=10) if pa.types.is_string(field.type) else ids) for field in FILES
-        }
+        {field.name: st.none() | (st.text(max_size=10) if pa.types.is_string(field.type) else ids) for field in FILES}
     )
     files = pa.Table.from_pylist(draw(st.lists(row, max_size=4)), schema=FILES)
     position = st.fixed_dictionaries({"file_id": ids, "row_id": ids})
@@ -59,7 +59,9 @@ def plans(draw: st.DrawFn) -> ScanPlan:
     inlined = None
     if draw(st.booleans()):
         count = draw(st.integers(0, 3))
-        columns: dict[str, Any] = {name: pa.array(range(count), pa.int64()) for name in ("row_id", "begin_snapshot", "schema_version")}
+        columns: dict[str, Any] = {
+            name: pa.array(range(count), pa.int64()) for name in ("row_id", "begin_snapshot", "schema_version")
+        }
         columns |= {column_key(column): pa.nulls(count, column.arrow_type()) for column in schema.columns}
         inlined = pa.table(columns)
     return ScanPlan(

@@ -162,7 +162,9 @@ def _comparisons(draw: st.DrawFn) -> pc.Expression:
     if kind == "flipped":
         return operator(pc.scalar(scalar), field)
     if kind == "in":
-        return field.isin(pa.array([scalar.as_py()], type_) if name not in ("d", "ts", "tz") else pa.array([None], type_))
+        return field.isin(
+            pa.array([scalar.as_py()], type_) if name not in ("d", "ts", "tz") else pa.array([None], type_)
+        )
     return field.is_null() if kind == "null" else ~operator(field, pc.scalar(scalar))
 
 
@@ -193,7 +195,15 @@ _JUNK = {
     "f64": ["", "-", "--1.5", "1-2", "1.2.3", ".", "e", "1e", "e5", "abc", "nan", "NaN", "1,5", "0x1p3"],
     "d18": ["", "-", ".", "1.2.3", "abc", "1-2", "NaN"],
     "d": ["", "yesterday", "2024", "24-01-01", "infinity", "-infinity", "0044-03-15 (BC)", "12024-01-01", "abcd-ef-gh"],
-    "ts": ["", "now", "2024-01-01", "infinity", "12024-01-01 00:00:00", "0044-03-15 (BC) 00:00:00", "noon-on-th 00:00:00"],
+    "ts": [
+        "",
+        "now",
+        "2024-01-01",
+        "infinity",
+        "12024-01-01 00:00:00",
+        "0044-03-15 (BC) 00:00:00",
+        "noon-on-th 00:00:00",
+    ],
     "tz": ["", "now", "infinity", "-infinity", "0044-03-15 (BC) 00:00:00+00"],
 }
 
@@ -217,14 +227,16 @@ def test_statistics_that_cannot_be_read_never_leave_a_file_out(pruned: Pruned, c
     ]
     with catalog._engine.connect() as connection:
         saved = connection.execute(
-            table.select().with_only_columns(table.c.data_file_id, table.c.min_value, table.c.max_value).where(
-                table.c.column_id == id_
-            )
+            table.select()
+            .with_only_columns(table.c.data_file_id, table.c.min_value, table.c.max_value)
+            .where(table.c.column_id == id_)
         ).all()
     try:
         for junk in _JUNK[column]:
             with catalog._engine.begin() as connection:
-                connection.execute(table.update().where(table.c.column_id == id_).values(min_value=junk, max_value=junk))
+                connection.execute(
+                    table.update().where(table.c.column_id == id_).values(min_value=junk, max_value=junk)
+                )
             for where in wanted:
                 assert pruned.planned(where) == set(pruned.ids), f"{where} with the bounds {junk!r}"
     finally:

@@ -20,6 +20,7 @@ from quacklake.catalog.reader import Reader
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
+from quacklake.format.inline import data_table_name
 from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import TableSchema, flatten
@@ -430,7 +431,7 @@ class Writer(Reader):
     def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
         """Make the inlined table of a schema version, which must be new: others remember what a version has.
 
-        It counts once ``register_inlined_table`` names it.
+        It counts once ``register_inlined_tables`` names it.
         """
         inlined = self.inlined_table(table_id, schema_version, schema)
         if self._database.name == "mysql":
@@ -441,10 +442,15 @@ class Writer(Reader):
             index = sa.Index(f"quacklake_{inlined.table.name}", inlined.table.c.row_id)
             self.run("index_inlined_table", CreateIndex(index))
 
-    def register_inlined_table(self, inlined: InlinedTable, table_id: int, schema_version: int) -> None:
-        """Let everybody know of a new inlined table."""
-        row = {"table_id": table_id, "table_name": inlined.table.name, "schema_version": schema_version}
-        self._insert("inlined_data_tables", [row])
+    def register_inlined_tables(self, table_ids: Sequence[int], schema_version: int) -> None:
+        """Let everybody know of the new inlined tables of a schema version."""
+        self._insert(
+            "inlined_data_tables",
+            [
+                {"table_id": id_, "table_name": data_table_name(id_, schema_version), "schema_version": schema_version}
+                for id_ in table_ids
+            ],
+        )
 
     def add_inlined_rows(
         self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int

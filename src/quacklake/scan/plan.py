@@ -133,7 +133,16 @@ class ScanPlan:
                 deletes=_read(metadata[_DELETES]),
                 inlined=None if inlined is None else _read(inlined),
             )
-        except (pa.ArrowException, QuacklakeError, OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
+        except (
+            pa.ArrowException,
+            QuacklakeError,
+            OSError,
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):
             raise CorruptFileError("these bytes are not an encoded scan plan") from None
 
 

@@ -45,9 +45,7 @@ class Store:
     Safe to share between threads.
     """
 
-    def __init__(
-        self, root: Root, attempts: Attempts, *, external: bool = False, s3: S3Options | None = None
-    ) -> None:
+    def __init__(self, root: Root, attempts: Attempts, *, external: bool = False, s3: S3Options | None = None) -> None:
         self.s3 = s3
         self._root = root
         self._attempts = attempts

@@ -246,6 +246,7 @@ class Attempt:
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
         changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *inlined])
         writer.add_schema_versions(list(changed), snapshot)
+        writer.register_inlined_tables(inlined, snapshot.schema_version)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
@@ -254,8 +255,6 @@ class Attempt:
         writer.add_delete_files(rows.deletes)
         for table, version, encoded, row_ids in rows.inlined:
             target = writer.inlined_table(table.id, version, table.schema)
-            if self._inlined[table.id] is None:
-                writer.register_inlined_table(target, table.id, version)
             writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
         for change in tables:
             if change.inlined_deletes:

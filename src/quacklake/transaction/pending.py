@@ -120,11 +120,10 @@ class PendingTable:
         if self.files:
             files = pa.concat_tables([files, _file_rows(self.files, self.table)])
         deletes = plan.deletes
-        if self.deleted:
-            mine = pa.concat_tables(self.deleted)
+        if self.deleted or self.ended_files:
+            deletes = pa.concat_tables([deletes, *self.deleted])
             planned = files.column("data_file_id").combine_chunks()
-            mine = mine.filter(pc.is_in(mine.column("file_id"), value_set=planned))
-            deletes = pa.concat_tables([deletes, mine])
+            deletes = deletes.filter(pc.is_in(deletes.column("file_id"), value_set=planned))
         ended = [(version, row) for version, rows in self.ended_rows.items() for row in rows]
         seen = plan.without_inlined(
             pa.table({"schema_version": [e[0] for e in ended], "row_id": [e[1] for e in ended]})
