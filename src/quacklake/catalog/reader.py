@@ -19,7 +19,7 @@ from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError
 from quacklake.format.changes import Change, parse
 from quacklake.format.names import fold
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
@@ -208,6 +208,21 @@ class Reader:
             .order_by(table.c.schema_name)
         )
         return [SchemaInfo(*row) for row in self.run("schemas", statement)]
+
+    def foreign_objects(self, snapshot: Snapshot, schema_id: int) -> list[ForeignObject]:
+        """The views and macros of a schema, which other clients have made."""
+        v, m, i = self._t["view"], self._t["macro"], self._t["macro_impl"]
+        views = sa.select(v.c.view_id, sa.literal("view"), v.c.view_name).where(
+            v.c.schema_id == schema_id, self._visible(v, snapshot.id)
+        )
+        macros = (
+            sa.select(m.c.macro_id, i.c.type, m.c.macro_name)
+            .join_from(m, i, i.c.macro_id == m.c.macro_id)
+            .where(m.c.schema_id == schema_id, self._visible(m, snapshot.id))
+            .distinct()
+        )
+        found = [ForeignObject(*row) for row in self.run("views", views)]
+        return found + [ForeignObject(id_, f"{kind}_macro", name) for id_, kind, name in self.run("macros", macros)]
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
         """Every table of a snapshot with its columns, by schema and name, in one statement."""
@@ -410,9 +425,9 @@ class Reader:
         """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot."""
         found: list[InlinedRows] = []
         for version in self.inlined_tables(table.id):
-            schema = table.schema if version == table.schema_version else self.columns_at(table.id, version)
+            schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
             sql = self.inlined_table(table.id, version, schema).table
-            statement = sa.select(*sql.c).where(
+            statement = sa.select(*self._fetched(sql, schema)).where(
                 sql.c.begin_snapshot <= snapshot.id,
                 sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > snapshot.id),
             )
@@ -425,6 +440,24 @@ class Reader:
             if rows.num_rows:
                 found.append(InlinedRows(schema, version, rows))
         return found
+
+    def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
+        """The columns of a committed inlined table, which never change."""
+        key = ("inlined_schema", table_id, version)
+        found: TableSchema = self._cached(key, lambda: self.columns_at(table_id, version))
+        return found
+
+    def _fetched(self, table: sa.Table, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
+        """The columns of an inlined table; those that need it as text which DuckDB casts back."""
+        if self._database.name == "duckdb":
+            text = {f"c{column.id}" for column in schema.columns if column.travels_as_text}
+            return [
+                sa.cast(column, sa.String).label(column.name) if column.key in text else column for column in table.c
+            ]
+        if self._database.name == "postgres":
+            spans = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
+            return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
+        return list(table.c)
 
     def inlined_deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
@@ -442,17 +475,18 @@ class Reader:
     def dated_deletes(
         self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]
     ) -> dict[int, DatedDeletes]:
-        """The inlined deletes of some data files, given with the ids of their delete files, at a snapshot."""
-        sql, d = delete_table(table_id, self._t.metadata.schema), self._t["delete_file"]
-        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
-            sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
-        )
-        found: dict[int, list[tuple[int, int]]] = {}
-        for file, position, begin in self.run("dated_deletes", statement):
-            found.setdefault(file, []).append((position, begin))
-        old = [id_ for id_ in files.values() if id_ is not None]
-        begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(old))
-        known = {row[0]: row[1] for row in self.run("delete_file_begins", begins)} if old else {}
+        """The inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
+        found: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
+        if self._has_inlined_deletes(table_id, snapshot.id):
+            sql = delete_table(table_id, self._t.metadata.schema)
+            statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
+                sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
+            )
+            for file, position, begin in self.run("dated_deletes", statement):
+                found[file].append((position, begin))
+        d = self._t["delete_file"]
+        begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
+        known = {row[0]: row[1] for row in self.run("delete_file_begins", begins)}
         return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
 
     def _has_inlined_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
@@ -483,3 +517,16 @@ class Reader:
             return sa.select(t.c.key, t.c.value, t.c.scope, t.c.scope_id)
 
         return [OptionRow(*row) for row in self.run("options", self._cached("options", build))]
+
+
+def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """An interval of PostgreSQL as text that DuckDB reads: its own ``-1 mons +3 days`` is not."""
+    months = sa.extract("year", column) * 12 + sa.extract("month", column)
+    clock = sa.extract("hour", column) * 3_600_000_000 + sa.extract("minute", column) * 60_000_000
+    parts = (
+        (months, " months "),
+        (sa.extract("day", column), " days "),
+        (clock + sa.extract("microseconds", column), " microseconds"),
+    )
+    texts = [sa.cast(sa.cast(value, sa.BigInteger), sa.String) + unit for value, unit in parts]
+    return texts[0] + texts[1] + texts[2]

@@ -21,7 +21,7 @@ from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
 from quacklake.format.inline import data_table_name
-from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
+from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import TableSchema, flatten
 from quacklake.format.snapshots import Snapshot
@@ -208,6 +208,11 @@ class Writer(Reader):
         """End schemas."""
         self._end("schema", "schema_id", ids, snapshot)
 
+    def end_foreign_objects(self, objects: Sequence[ForeignObject], snapshot: int) -> None:
+        """End views and macros."""
+        self._end("view", "view_id", [found.id for found in objects if found.kind == "view"], snapshot)
+        self._end("macro", "macro_id", [found.id for found in objects if found.kind != "view"], snapshot)
+
     def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
         """End the rows that named tables at the snapshot ``base``, as a rename does.
 
@@ -309,11 +314,6 @@ class Writer(Reader):
         if self._end("data_file", "data_file_id", ids, snapshot) != len(ids):
             raise CommitConflict("a data file to be removed was removed by another commit")
         self._end("delete_file", "data_file_id", ids, snapshot)
-
-    def end_delete_files(self, ids: Sequence[int], snapshot: int) -> None:
-        """End delete files that newer ones replace."""
-        if self._end("delete_file", "delete_file_id", ids, snapshot) != len(ids):
-            raise CommitConflict("a delete file to be replaced was replaced by another commit")
 
     def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""

@@ -18,6 +18,7 @@ __all__ = [
     "RESERVED_FIELDS",
     "DataFile",
     "DeleteFile",
+    "ForeignObject",
     "SchemaInfo",
     "TableInfo",
 ]
@@ -50,6 +51,15 @@ class SchemaInfo:
     name: str
     path: str
     path_is_relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignObject:
+    """A view or macro of a schema; ``kind`` is ``view``, ``scalar_macro`` or ``table_macro``."""
+
+    id: int
+    kind: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)

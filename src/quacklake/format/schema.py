@@ -18,6 +18,7 @@ FIELD_ID = b"PARQUET:field_id"
 """The Arrow field metadata that becomes a Parquet field id."""
 
 _GEOARROW = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": b"{}"}
+_TEXT_IN_ARROW = ("timetz", "uint128", "variant")
 _NO_DEFAULT = "NULL"  # how the catalog spells "no default"
 
 
@@ -52,6 +53,11 @@ class Column:
     def leaves(self) -> Iterator[Column]:
         """The scalar columns at or below this one."""
         return (column for column in self.walk() if not column.nested)
+
+    @property
+    def travels_as_text(self) -> bool:
+        """True when Arrow has no type for the values, or one that loses a part of them."""
+        return any(leaf.type in _TEXT_IN_ARROW for leaf in self.leaves())
 
     def duckdb_type(self) -> str:
         """The DuckDB SQL type, nested ones spelled out."""

@@ -207,7 +207,7 @@ class Lake(_Writing):
     def _commit(self, tx: Transaction, **signature: str | None) -> Snapshot:
         operations.seal(self._shared, tx)
         shared = self._shared
-        changes = tx.change_set(operations.write_deletes(shared), shared.delete_limit, shared.inline_limit)
+        changes = tx.change_set(operations.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
         if signature:
             changes = changes.signed(**{name: signature.get(name) for name in ("author", "message", "extra")})
         snapshot = tx.commit(changes, self._shared.retry)

@@ -27,9 +27,9 @@ from quacklake.lake.frames import Source
 from quacklake.lake.settings import Shared
 from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.transaction import InlinedInsert, NewDeleteFile, TouchedFile, Transaction
+from quacklake.transaction import InlinedInsert, NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["Expression", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update", "write_deletes"]
+__all__ = ["DeleteFiles", "Expression", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update"]
 
 _DUPLICATES_SHOWN = 5
 
@@ -95,7 +95,10 @@ def _insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[
     for index, column in enumerate(table.schema.columns):
         array = rows.column(index)
         columns.append(inline.encode(array, column, database))
-        stats.extend(of_array(array, column))
+        if column.nested and column.travels_as_text:
+            stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())
+        else:
+            stats.extend(of_array(array, column))
     hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
     texts = shared.engine.texts(rows, hard)
     encoded = [
@@ -198,7 +201,8 @@ def _replace_rows(
     pending.delete(plan, places_to_target(places))
     select = ", ".join(quote(column.name) for column in table.schema.columns)
     if places.num_rows <= shared.inline_limit(table):
-        rows = connection.execute(f"SELECT {select}, _ql_row_id, _ql_version FROM {changed}").to_arrow_table()
+        fetched = _fetched(table)
+        rows = connection.execute(f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}").to_arrow_table()
         versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
         row_ids = [
             kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
@@ -213,6 +217,12 @@ def _replace_rows(
     if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1").fetchone():
         _write(shared, tx, connection, without, table)
     return int(places.num_rows)
+
+
+def _fetched(table: TableInfo) -> str:
+    """The select list of a table's columns that go through Arrow; what it cannot carry goes as text."""
+    names = [(quote(column.name), column.travels_as_text) for column in table.schema.columns]
+    return ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
 
 
 def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> None:
@@ -284,7 +294,7 @@ def _insert_query(
     counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
     count = int(counted[0]) if counted else 0
     if count and count <= shared.inline_limit(table):
-        rows = connection.execute(query).to_arrow_table()
+        rows = connection.execute(f"SELECT {_fetched(table)} FROM ({query})").to_arrow_table()
         tx.pending(table).add_insert(_insert(shared, table, rows, [None] * count))
     elif count:
         _write(shared, tx, connection, query, table)
@@ -333,9 +343,9 @@ def seal(shared: Shared, tx: Transaction) -> None:
         if len(new) < 2 or total <= shared.inline_limit(table):
             continue
         fresh = [insert for insert in new if all(row_id is None for row_id in insert.row_ids)]
-        rows = pa.concat_tables([insert.rows for insert in fresh], promote_options="permissive")
-        if not rows.num_rows:
+        if not fresh:
             continue
+        rows = pa.concat_tables([insert.rows for insert in fresh], promote_options="permissive")
         pending.keep_inserts([insert for insert in new if insert not in fresh])
         select = ", ".join(
             f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns
@@ -345,17 +355,31 @@ def seal(shared: Shared, tx: Transaction) -> None:
             _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=rows.nbytes)
 
 
-def write_deletes(shared: Shared) -> Any:
+@dataclass(frozen=True, slots=True)
+class DeleteFiles:
     """The writer of delete files for the change set of a transaction."""
 
+    shared: Shared
+
     def write(
+        self,
         tx: Transaction,
         table: TableInfo,
         file_id: int,
         file: TouchedFile,
         positions: pa.Array,
-        dated: DatedDeletes | None,
+        begin_snapshot: int | None,
     ) -> NewDeleteFile:
-        return shared.writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id, dated)
+        """All deletes of a data file, the given positions among them."""
+        writer = self.shared.writer
+        return writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot)
 
-    return write
+    def write_past(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """The deletes that a data file had before it ended."""
+        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated)
+
+    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+        """The same delete file with another snapshot for its new deletes."""
+        return self.shared.writer.redate_deletes(table, file, tx.wrote, snapshot)

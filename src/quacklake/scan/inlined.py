@@ -55,11 +55,12 @@ def _expression(column: Column, stored: Column | None, database: str) -> str:
     key = column_key(column)
     if stored is None:
         value = "NULL" if column.initial_default is None else "'" + column.initial_default.replace("'", "''") + "'"
-        return f"CAST({value} AS {column.duckdb_type()}) AS {quote(key)}"
-    value = inline.decode_expression(stored, database, quote(key))
-    if stored.duckdb_type() != column.duckdb_type():
         value = f"CAST({value} AS {column.duckdb_type()})"
-    return f"{value} AS {quote(key)}"
+    else:
+        value = inline.decode_expression(stored, database, quote(key))
+        if stored.duckdb_type() != column.duckdb_type():
+            value = f"CAST({value} AS {column.duckdb_type()})"
+    return f"{value}::VARCHAR AS {quote(key)}" if column.travels_as_text else f"{value} AS {quote(key)}"
 
 
 def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:

@@ -43,7 +43,7 @@ def plan_scan(
         _refuse_unreadable(found, table)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
-    files = _resolve(found, table, store)
+    files = _resolve(found, table, store, snapshot.id)
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -67,7 +67,7 @@ def _refuse_unreadable(files: pa.Table, table: TableInfo) -> None:
         raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
 
 
-def _resolve(files: pa.Table, table: TableInfo, store: Store) -> pa.Table:
+def _resolve(files: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:
     """Paths below the data root instead of below the table; everything else as it is."""
     base, base_is_relative = _location(table, store)
     paths = _resolve_column(files.column("path"), files.column("path_is_relative"), base, base_is_relative, store)
@@ -77,8 +77,8 @@ def _resolve(files: pa.Table, table: TableInfo, store: Store) -> pa.Table:
     columns = {name: files.column(name) for name in FILES.names if name in files.column_names}
     columns["path"], columns["delete_path"] = paths, deletes
     # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
-    partial = pc.is_valid(files.column("delete_partial_max"))
-    columns["delete_count"] = pc.if_else(partial, None, files.column("delete_count"))
+    later = pc.fill_null(pc.greater(files.column("delete_partial_max"), snapshot_id), False)
+    columns["delete_count"] = pc.if_else(later, None, files.column("delete_count"))
     return pa.table({name: columns[name] for name in FILES.names}, schema=FILES)
 
 

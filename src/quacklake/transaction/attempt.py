@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer
@@ -35,10 +35,11 @@ class _Rows:
 class Attempt:
     """Applies a change set inside an open commit transaction."""
 
-    def __init__(self, writer: Writer, catalog: Catalog, changes: ChangeSet) -> None:
+    def __init__(self, writer: Writer, catalog: Catalog, changes: ChangeSet, dated: Callable[[int], ChangeSet]) -> None:
         self.writer = writer
         self.catalog = catalog
         self.changes = changes
+        self.dated = dated
         self.latest = writer.latest()
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
@@ -48,8 +49,9 @@ class Attempt:
 
     def apply(self) -> Snapshot:
         """Everything the change set says, as the snapshot after the latest one."""
-        changes, writer = self.changes, self.writer
-        check_conflicts(writer, changes, self.latest, self.catalog.database)
+        writer = self.writer
+        check_conflicts(writer, self.changes, self.latest, self.catalog.database)
+        changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
@@ -166,11 +168,11 @@ class Attempt:
 
     def _plan_deletes(self, change: TableChange, snapshot: Snapshot) -> Iterator[DeleteFile]:
         for file in change.delete_files:
-            new = DeleteFile(
+            yield DeleteFile(
                 id=next(self._file_ids),
                 table_id=change.table.id,
                 data_file_id=self.ids.get(file.data_file_id, file.data_file_id),
-                begin_snapshot=snapshot.id,
+                begin_snapshot=snapshot.id if file.begin_snapshot is None else file.begin_snapshot,
                 end_snapshot=None,
                 path=file.path,
                 path_is_relative=True,
@@ -178,20 +180,23 @@ class Attempt:
                 delete_count=file.delete_count,
                 file_size_bytes=file.file_size_bytes,
                 footer_size=file.footer_size,
+                partial_max=file.snapshot,
             )
-            yield new
-            if file.past is not None:
-                yield replace(
-                    new,
-                    id=next(self._file_ids),
-                    begin_snapshot=file.past.begin_snapshot,
-                    end_snapshot=snapshot.id,
-                    path=file.past.path,
-                    delete_count=file.past.delete_count,
-                    file_size_bytes=file.past.file_size_bytes,
-                    footer_size=file.past.footer_size,
-                    partial_max=file.past.partial_max,
-                )
+        for past in change.past_deletes:
+            yield DeleteFile(
+                id=next(self._file_ids),
+                table_id=change.table.id,
+                data_file_id=past.data_file_id,
+                begin_snapshot=past.begin_snapshot,
+                end_snapshot=snapshot.id,
+                path=past.path,
+                path_is_relative=True,
+                format="parquet",
+                delete_count=past.delete_count,
+                file_size_bytes=past.file_size_bytes,
+                footer_size=past.footer_size,
+                partial_max=past.partial_max,
+            )
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -201,20 +206,13 @@ class Attempt:
         writer.end_table_rows([table.id for table in changes.renamed_tables], changes.base.id, snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
+        writer.end_foreign_objects(changes.dropped_objects, snapshot.id)
         writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
-        writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
-        replaced = [
-            file.replaces
-            for change in tables
-            for file in change.delete_files
-            if file.replaces is not None and file.past is None
-        ]
-        writer.end_delete_files(replaced, snapshot.id)
         for change in tables:
-            moved = [file for file in change.delete_files if file.past is not None]
-            old = [file.replaces for file in moved if file.replaces is not None]
-            writer.retire_delete_files(change.table, old, snapshot.time)
-            writer.remove_inlined_deletes(change.table.id, [file.data_file_id for file in moved])
+            replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in change.past_deletes]
+            writer.retire_delete_files(change.table, [id_ for id_ in replaced if id_ is not None], snapshot.time)
+            writer.remove_inlined_deletes(change.table.id, [file.data_file_id for file in change.past_deletes])
+        writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
         for change in tables:
             for version, row_ids in change.ended_rows.items():
                 same = version == change.table.schema_version

@@ -6,13 +6,13 @@ can be replayed as often as races are lost, and always means the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from quacklake.format.changes import Change, ChangeKind
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
@@ -33,23 +33,11 @@ class NewDataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PastDeleteFile:
-    """The deletes that a data file had at snapshots before the new delete file, each with its snapshot."""
-
-    path: str
-    delete_count: int
-    file_size_bytes: int
-    footer_size: int | None
-    begin_snapshot: int
-    partial_max: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class NewDeleteFile:
-    """A delete file for one data file that replaces the one it had, if any.
+    """The delete file of one data file, with all its deletes.
 
-    Where rows were deleted in the catalog, ``past`` takes them and the old delete file over: a delete in the catalog is
-    never older than the delete file, so that whoever moves it to a file later need not look further back.
+    One that takes the place of another (``replaces``) holds the deletes of several snapshots, each with its own, and
+    began when the other did. Its new deletes are dated ``snapshot``: a guess, mended when the commit knows better.
     """
 
     data_file_id: int
@@ -57,8 +45,27 @@ class NewDeleteFile:
     delete_count: int
     file_size_bytes: int
     footer_size: int | None
+    replaces: int | None = None
+    begin_snapshot: int | None = None
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastDeleteFile:
+    """All that was deleted of a data file before it ends, each row with its snapshot."""
+
+    data_file_id: int
+    path: str
+    delete_count: int
+    file_size_bytes: int
+    footer_size: int | None
     replaces: int | None
-    past: PastDeleteFile | None = None
+    begin_snapshot: int
+    partial_max: int | None
+
+
+#: Writes a delete file again with another date for its new deletes.
+Redate = Callable[[TableInfo, NewDeleteFile, int], NewDeleteFile]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,13 +93,14 @@ class TableChange:
     inlined_deletes: tuple[tuple[int, int], ...] = ()
     ended_rows: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     ended_files: tuple[int, ...] = ()
+    past_deletes: tuple[PastDeleteFile, ...] = ()
     touched: Mapping[int, int | None] = field(default_factory=dict)
     reads: Predicate | None = None
 
     def paths(self) -> list[str]:
         """The new files, below the table's folder."""
-        past = [file.past.path for file in self.delete_files if file.past is not None]
-        return [file.path for file in self.data_files] + [file.path for file in self.delete_files] + past
+        deletes = [file.path for file in self.delete_files] + [file.path for file in self.past_deletes]
+        return [file.path for file in self.data_files] + deletes
 
     def kinds(self) -> tuple[ChangeKind, ...]:
         """The words that describe this change."""
@@ -123,6 +131,7 @@ class ChangeSet:
     renamed_tables: tuple[TableInfo, ...] = ()
     dropped_tables: tuple[TableInfo, ...] = ()
     dropped_schemas: tuple[SchemaInfo, ...] = ()
+    dropped_objects: tuple[ForeignObject, ...] = ()
     inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
     author: str | None = None
@@ -149,6 +158,7 @@ class ChangeSet:
         """The changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}
         found = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
+        found += [Change(ChangeKind(f"dropped_{other.kind}"), id=other.id) for other in self.dropped_objects]
         found += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
         found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
         found += [
@@ -159,6 +169,22 @@ class ChangeSet:
             id_ = real.get(table.table.id, table.table.id)
             found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
         return found
+
+    def dated(self, snapshot: int, redate: Redate) -> ChangeSet:
+        """The same change set for a snapshot id; what is dated otherwise is written again."""
+        if all(file.snapshot in (None, snapshot) for table in self.tables for file in table.delete_files):
+            return self
+        tables = [
+            replace(
+                table,
+                delete_files=tuple(
+                    file if file.snapshot in (None, snapshot) else redate(table.table, file, snapshot)
+                    for file in table.delete_files
+                ),
+            )
+            for table in self.tables
+        ]
+        return replace(self, tables=tuple(tables))
 
     def signed(self, *, author: str | None, message: str | None, extra: str | None) -> ChangeSet:
         """The same change set with a commit message."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quacklake import telemetry
@@ -34,8 +35,8 @@ class Retry:
         time.sleep(random.uniform(0, limit) / 1000)
 
 
-def commit(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot:
-    """Commit a change set and return its snapshot.
+def commit(catalog: Catalog, changes: ChangeSet, retry: Retry, dated: Callable[[int], ChangeSet]) -> Snapshot:
+    """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
 
     Raises ``CommitConflict`` when another commit excludes it (nothing is changed) and ``CommitUnknown`` when the
     database's answer was lost and could not be found again.
@@ -44,7 +45,7 @@ def commit(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot:
         for attempt in range(retry.count + 1):
             try:
                 with catalog.commit() as writer:
-                    work = Attempt(writer, catalog, changes)
+                    work = Attempt(writer, catalog, changes, dated)
                     snapshot = work.apply()
             except CommitUnknown:
                 found = _recover(catalog, changes, retry)
@@ -72,8 +73,10 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
                 return None
             with catalog.read() as reader:
                 return reader.at_version(version)
-        except CatalogUnavailableError:
-            retry.pause(attempt)
+        except (CatalogUnavailableError, CommitUnknown):
+            if not catalog.has_tokens:
+                raise
+            retry.pause(attempt)  # also when the answer to the question was lost
     raise CommitUnknown(
         "the connection was lost during the commit, and the database could not be asked again",
         hint="compare lake.snapshots() with what you wrote before trying again",

@@ -13,7 +13,7 @@ from typing import Any
 
 from quacklake.catalog import Catalog
 from quacklake.format.names import fold
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.snapshots import Snapshot
 
 __all__ = ["TableCache"]
@@ -31,6 +31,12 @@ class TableCache:
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """The schemas of a snapshot."""
         found: list[SchemaInfo] = self._get((snapshot.schema_version,), lambda reader: reader.schemas(snapshot))
+        return found
+
+    def foreign_objects(self, snapshot: Snapshot, schema_id: int) -> list[ForeignObject]:
+        """The views and macros of a schema."""
+        key = (snapshot.schema_version, schema_id)
+        found: list[ForeignObject] = self._get(key, lambda reader: reader.foreign_objects(snapshot, schema_id))
         return found
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from quacklake.errors import (
     nearest,
 )
 from quacklake.format.names import check_name, fold
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.paths import object_dir, uuid7
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import TableSchema
@@ -28,7 +29,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store
-from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, TableChange
+from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
 from quacklake.transaction.commit import Retry, commit
 from quacklake.transaction.pending import PendingTable, TouchedFile
 from quacklake.transaction.tables import TableCache
@@ -37,9 +38,31 @@ __all__ = ["DeleteWriter", "Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
 
-#: Writes the delete file of one data file: (transaction, table, data file id, the file, newly deleted positions,
-#: deletes in the catalog that move to a file too).
-DeleteWriter = Callable[["Transaction", TableInfo, int, TouchedFile, pa.Array, DatedDeletes | None], NewDeleteFile]
+
+class DeleteWriter(Protocol):
+    """Writes the delete files of a transaction."""
+
+    def write(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        file_id: int,
+        file: TouchedFile,
+        positions: pa.Array,
+        begin_snapshot: int | None,
+    ) -> NewDeleteFile:
+        """All deletes of a data file, given positions among them; ``begin_snapshot`` is that of its delete file."""
+        ...
+
+    def write_past(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """The deletes that a data file had before it ended."""
+        ...
+
+    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+        """The same delete file with another snapshot for its new deletes."""
+        ...
 
 
 class Transaction:
@@ -59,11 +82,13 @@ class Transaction:
         self._pending: dict[int, PendingTable] = {}
         self._created_schemas: dict[str, SchemaInfo] = {}
         self._dropped_schemas: dict[int, SchemaInfo] = {}
+        self._dropped_objects: list[ForeignObject] = []
         self._created: dict[tuple[str, str], TableInfo] = {}
         self._renamed: dict[int, TableInfo] = {}
         self._dropped: dict[int, TableInfo] = {}
         self._schema_ids: dict[str, int] = {}
         self._written: list[str] = []
+        self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
 
@@ -165,21 +190,32 @@ class Transaction:
         return info
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables."""
+        """Drop a schema; with ``cascade`` also its tables, views and macros."""
         self._check_writable()
         info = self.find_schema(name)
         tables = [table for table in self.tables() if table.schema_id == info.id]
-        if tables and not cascade:
+        others = self._foreign_objects(info)
+        if (tables or others) and not cascade:
+            names = [table.name for table in tables] + [other.name for other in others]
             raise InputError(
-                f'the schema "{info.name}" still has tables ({", ".join(t.name for t in tables[:5])})',
-                hint="drop them first or pass cascade=True",
+                f'the schema "{info.name}" is not empty ({", ".join(names[:5])})',
+                hint="drop what is in it first or pass cascade=True",
             )
+        self._dropped_objects += others
         for table in tables:
             self.drop_table(table)
         if info.id < 0:
             del self._created_schemas[fold(info.name)]
         else:
             self._dropped_schemas[info.id] = info
+
+    def _foreign_objects(self, schema: SchemaInfo) -> list[ForeignObject]:
+        return self._cache.foreign_objects(self.base, schema.id) if schema.id >= 0 else []
+
+    def _check_no_view(self, schema: SchemaInfo, name: str) -> None:
+        """Tables and views share their names."""
+        if any(found.kind == "view" and fold(found.name) == fold(name) for found in self._foreign_objects(schema)):
+            raise AlreadyExistsError(f'there is a view "{schema.name}.{name}" already')
 
     def create_table(self, schema: str, name: str, columns: TableSchema) -> TableInfo:
         """Add a table. Raises ``AlreadyExistsError``."""
@@ -192,6 +228,7 @@ class Transaction:
         owner = self.find_schema(schema)
         if self.get_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
+        self._check_no_view(owner, name)
         uuid = str(uuid7())
         # a folder is shared with an older table of that name only by chance of names, never by file: names are unique
         info = TableInfo(
@@ -217,7 +254,7 @@ class Transaction:
         other = self.get_table(table.schema_name, name)
         if other is not None and other.id != table.id:
             raise AlreadyExistsError(f'the table "{table.schema_name}.{name}" exists already')
-        self.find_schema(table.schema_name)
+        self._check_no_view(self.find_schema(table.schema_name), name)
         info = replace(table, name=name)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
@@ -270,12 +307,13 @@ class Transaction:
 
     def change_set(
         self,
-        write_deletes: DeleteWriter,
+        writer: DeleteWriter,
         delete_limit: Callable[[TableInfo], int],
         inline_limit: Callable[[TableInfo], int],
     ) -> ChangeSet:
         """All changes as immutable data; delete files are written now."""
-        changes = [self._table_change(p, write_deletes, delete_limit(p.table)) for p in self._pending.values()]
+        self._delete_writer = writer
+        changes = [self._table_change(p, writer, delete_limit(p.table)) for p in self._pending.values()]
         return ChangeSet(
             token=str(uuid7()),
             base=self.base,
@@ -285,11 +323,12 @@ class Transaction:
             renamed_tables=tuple(self._renamed.values()),
             dropped_tables=tuple(self._dropped.values()),
             dropped_schemas=tuple(self._dropped_schemas.values()),
+            dropped_objects=tuple(self._dropped_objects),
             inlining=frozenset(table.id for table in self._created.values() if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
         )
 
-    def _table_change(self, pending: PendingTable, write_deletes: DeleteWriter, limit: int) -> TableChange:
+    def _table_change(self, pending: PendingTable, writer: DeleteWriter, limit: int) -> TableChange:
         new = {file.id for file in pending.files}
         deleted = pending.deleted_positions()
         dead = {id_ for id_, gone in deleted.items() if pending.touched[id_].live == len(gone)}
@@ -299,10 +338,16 @@ class Transaction:
         if sum(len(gone) for gone in small.values()) <= limit:
             inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
             partly = {id_: gone for id_, gone in partly.items() if id_ in new}
-        dated = self._dated_deletes(pending.table, {id_: pending.touched[id_] for id_ in partly})
+        ended = sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)
+        dated = self._dated_deletes(pending, partly, ended)
         delete_files = [
-            write_deletes(self, pending.table, id_, pending.touched[id_], gone, dated.get(id_))
+            writer.write(self, pending.table, id_, pending.touched[id_], gone, _begin(dated.get(id_)))
             for id_, gone in partly.items()
+        ]
+        past = [
+            writer.write_past(self, pending.table, id_, pending.touched[id_], dated[id_])
+            for id_ in ended
+            if pending.touched[id_].inlined
         ]
         return TableChange(
             table=pending.table,
@@ -311,18 +356,28 @@ class Transaction:
             delete_files=tuple(delete_files),
             inlined_deletes=tuple(inlined),
             ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
-            ended_files=tuple(sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)),
+            ended_files=tuple(ended),
+            past_deletes=tuple(past),
             touched={id_: file.delete_file_id for id_, file in pending.touched.items() if id_ >= 0},
             reads=pending.reads,
         )
 
-    def _dated_deletes(self, table: TableInfo, files: Mapping[int, TouchedFile]) -> dict[int, DatedDeletes]:
-        """The deletes in the catalog of files that get a delete file, each with its snapshot."""
-        wanted = {id_: file.delete_file_id for id_, file in files.items() if file.inlined and id_ >= 0}
+    def _dated_deletes(
+        self, pending: PendingTable, partly: Iterable[int], ended: Iterable[int]
+    ) -> dict[int, DatedDeletes]:
+        """When rows were deleted of files that get another delete file, or end with deletes in the catalog."""
+        touched = pending.touched
+        wanted = [id_ for id_ in partly if id_ >= 0 and touched[id_].delete_file_id is not None]
+        wanted += [id_ for id_ in ended if touched[id_].inlined]
         if not wanted:
             return {}
+        files = {id_: touched[id_].delete_file_id for id_ in wanted}
         with self.catalog.read() as reader:
-            return reader.dated_deletes(self.base, table.id, wanted)
+            return reader.dated_deletes(self.base, pending.table.id, files)
+
+    def _redate(self, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+        assert self._delete_writer is not None
+        return self._delete_writer.redate(self, table, file, snapshot)
 
     def commit(self, changes: ChangeSet, retry: Retry) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
@@ -330,15 +385,22 @@ class Transaction:
         if changes.empty:
             self.discard_files()
             return self.base
+        final = changes
+
+        def dated(snapshot_id: int) -> ChangeSet:
+            nonlocal final
+            final = changes.dated(snapshot_id, self._redate)
+            return final
+
         try:
-            snapshot = commit(self.catalog, changes, retry)
+            snapshot = commit(self.catalog, changes, retry, dated)
         except BaseException as error:
             if isinstance(error, QuacklakeError) and not isinstance(error, CommitUnknown):
                 self.discard_files()
             else:
                 self._written.clear()  # they may be part of the lake
             raise
-        used = {table.table.location + path for table in changes.tables for path in table.paths()}
+        used = {table.table.location + path for table in final.tables for path in table.paths()}
         self._written = [path for path in self._written if path not in used]
         self.discard_files()
         return snapshot
@@ -359,3 +421,7 @@ class Transaction:
             self.store.delete(written)
         except QuacklakeError as error:
             _log.warning("could not remove %d uncommitted files: %s", len(written), error.message)
+
+
+def _begin(dated: DatedDeletes | None) -> int | None:
+    return None if dated is None else dated.file_begin

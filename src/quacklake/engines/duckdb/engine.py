@@ -28,6 +28,8 @@ from quacklake.transaction import Target
 
 __all__ = ["DuckDBEngine", "Scan"]
 
+#: What DuckDB cannot give to Arrow, or gives wrong values of when they are too large.
+_EXPORTED = {"variant": "VARCHAR", "uint128": "DECIMAL(38,0)"}
 _NO_POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
 _NO_INLINED = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
 
@@ -161,7 +163,12 @@ def places_to_target(places: pa.Table) -> Target:
 
 
 def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, row_ids: bool) -> duckdb.DuckDBPyRelation:
-    select = [quote(column.name) for column in columns]
+    select = [
+        f"{quote(column.name)}::{_EXPORTED[column.type]} AS {quote(column.name)}"
+        if column.type in _EXPORTED
+        else quote(column.name)
+        for column in columns
+    ]
     if row_ids:
         select.append("_ql_row_id AS rowid")
     return relation.project(", ".join(select)) if select else relation

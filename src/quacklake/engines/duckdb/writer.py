@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -42,6 +42,7 @@ _DELETE_SCHEMA = pa.schema(
         pa.field(NAME_POS, pa.int64(), metadata={_FIELD: str(FIELD_POS)}),
     ]
 )
+_DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
@@ -140,63 +141,84 @@ class FileWriter:
         positions: pa.Array,
         announce: Announce,
         snapshot: int,
-        dated: DatedDeletes | None = None,
+        begin_snapshot: int | None = None,
     ) -> NewDeleteFile:
-        """Write the delete file of one data file: the newly deleted positions and those deleted before.
+        """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
 
-        ``dated`` are deletes that the catalog held so far. They, and the delete file there was, go to a second file for
-        the snapshots before this change.
+        With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
+        the one after ``snapshot``.
         """
-        found = [positions.cast(pa.int64())]
-        past = None
-        if file.delete_path is not None:
-            found.append(self._positions(file.delete_path, snapshot))
-        if dated is not None:
-            found.append(pa.array([position for position, _ in dated.rows], pa.int64()))
-            past = self._write_past(table, file, announce, snapshot, dated)
-        positions = pc.unique(pa.concat_arrays(found))
-        positions = positions.take(pc.sort_indices(positions))
-        name, size, footer = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-        return NewDeleteFile(data_file_id, name, len(positions), size, footer, file.delete_file_id, past)
+        positions = positions.cast(pa.int64())
+        if file.delete_path is None:
+            name, size, footer = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
+            return NewDeleteFile(data_file_id, name, len(positions), size, footer)
+        before = self._dated_rows(file.delete_path, snapshot, begin_snapshot)
+        dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
+        new = pa.table([positions, dates], schema=before.schema)
+        rows = _by_position(pa.concat_tables([before, new]))
+        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        return NewDeleteFile(
+            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin_snapshot, snapshot + 1
+        )
 
-    def _write_past(
-        self, table: TableInfo, file: TouchedFile, announce: Announce, snapshot: int, dated: DatedDeletes
+    def write_past_deletes(
+        self,
+        table: TableInfo,
+        data_file_id: int,
+        file: TouchedFile,
+        announce: Announce,
+        snapshot: int,
+        dated: DatedDeletes,
     ) -> PastDeleteFile:
-        rows = pa.table(list(zip(*dated.rows, strict=True)), names=[NAME_POS, NAME_SNAPSHOT_ID])
+        """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
+        rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
         if file.delete_path is not None:
-            before = self._delete_rows(file.delete_path)
-            if NAME_SNAPSHOT_ID not in before.column_names:
-                begin = pa.repeat(pa.scalar(dated.file_begin, pa.int64()), before.num_rows)
-                before = before.append_column(NAME_SNAPSHOT_ID, begin)
-            before = before.select([NAME_POS, NAME_SNAPSHOT_ID]).cast(rows.schema)
-            rows = pa.concat_tables([before.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot), rows])
-        rows = rows.sort_by(NAME_POS).combine_chunks()
-        columns = [rows.column(name).combine_chunks() for name in rows.column_names]
-        name, size, footer = self._write_positions(table, file, announce, columns, _DATED_SCHEMA)
-        first, last = pc.min_max(columns[1]).as_py().values()
+            rows = pa.concat_tables([self._dated_rows(file.delete_path, snapshot, dated.file_begin), rows])
+        rows = _by_position(rows)
+        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        first, last = pc.min_max(rows.column(1)).as_py().values()
         begin = first if dated.file_begin is None else min(first, dated.file_begin)
-        return PastDeleteFile(name, rows.num_rows, size, footer, begin, last if last != begin else None)
+        partial_max = last if last != begin else None
+        return PastDeleteFile(data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin, partial_max)
+
+    def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
+        """Write a delete file again with another snapshot for its new positions."""
+        rows = self._delete_rows(table.location + file.path)
+        dates = rows.column(NAME_SNAPSHOT_ID)
+        dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
+        rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
+        name, size, footer = self._write_rows(table, announce, rows)
+        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
+
+    def _dated_rows(self, path: str, snapshot: int, begin_snapshot: int | None) -> pa.Table:
+        """The positions in a delete file that are deleted at a snapshot, each with its own."""
+        rows = self._delete_rows(path)
+        if NAME_SNAPSHOT_ID not in rows.column_names:
+            begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
+            rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
+        rows = rows.select([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
+        return rows.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot)
 
     def _write_positions(
-        self, table: TableInfo, file: TouchedFile, announce: Announce, columns: Sequence[pa.Array], schema: pa.Schema
+        self,
+        table: TableInfo,
+        file: TouchedFile,
+        announce: Announce,
+        columns: Sequence[pa.ChunkedArray | pa.Array],
+        schema: pa.Schema,
     ) -> tuple[str, int, int]:
+        url = self.store.url(file.path)
+        return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
+
+    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> tuple[str, int, int]:
         """Write a delete file; its name, size and footer size."""
         name = delete_file_name()
         path = table.location + name
         announce(path)
-        url = self.store.url(file.path)
-        rows = pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema)
-        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, schema, compression="snappy") as writer:
+        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer:
             writer.write_table(rows)
         size = self.store.size(path)
         return name, size, self._footer_size(path, size)
-
-    def _positions(self, path: str, snapshot: int) -> pa.Array:
-        """The positions in a delete file that are deleted at a snapshot."""
-        rows = self._delete_rows(path)
-        if NAME_SNAPSHOT_ID in rows.column_names:
-            rows = rows.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot)
-        return rows.column(NAME_POS).combine_chunks().cast(pa.int64())
 
     def _delete_rows(self, path: str) -> pa.Table:
         with self.store.open_input(path) as source:
@@ -272,3 +294,12 @@ def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple
         else:
             found.append((".".join(path), column))
     return found
+
+
+def _by_position(rows: pa.Table) -> pa.Table:
+    """Deleted positions in order, each once, with the earliest of its snapshots."""
+    ordered = rows.sort_by([(NAME_POS, "ascending"), (NAME_SNAPSHOT_ID, "ascending")])
+    if pc.count_distinct(ordered.column(NAME_POS)).as_py() == ordered.num_rows:
+        return ordered
+    found = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
+    return found.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
