@@ -22,17 +22,6 @@ settings.register_profile("default", deadline=None, derandomize=False, print_blo
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
 
-if os.environ.get("QUACKLAKE_TEST_PROFILE") != "long":
-    # whole histories against stock DuckLake, every crash point and many processes: QUACKLAKE_TEST_PROFILE=long
-    collect_ignore = [
-        "concurrency",
-        "conformance/test_change_feed.py",
-        "conformance/test_concurrent_clients.py",
-        "conformance/test_random_histories.py",
-        "conformance/test_scenarios.py",
-        "crash",
-    ]
-
 _MAIN_PROCESS = pytest.StashKey[int]()
 _DIRECTORY = pytest.StashKey[Path]()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,11 @@ from duckdb_extensions import import_extension
 
 import quacklake
 
-__all__ = ["LakeSite", "plain_duckdb", "reference_duckdb"]
+__all__ = ["LONG", "LakeSite", "plain_duckdb", "reference_duckdb"]
+
+LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
+"""Whether the tests may take their time: every combination, many more random ones."""
+
 
 _EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner")
 _lock = threading.Lock()
@@ -143,6 +148,7 @@ class LakeSite:
         LakeSite._attached = self
         connection = reference_duckdb()
         try:
+            connection.execute(f"DETACH DATABASE IF EXISTS {name}")  # a test that failed may have left one
             connection.execute(f"ATTACH '{self.attach_target}' AS {name} ({options})")
         except BaseException:
             connection.close()

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from _pytest.mark.structures import ParameterSet
 
-from .clients import LakeSite
+from .clients import LONG, LakeSite
 
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
-LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
+
+__all__ = ["LONG", "MakeSite", "kinds", "make_site"]
+
+SERVERS = ("postgres", "mysql")
 
 MakeSite = Callable[..., LakeSite]
+
+
+def kinds(*names: str) -> list[ParameterSet]:
+    """Kinds of catalogs as parameters, with the mark of the server they need."""
+    return [pytest.param(name, marks=[getattr(pytest.mark, name)] if name in SERVERS else []) for name in names]
 
 
 @pytest.fixture
@@ -23,13 +33,19 @@ def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeSi
     made: list[LakeSite] = []
 
     def make(kind: str, inlining: int = 10) -> LakeSite:
-        server_url = request.getfixturevalue(f"{kind}_url") if kind in ("postgres", "mysql") else None
+        url = None
+        if kind in SERVERS:
+            server = request.getfixturevalue(f"{kind}_server")
+            url = server.create_database(f"t_{uuid.uuid4().hex}")
         folder = tmp_path / f"lake{len(made)}"
         folder.mkdir()
-        site = LakeSite(kind, folder, inlining, server_url)
+        site = LakeSite(kind, folder, inlining, url)
         made.append(site)
         return site
 
     yield make
     for site in made:
         site.close()
+        if site.kind in SERVERS:
+            server = request.getfixturevalue(f"{site.kind}_server")
+            server.drop_database(str(sa.make_url(site.url).database))

@@ -14,7 +14,7 @@ from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import quote
 from quacklake.lake.reference import TableRef
 
-from .clients import LakeSite, plain_duckdb
+from .clients import LONG, LakeSite, plain_duckdb
 from .steps import Step, Stock
 
 __all__ = ["DIRECTIONS", "History", "TableState", "compare"]
@@ -213,7 +213,13 @@ def _stock_visible(history: History) -> dict[int, tuple[set[str], set[tuple[str,
     versions = dict(history.site.metadata("SELECT snapshot_id, schema_version FROM {m}.ducklake_snapshot ORDER BY 1"))
     assert list(versions) == sorted(history.expected), "the snapshots are not those of the steps taken"
     chosen = [version for version in versions if version == 0 or versions[version] != versions[version - 1]]
+    if not LONG and len(chosen) > 3:
+        chosen = [chosen[len(chosen) // 3], chosen[2 * len(chosen) // 3], chosen[-1]]
     return {version: stock_tables_at(history.site, version) for version in chosen}
+
+
+#: DuckLake writes its ids of uncommitted rows when a transaction updates what it inserted, the same ones every time.
+_STOCK_LOCAL_IDS = 10**18
 
 
 def _same(who: str, found: TableState, expected: TableState) -> None:
@@ -225,7 +231,9 @@ def _same(who: str, found: TableState, expected: TableState) -> None:
         extra = sorted(set(without) - set(expected.rows), key=str)[:3]
         raise AssertionError(f"{who}: {len(without)} rows, not {len(expected.rows)}; missing {missing}, extra {extra}")
     ids = [row[0] for row in found.rows]
-    assert len(set(ids)) == len(ids) and None not in ids, f"{who}: row ids are not unique"
+    assert None not in ids, f"{who}: rows without an id"
+    kept = [int(id_) for id_ in ids if id_ is not None and int(id_) < _STOCK_LOCAL_IDS]
+    assert len(set(kept)) == len(kept), f"{who}: row ids are not unique"
 
 
 _KEYS = {

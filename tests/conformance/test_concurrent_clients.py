@@ -12,10 +12,10 @@ from quacklake.errors import CommitConflict
 from quacklake.lake import operations
 
 from .clients import LakeSite
-from .conftest import MakeSite
+from .conftest import MakeSite, kinds
 from .processes import StockProcess
 
-KINDS = ("sqlite", "postgres")
+KINDS = kinds("sqlite", "postgres")
 Rows = list[dict[str, Any]]
 
 
@@ -183,6 +183,27 @@ def test_deletes_of_different_files_both_succeed(site: LakeSite, stock: StockPro
     expected = [i for i in (*range(30), *range(100, 130)) if i not in gone]
     assert ids(site.lake(), "t") == expected
     assert stock_ids(stock, "t") == expected
+
+
+def test_a_delete_that_waited_for_others_is_not_seen_before_its_snapshot(site: LakeSite, stock: StockProcess) -> None:
+    lake = site.lake()
+    lake.table("t").delete("id < 12")  # from now on the file has a delete file, which the next delete rewrites
+    with lake.transaction() as tx:
+        tx.table("t").delete("id BETWEEN 12 AND 25")
+        stock.execute("INSERT INTO small VALUES (77, 'x')")
+        stock.execute("INSERT INTO small VALUES (78, 'x')")
+    newest = lake.current_snapshot()
+    for version, count in ((newest - 3, 48), (newest - 2, 48), (newest - 1, 48), (newest, 34)):
+        assert lake.at(version=version).table("t").to_arrow().num_rows == count
+        assert stock.execute(f"SELECT count(*) FROM t AT (VERSION => {version})") == [[count]]
+    deleted = (
+        "SELECT snapshot_id, count(*) FROM ducklake_table_deletions('l', 'main', 't', 0, {}) GROUP BY ALL ORDER BY 1"
+    )
+    assert stock.execute(deleted.format(newest)) == [[newest - 3, 12], [newest, 14]]
+    known = {row[0] for row in stock.execute("SELECT path FROM __ducklake_metadata_l.ducklake_delete_file")}
+    scheduled = stock.execute("SELECT path FROM __ducklake_metadata_l.ducklake_files_scheduled_for_deletion")
+    known |= {row[0].rsplit("/", 1)[-1] for row in scheduled}
+    assert {path.name for path in site.data_path.rglob("*-delete.parquet")} == known, "a file nobody knows was left"
 
 
 def test_deletes_of_the_same_row_happen_once(site: LakeSite, stock: StockProcess) -> None:

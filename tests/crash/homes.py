@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -19,6 +18,9 @@ from quacklake import Lake
 from quacklake.catalog import parse_url
 from services import MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
+
+_KEPT = 6
+"""More copies than any test uses at a time."""
 
 __all__ = ["Home", "State", "Workshop", "look"]
 
@@ -112,12 +114,12 @@ class Workshop:
 
     def _place(self) -> Home:
         name = f"t_{uuid.uuid4().hex}"
-        if self._server is None:
-            folder = self._folder / name
-            folder.mkdir()
-            return Home(f"{self.database}:///{folder / 'lake.db'}", folder / "data")
         self._names.append(name)
-        return Home(self._server.url_of(name), self._folder / name)
+        folder = self._folder / name
+        folder.mkdir()
+        if self._server is None:
+            return Home(f"{self.database}:///{folder / 'lake.db'}", folder / "data")
+        return Home(self._server.url_of(name), folder / "data")
 
     def create(self) -> Lake:
         """A new lake in the place of the template."""
@@ -126,7 +128,9 @@ class Workshop:
         return quacklake.connect(self.template.url, data_path=self.template.data)
 
     def copy(self) -> Home:
-        """A copy of the template that knows its own data path."""
+        """A copy of the template that knows its own data path. Only the newest copies are kept."""
+        if len(self._names) > _KEPT:
+            self._remove(self._names.pop(1))
         home = self._place()
         if isinstance(self._server, PostgresServer):
             with self._server._connect() as connection:
@@ -157,8 +161,12 @@ class Workshop:
                 connection.execute(sa.text(f"INSERT INTO `{copy}`.`{name}` SELECT * FROM `{source}`.`{name}`"))
             connection.commit()
 
+    def _remove(self, name: str) -> None:
+        if self._server is not None:
+            self._server.drop_database(name)
+        shutil.rmtree(self._folder / name)
+
     def close(self) -> None:
+        """Remove every copy and the template."""
         for name in self._names:
-            with contextlib.suppress(Exception):
-                assert self._server is not None
-                self._server.drop_database(name)
+            self._remove(name)

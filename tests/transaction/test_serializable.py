@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,17 @@ def after(state: State, *operations: Operation) -> State | None:
     return state
 
 
+def files_of(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "data").rglob("*.parquet")}
+
+
+def named_files(folder: Path) -> set[str]:
+    """The files that the catalog names."""
+    with contextlib.closing(sqlite3.connect(folder / "lake.db")) as connection:
+        rows = connection.execute("SELECT path FROM ducklake_data_file UNION SELECT path FROM ducklake_delete_file")
+        return {row[0] for row in rows}
+
+
 @pytest.mark.parametrize("mine", OPERATIONS)
 def test_a_transaction_beside_any_other_is_as_if_alone_or_a_conflict(mine: str, template: Path, tmp_path: Path) -> None:
     first = list(OPERATIONS).index(mine)
@@ -93,6 +106,7 @@ def _beside(mine: str, other: str, folder: Path) -> None:
         if conflict is not None:
             assert found == after(model.START, b), f"{mine} beside {other}: a conflict, but not without a trace"
             assert (mine, other) not in FREE, f"{mine} beside {other}: {conflict}"
+            assert files_of(folder) == named_files(folder), f"{mine} beside {other}: files were left behind"
         else:
             serial = [after(model.START, b, a), after(model.START, a, b)]
             if (mine, other) == ("drop", "rename"):
