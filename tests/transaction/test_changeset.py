@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import from_arrow
 from quacklake.format.snapshots import Snapshot
-from quacklake.transaction import ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
+from quacklake.transaction import AlteredTable, ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
 from tests.catalog.stock import Stock
 
 BASE = Snapshot(5, None, 2, 9, 30)
@@ -73,7 +74,7 @@ def test_new_tables_have_their_real_ids_in_the_words_of_the_format() -> None:
         BASE,
         created_schemas=(SchemaInfo(-1, "u", 'odd "name"', "x/", True),),
         created_tables=(table(-2, "new"),),
-        renamed_tables=(table(4, "renamed"),),
+        altered_tables=(AlteredTable(table(4), replace(table(4), name="renamed")),),
         dropped_tables=(table(3),),
         dropped_schemas=(SchemaInfo(6, "u", "gone", "x/", True),),
         tables=(TableChange(table(-2, "new"), inlined=(ROWS,)),),

@@ -23,7 +23,7 @@ from quacklake.format.changes import Change, render
 from quacklake.format.inline import data_table_name
 from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
-from quacklake.format.schema import TableSchema, flatten
+from quacklake.format.schema import ColumnRow, TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats
 
@@ -171,8 +171,8 @@ class Writer(Reader):
             ],
         )
 
-    def add_columns(self, tables: Sequence[TableInfo], snapshot: int) -> None:
-        """Insert the columns of new tables."""
+    def add_columns(self, rows: Sequence[tuple[int, ColumnRow]], snapshot: int) -> None:
+        """Insert columns: the table's id and the row of each."""
         self._insert(
             "column",
             [
@@ -180,7 +180,7 @@ class Writer(Reader):
                     "column_id": row.column_id,
                     "begin_snapshot": snapshot,
                     "end_snapshot": None,
-                    "table_id": table.id,
+                    "table_id": table_id,
                     "column_order": row.column_order,
                     "column_name": row.column_name,
                     "column_type": row.column_type,
@@ -191,10 +191,16 @@ class Writer(Reader):
                     "default_value_type": row.default_value_type,
                     "default_value_dialect": row.default_value_dialect,
                 }
-                for table in tables
-                for row in flatten(table.schema)
+                for table_id, row in rows
             ],
         )
+
+    def end_columns(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
+        """End columns of a table, or nodes inside them."""
+        if ids:
+            c = self._t["column"]
+            chosen = (c.c.table_id == table_id, c.c.column_id.in_(list(ids)), c.c.end_snapshot.is_(None))
+            self.run("end_columns", sa.update(c).where(*chosen).values(end_snapshot=snapshot))
 
     def add_schema_versions(self, table_ids: Sequence[int], snapshot: Snapshot) -> None:
         """Note that these tables changed their shape or name with a snapshot."""

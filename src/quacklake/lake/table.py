@@ -15,6 +15,7 @@ from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan
+from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Table:
 
     def files(self) -> pa.Table:
         """The data files of the newest snapshot with their delete files."""
-        return self.plan().files
+        return self.plan().files.drop_columns(list(SECRET))
 
     def history(self) -> pa.Table:
         """The snapshots that changed this table, newest first."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from quacklake.errors import CorruptFileError, QuacklakeError
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 
-__all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "ScanPlan", "column_key"]
+__all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "SECRET", "ScanPlan", "column_key"]
 
 #: One row per data file; ``path`` and ``delete_path`` are below the data root.
 FILES = pa.schema(
@@ -31,11 +31,17 @@ FILES = pa.schema(
         ("begin_snapshot", pa.int64()),
         ("partial_max", pa.int64()),
         ("partition_id", pa.int64()),
+        ("mapping_id", pa.int64()),
+        ("encryption_key", pa.string()),
         ("delete_file_id", pa.int64()),
         ("delete_path", pa.string()),
+        ("delete_format", pa.string()),
         ("delete_count", pa.int64()),
+        ("delete_encryption_key", pa.string()),
     ]
 )
+#: The columns of ``FILES`` that are nobody's business but an engine's.
+SECRET = ("encryption_key", "delete_encryption_key")
 #: Deleted rows of data files that are not in delete files.
 POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
 #: The columns of inlined rows before the table's own, which are named ``c<id>``.

@@ -1,6 +1,7 @@
 """Change sets, and the commit that makes them part of the lake."""
 
 from quacklake.transaction.changeset import (
+    AlteredTable,
     ChangeSet,
     InlinedInsert,
     NewDataFile,
@@ -14,6 +15,7 @@ from quacklake.transaction.tables import TableCache
 from quacklake.transaction.transaction import Transaction
 
 __all__ = [
+    "AlteredTable",
     "ChangeSet",
     "InlinedInsert",
     "NewDataFile",

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer
+from quacklake.format.evolution import difference
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
+from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, merge
 from quacklake.transaction.changeset import ChangeSet, TableChange
@@ -102,8 +104,9 @@ class Attempt:
 
         A new table gets one at once: stock clients that have to make it later forget to note its columns.
         """
-        versions: dict[int, int | None] = {self.ids[id_]: None for id_ in self.changes.inlining}
-        altered = {self._real(table).id for table in (*self.changes.created_tables, *self.changes.renamed_tables)}
+        versions: dict[int, int | None] = {self.ids.get(id_, id_): None for id_ in self.changes.inlining}
+        altered = {self._real(table).id for table in self.changes.created_tables}
+        altered |= {table.id for table in self.changes.altered_tables if table.renamed or table.reshaped}
         for change in tables:
             if change.inlined:
                 id_ = change.table.id
@@ -203,7 +206,10 @@ class Attempt:
     def _end_things(self, tables: list[TableChange], snapshot: Snapshot) -> None:
         """What ends with this snapshot; something that is gone already is a conflict."""
         changes, writer = self.changes, self.writer
-        writer.end_table_rows([table.id for table in changes.renamed_tables], changes.base.id, snapshot.id)
+        renamed = [table.id for table in changes.altered_tables if table.renamed]
+        writer.end_table_rows(renamed, changes.base.id, snapshot.id)
+        for table in changes.altered_tables:
+            writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         writer.end_foreign_objects(changes.dropped_objects, snapshot.id)
@@ -226,6 +232,7 @@ class Attempt:
         Before anything else is written: where making a table commits what came before (MySQL), that must be nothing.
         """
         known = [change.table for change in tables] + [self._real(table) for table in self.changes.created_tables]
+        known += [self._real(table.after) for table in self.changes.altered_tables]
         missing = {table.id: table for table in known if self._inlined.get(table.id, 0) is None}
         for table in missing.values():
             self.writer.add_inlined_table(table.id, snapshot.schema_version, table.schema)
@@ -237,12 +244,17 @@ class Attempt:
         changes, writer = self.changes, self.writer
         writer.add_schemas([replace(schema, id=self.ids[schema.id]) for schema in changes.created_schemas], snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
-        renamed = [self._real(table) for table in changes.renamed_tables]
+        renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]
         writer.add_tables([*created, *renamed], snapshot.id)
-        writer.add_columns(created, snapshot.id)
+        columns = [(table.id, row) for table in created for row in flatten(table.schema)]
+        for altered in changes.altered_tables:
+            started = difference(altered.before.schema, altered.after.schema).started
+            columns += [(altered.id, row) for row in started]
+        writer.add_columns(columns, snapshot.id)
         # stock clients look up here which columns an inlined table has
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
-        changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *inlined])
+        reshaped = [table.id for table in changes.altered_tables if table.reshaped]
+        changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *reshaped, *inlined])
         writer.add_schema_versions(list(changed), snapshot)
         writer.register_inlined_tables(inlined, snapshot.schema_version)
 

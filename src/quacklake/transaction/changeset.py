@@ -17,7 +17,15 @@ from quacklake.format.predicate import Predicate
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
 
-__all__ = ["ChangeSet", "InlinedInsert", "NewDataFile", "NewDeleteFile", "PastDeleteFile", "TableChange"]
+__all__ = [
+    "AlteredTable",
+    "ChangeSet",
+    "InlinedInsert",
+    "NewDataFile",
+    "NewDeleteFile",
+    "PastDeleteFile",
+    "TableChange",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +125,37 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True)
+class AlteredTable:
+    """A committed table before and after a transaction: its name, its columns, or how it is laid out."""
+
+    before: TableInfo
+    after: TableInfo
+
+    @property
+    def id(self) -> int:
+        return self.before.id
+
+    @property
+    def renamed(self) -> bool:
+        """True when the table has another name."""
+        return self.before.name != self.after.name
+
+    @property
+    def reshaped(self) -> bool:
+        """True when a column differs in any way."""
+        return self.before.schema != self.after.schema
+
+    @property
+    def altered(self) -> bool:
+        """True when anything but the name differs."""
+        return replace(self.before, name=self.after.name) != self.after
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSet:
     """Everything one transaction will change. ``token`` names the commit for as long as the lake lives.
 
-    ``inlining`` are the created tables whose small inserts will go into the catalog.
+    ``inlining`` are the created and altered tables whose small inserts will go into the catalog.
     """
 
     token: str
@@ -128,7 +163,7 @@ class ChangeSet:
     tables: tuple[TableChange, ...] = ()
     created_schemas: tuple[SchemaInfo, ...] = ()
     created_tables: tuple[TableInfo, ...] = ()
-    renamed_tables: tuple[TableInfo, ...] = ()
+    altered_tables: tuple[AlteredTable, ...] = ()
     dropped_tables: tuple[TableInfo, ...] = ()
     dropped_schemas: tuple[SchemaInfo, ...] = ()
     dropped_objects: tuple[ForeignObject, ...] = ()
@@ -145,11 +180,12 @@ class ChangeSet:
 
     @property
     def alters_schema(self) -> bool:
-        """True when a table or schema is made, renamed or dropped."""
+        """True when a table or schema is made, altered or dropped."""
         return bool(
             self.created_schemas
             or self.created_tables
-            or self.renamed_tables
+            or self.altered_tables
+            or self.dropped_objects
             or self.dropped_tables
             or self.dropped_schemas
         )
@@ -163,8 +199,9 @@ class ChangeSet:
         found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
         found += [
             Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name)
-            for table in (*self.created_tables, *self.renamed_tables)
+            for table in (*self.created_tables, *(table.after for table in self.altered_tables if table.renamed))
         ]
+        found += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
         for table in self.tables:
             id_ = real.get(table.table.id, table.table.id)
             found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]

@@ -29,7 +29,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store
-from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
+from quacklake.transaction.changeset import AlteredTable, ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
 from quacklake.transaction.commit import Retry, commit
 from quacklake.transaction.pending import PendingTable, TouchedFile
 from quacklake.transaction.tables import TableCache
@@ -84,7 +84,7 @@ class Transaction:
         self._dropped_schemas: dict[int, SchemaInfo] = {}
         self._dropped_objects: list[ForeignObject] = []
         self._created: dict[tuple[str, str], TableInfo] = {}
-        self._renamed: dict[int, TableInfo] = {}
+        self._altered: dict[int, AlteredTable] = {}
         self._dropped: dict[int, TableInfo] = {}
         self._schema_ids: dict[str, int] = {}
         self._written: list[str] = []
@@ -117,7 +117,9 @@ class Transaction:
     def tables(self) -> list[TableInfo]:
         """The tables as this transaction sees them."""
         committed = [
-            self._renamed.get(info.id, info) for info in self._cache.tables(self.base) if info.id not in self._dropped
+            self._altered[info.id].after if info.id in self._altered else info
+            for info in self._cache.tables(self.base)
+            if info.id not in self._dropped
         ]
         return sorted([*committed, *self._created.values()], key=lambda info: (info.schema_name, info.name))
 
@@ -127,11 +129,12 @@ class Transaction:
         created = self._created.get(key)
         if created is not None:
             return created
-        renamed = next((t for t in self._renamed.values() if (fold(t.schema_name), fold(t.name)) == key), None)
-        if renamed is not None:
-            return renamed
+        altered = (table.after for table in self._altered.values())
+        known = next((t for t in altered if (fold(t.schema_name), fold(t.name)) == key), None)
+        if known is not None:
+            return known
         found = self._cache.table(self.base, schema, name)
-        gone = found is None or found.id in self._dropped or found.id in self._renamed
+        gone = found is None or found.id in self._dropped or found.id in self._altered
         return None if gone or found is None or found.schema_id in self._dropped_schemas else found
 
     def find_table(self, schema: str, name: str) -> TableInfo:
@@ -255,15 +258,20 @@ class Transaction:
         if other is not None and other.id != table.id:
             raise AlreadyExistsError(f'the table "{table.schema_name}.{name}" exists already')
         self._check_no_view(self.find_schema(table.schema_name), name)
-        info = replace(table, name=name)
+        return self.alter_table(table, replace(table, name=name))
+
+    def alter_table(self, table: TableInfo, after: TableInfo) -> TableInfo:
+        """Let a table be as ``after`` says: another name, other columns, another layout. Rows stay as they are."""
+        self._check_writable()
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
-            self._created[(fold(table.schema_name), fold(name))] = info
+            self._created[(fold(after.schema_name), fold(after.name))] = after
         else:
-            self._renamed[table.id] = info
+            before = self._altered[table.id].before if table.id in self._altered else table
+            self._altered[table.id] = AlteredTable(before, after)
         if table.id in self._pending:
-            self._pending[table.id].table = info
-        return info
+            self._pending[table.id].table = after
+        return after
 
     def drop_table(self, table: TableInfo) -> None:
         """Drop a table; its files stay until its snapshots expire."""
@@ -272,7 +280,7 @@ class Transaction:
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
         else:
-            self._renamed.pop(table.id, None)
+            self._altered.pop(table.id, None)
             self._dropped[table.id] = table
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -314,17 +322,19 @@ class Transaction:
         """All changes as immutable data; delete files are written now."""
         self._delete_writer = writer
         changes = [self._table_change(p, writer, delete_limit(p.table)) for p in self._pending.values()]
+        altered = tuple(table for table in self._altered.values() if table.before != table.after)
+        reshaped = [*self._created.values(), *(table.after for table in altered if table.reshaped)]
         return ChangeSet(
             token=str(uuid7()),
             base=self.base,
             tables=tuple(change for change in changes if change.kinds()),
             created_schemas=tuple(self._created_schemas.values()),
             created_tables=tuple(self._created.values()),
-            renamed_tables=tuple(self._renamed.values()),
+            altered_tables=altered,
             dropped_tables=tuple(self._dropped.values()),
             dropped_schemas=tuple(self._dropped_schemas.values()),
             dropped_objects=tuple(self._dropped_objects),
-            inlining=frozenset(table.id for table in self._created.values() if inline_limit(table)),
+            inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
         )
 
