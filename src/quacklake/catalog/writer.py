@@ -83,6 +83,11 @@ class Writer(Reader):
         """A block of small statements whose results nobody reads; on a network they share one round trip."""
         return self._database.batch(self._connection)
 
+    @property
+    def batch_rows(self) -> int:
+        """How many rows an insert may have inside a batch."""
+        return self._database.batch_rows
+
     # -- the snapshot itself -----------------------------------------------------------------------------------------
 
     def add_snapshot(
@@ -402,25 +407,20 @@ class Writer(Reader):
     def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
         names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
         new: list[tuple[Any, ...]] = []
-        changed: list[dict[str, Any]] = []
+        changed: list[tuple[Any, ...]] = []
         for id_, total in totals.items():
             before = known[id_].columns if id_ in known else {}
             for column_id, stats in total.columns.items():
                 if column_id not in before:
                     new.append((id_, column_id, *_bounds(stats)))
                 elif before[column_id] != stats:
-                    changed.append({"id": id_, "column": column_id, **dict(zip(names, _bounds(stats), strict=True))})
+                    changed.append((id_, column_id, *_bounds(stats)))
         self._insert_small(table, ("table_id", "column_id", *names), new)
         if changed:
-            statement = self._cached(
-                "put_column_totals",
-                lambda: (
-                    sa.update(table)
-                    .where(table.c.table_id == sa.bindparam("id"), table.c.column_id == sa.bindparam("column"))
-                    .values({name: sa.bindparam(name, type_=table.c[name].type) for name in names})
-                ),
-            )
-            self.run("put_column_totals", statement, changed)
+            faults.reach("catalog.put_column_totals.before")
+            self._database.update_many(self._connection, table, ("table_id", "column_id"), names, changed)
+            telemetry.count("catalog.statements")
+            faults.reach("catalog.put_column_totals.after")
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ from quacklake.transaction.validation import check_conflicts
 __all__ = ["Attempt"]
 
 
+#: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
+_Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
+
+
 @dataclass
 class _Rows:
     """The rows of the metadata tables that a commit inserts, with their real ids."""
@@ -31,7 +35,7 @@ class _Rows:
     stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
-    inlined: list[tuple[TableInfo, int, list[tuple[object, ...]], list[int]]] = field(default_factory=list)
+    inlined: list[_Inlined] = field(default_factory=list)
 
 
 class Attempt:
@@ -76,7 +80,9 @@ class Attempt:
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
+        self._insert_inlined([found for found in rows.inlined if len(found[2]) > writer.batch_rows], draft)
         with writer.batch():
+            self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)
             writer.put_totals(rows.totals, known)
             writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             if self.catalog.has_tokens:
@@ -263,13 +269,15 @@ class Attempt:
         writer.add_data_files(rows.files)
         writer.add_file_stats(rows.stats)
         writer.add_delete_files(rows.deletes)
-        for table, version, encoded, row_ids in rows.inlined:
-            target = writer.inlined_table(table.id, version, table.schema)
-            writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
         for change in tables:
             if change.inlined_deletes:
                 pairs = [(self.ids.get(file, file), position) for file, position in change.inlined_deletes]
                 writer.add_inlined_deletes(change.table.id, pairs, snapshot.id)
+
+    def _insert_inlined(self, rows: list[_Inlined], snapshot: Snapshot) -> None:
+        for table, version, encoded, row_ids in rows:
+            target = self.writer.inlined_table(table.id, version, table.schema)
+            self.writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
 
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
