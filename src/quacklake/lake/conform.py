@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,9 +10,8 @@ import sqlglot
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.sql import literal
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store
 
@@ -50,11 +49,12 @@ def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = F
     for column in schema.columns:
         source = names.get(fold(column.name))
         if source is not None and not _is_null(rows.field(source).type):
-            problem = _type_problem(given.find(source), column, column.name)
+            problem = _type_problem(given.find(source), column, column.name, partial=partial)
             if problem:
                 problems.append(problem)
     if problems:
-        hint = nearest(extra[0], schema.names) if extra else f"the table has {_list(schema.names)}"
+        near = nearest(extra[0], schema.names) if extra else None
+        hint = near or f"the table has {_list(schema.names)}; evolve=True adds columns and widens types"
         raise SchemaMismatchError(f"the rows do not fit {table}: {'; '.join(problems)}", hint=hint)
     return [Match(column, names.get(fold(column.name))) for column in schema.columns]
 
@@ -67,19 +67,23 @@ def _is_null(type_: pa.DataType) -> bool:
     return bool(pa.types.is_null(type_))
 
 
-def _type_problem(given: Column, wanted: Column, path: str) -> str | None:
-    """Why values of one column cannot be stored in another, or None."""
+def _type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
+    """Why values of one column cannot be stored in another, or None; with ``partial`` structs may lack fields."""
+
+    def below(pairs: Iterable[tuple[Column, Column]]) -> str | None:
+        problems = (_type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)
+        return next((problem for problem in problems if problem), None)
+
     if given.nested or wanted.nested:
         if given.type != wanted.type:
             return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
         if wanted.type != "struct":
-            pairs = zip(given.children, wanted.children, strict=True)
-            return next((p for one, two in pairs if (p := _type_problem(one, two, f"{path}.{two.name}"))), None)
+            return below(zip(given.children, wanted.children, strict=True))
         inside = {fold(child.name): child for child in given.children}
-        if set(inside) != {fold(child.name) for child in wanted.children}:
+        known = {fold(child.name): child for child in wanted.children}
+        if not (set(inside) <= set(known) if partial else set(inside) == set(known)):
             return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
-        children = ((inside[fold(child.name)], child) for child in wanted.children)
-        return next((p for one, two in children if (p := _type_problem(one, two, f"{path}.{two.name}"))), None)
+        return below((inside[name], child) for name, child in known.items() if name in inside)
     if can_store(given.type, wanted.type):
         return None
     return f'"{path}" is {given.type}, the table has {wanted.type}'
