@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import sqlglot
 
-from quacklake.errors import ConstraintError, InputError, QuacklakeError, SchemaMismatchError
+from quacklake.errors import ConstraintError, InputError, QuacklakeError
 from quacklake.format import evolution
 from quacklake.format.column_paths import find_column, parse_path
 from quacklake.format.evolution import DefaultExpression
@@ -117,27 +117,9 @@ def evolve(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Schema) -
 
     Raises ``SchemaMismatchError`` that tells every difference which that does not bridge.
     """
-    try:
-        given = from_arrow(rows)
-    except InputError as error:
-        raise SchemaMismatchError(f"the rows do not fit {table.qualified_name}: {error.message}") from None
-    unknown = tuple(_unknown(column, field.type) for column, field in zip(given.columns, rows, strict=True))
-    schema = evolution.evolve_to(table.schema, TableSchema(unknown), tx.next_column_id(table))
+    given = conform.given_schema(rows, table.qualified_name)
+    schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
     return _alter(shared, tx, table, schema)
-
-
-def _unknown(column: Column, arrow: pa.DataType) -> Column:
-    """The column with ``unknown`` for the type of what is always NULL."""
-    if pa.types.is_null(arrow):
-        return replace(column, type="unknown")
-    if column.type == "struct":
-        types = [arrow.field(index).type for index in range(arrow.num_fields)]
-    elif column.type == "list":
-        types = [arrow.value_type]
-    else:
-        types = [arrow.key_type, arrow.item_type] if column.type == "map" else []
-    children = zip(column.children, types, strict=True)
-    return replace(column, children=tuple(_unknown(child, type_) for child, type_ in children))
 
 
 def _column(name: str, type_: Any) -> Column:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.errors import QuacklakeError
@@ -43,9 +42,10 @@ def file_shapes(run: Run, plan: ScanPlan, store: Store, columns: Sequence[Column
     nested = [column for column in columns if column.nested]
     if plan.shaped_at is None or not nested:
         return {}
-    begins = plan.files.column("begin_snapshot")
-    old = pc.fill_null(pc.less_equal(begins, plan.shaped_at), True)
-    indexes = pc.indices_nonzero(old.combine_chunks() if isinstance(old, pa.ChunkedArray) else old).to_pylist()
+    begins, starts = plan.files.column("begin_snapshot"), plan.files.column("row_id_start")
+    # stock clients compact old files as they are: without a first row id a file says nothing of its age
+    old = pc.or_(pc.fill_null(pc.less_equal(begins, plan.shaped_at), True), pc.is_null(starts))
+    indexes = pc.indices_nonzero(old).to_pylist()
     if not indexes:
         return {}
     urls = list(store.urls([plan.files.column("path")[index].as_py() for index in indexes]))
