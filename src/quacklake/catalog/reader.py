@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
 from quacklake.catalog import pruning
+from quacklake.catalog.column_history import last_reshape
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
 from quacklake.catalog.tables import Tables
@@ -331,6 +332,40 @@ class Reader:
         ).where(c.c.table_id == table_id, self._visible(c, begin))
         return unflatten(ColumnRow(*row) for row in self.run("columns_at", statement))
 
+    def last_column_id(self, table_id: int) -> int:
+        """The largest id that a column of a table, or a node inside one, ever had."""
+        c = self._t["column"]
+        statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
+        return self.run("last_column_id", statement).scalar_one() or 0
+
+    def partition_columns(self, snapshot: Snapshot, table_id: int) -> frozenset[int]:
+        """The ids of the columns that a table is partitioned by."""
+        i, c = self._t["partition_info"], self._t["partition_column"]
+        statement = (
+            sa.select(c.c.column_id)
+            .join_from(i, c, sa.and_(c.c.partition_id == i.c.partition_id, c.c.table_id == i.c.table_id))
+            .where(i.c.table_id == table_id, self._visible(i, snapshot.id))
+        )
+        return frozenset(row[0] for row in self.run("partition_columns", statement))
+
+    def shaped_at(self, snapshot: Snapshot, table: TableInfo) -> int | None:
+        """The last snapshot that changed which fields a nested column of a table has, or None when none ever did.
+
+        Files that began after it have the fields of today; older ones may have others.
+        """
+        if not any(column.nested for column in table.schema.columns):
+            return None
+        key = ("shaped_at", table.id, snapshot.schema_version)
+        if key not in self._cache:
+            c = self._t["column"]
+            statement = sa.select(
+                c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
+            ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
+            rows = [tuple(row) for row in self.run("column_history", statement)]
+            self._cache[key] = last_reshape(rows, snapshot.id)
+        found: int | None = self._cache[key]
+        return found
+
     # -- files -------------------------------------------------------------------------------------------------------
 
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
@@ -416,7 +451,8 @@ class Reader:
 
     def inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
         """The inlined table of one schema version, as SQL sees it."""
-        key = ("inlined", table_id, schema_version)
+        # with the columns: a commit that failed may have been about to make another table of that version
+        key = ("inlined", table_id, schema_version, schema)
         return self._cached(  # type: ignore[no-any-return]
             key, lambda: inlined_table(table_id, schema_version, schema, self._database.name, self._t.metadata.schema)
         )

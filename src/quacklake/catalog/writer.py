@@ -24,6 +24,7 @@ from quacklake.format.inline import data_table_name
 from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import ColumnRow, TableSchema
+from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats
 
@@ -430,9 +431,13 @@ class Writer(Reader):
         found: int | None = self._cache.get(key)
         if found is None:
             newest = max(self.inlined_tables(table.id), default=None)
-            if newest is not None and newest >= table.schema_version:
+            if newest is not None and (newest >= table.schema_version or self._fits(table, newest)):
                 found = self._cache[key] = newest
         return found
+
+    def _fits(self, table: TableInfo, version: int) -> bool:
+        """True when nothing but defaults and constraints has changed since a version."""
+        return stored_alike(self._inlined_schema(table.id, version), table.schema)
 
     def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
         """Make the inlined table of a schema version, which must be new: others remember what a version has.

@@ -88,18 +88,23 @@ class _Writing(_Reading):
         """Drop a schema; with ``cascade`` also its tables."""
         self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
-    def create_table(self, name: str, columns: Any, *, if_not_exists: bool = False) -> Table:
+    def create_table(self, name: str, columns: Any, *, if_not_exists: bool = False, replace: bool = False) -> Table:
         """Add a table.
 
         ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
-        table in the same snapshot.
+        table in the same snapshot. With ``replace`` a table of that name is dropped in the same snapshot.
         """
+        if replace and if_not_exists:
+            raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
         schema, source = _schema_of(columns)
 
         def work(tx: Transaction) -> None:
-            if if_not_exists and tx.get_table(ref.schema, ref.name) is not None:
+            existing = tx.get_table(ref.schema, ref.name)
+            if if_not_exists and existing is not None:
                 return
+            if replace and existing is not None:
+                tx.drop_table(existing)
             info = tx.create_table(ref.schema, ref.name, schema)
             if source is not None:
                 operations.append(self._shared, tx, info, source)

@@ -15,30 +15,23 @@ from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
-from quacklake.format import inline
 from quacklake.format.bounds import decode
 from quacklake.format.measure import of_array
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
-from quacklake.format.stats import ColumnStats
-from quacklake.lake import conform
+from quacklake.lake import conform, evolution
+from quacklake.lake.expression import Expression
 from quacklake.lake.frames import Source
+from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
 from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.transaction import InlinedInsert, NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
+from quacklake.transaction import NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "Expression", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update"]
+__all__ = ["DeleteFiles", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update"]
 
 _DUPLICATES_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """SQL text that computes a value, where a plain Python value would be a literal."""
-
-    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +45,18 @@ class MergeResult:
 # -- append ------------------------------------------------------------------------------------------------------------
 
 
-def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) -> int | None:
-    """Add rows; returns how many, or None when a stream did not say."""
+def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source, *, evolve: bool = False) -> int | None:
+    """Add rows; returns how many, or None when a stream did not say. With ``evolve`` the table gets their columns."""
     if source.empty:
         return 0
-    matches = shared.match(source.schema, table)
+    if evolve:
+        table = evolution.evolve(shared, tx, table, source.schema)
+    matches = shared.match(source.schema, table, partial=evolve)
     small = source.first(shared.inline_limit(table))
     if small is not None:
         if small.num_rows:
             rows = conform.to_table(shared.engine, small, matches)
-            tx.pending(table).add_insert(_insert(shared, table, rows, [None] * rows.num_rows))
+            tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * rows.num_rows))
         return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))
     with source.lend() as rows, shared.engine.connection() as connection:
@@ -87,27 +82,6 @@ def _write(
     return sum(file.record_count for file in files)
 
 
-def _insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]) -> InlinedInsert:
-    """Rows of the table's exact types, encoded for its catalog."""
-    database = shared.catalog.database
-    columns: list[list[Any] | None] = []
-    stats: list[ColumnStats] = []
-    for index, column in enumerate(table.schema.columns):
-        array = rows.column(index)
-        columns.append(inline.encode(array, column, database))
-        if column.nested and column.travels_as_text:
-            stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())
-        else:
-            stats.extend(of_array(array, column))
-    hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
-    texts = shared.engine.texts(rows, hard)
-    encoded = [
-        texts[column.id] if values is None else values
-        for column, values in zip(table.schema.columns, columns, strict=True)
-    ]
-    return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
-
-
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
@@ -128,10 +102,12 @@ def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None)
     return target.count
 
 
-def overwrite(shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None) -> int | None:
+def overwrite(
+    shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None, *, evolve: bool = False
+) -> int | None:
     """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
     delete(shared, tx, table, where)
-    return append(shared, tx, table, source)
+    return append(shared, tx, table, source, evolve=evolve)
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
@@ -207,7 +183,7 @@ def _replace_rows(
         row_ids = [
             kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
         ]
-        pending.add_insert(_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
+        pending.add_insert(encoded_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
         return int(places.num_rows)
     _map_local_ids(connection, changed, kept)
     with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
@@ -241,11 +217,15 @@ def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Ma
 # -- merge -------------------------------------------------------------------------------------------------------------
 
 
-def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str]) -> MergeResult:
+def merge(
+    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+) -> MergeResult:
     """Update the rows whose keys the source has, insert the others. Row ids of updated rows stay.
 
     Raises ``ConstraintError`` that names the keys when the source has one twice.
     """
+    if evolve:
+        table = evolution.evolve(shared, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
     if not keys:
         raise InputError("merge needs at least one key column", hint='pass on="id"')
@@ -295,7 +275,7 @@ def _insert_query(
     count = int(counted[0]) if counted else 0
     if count and count <= shared.inline_limit(table):
         rows = connection.execute(f"SELECT {_fetched(table)} FROM ({query})").to_arrow_table()
-        tx.pending(table).add_insert(_insert(shared, table, rows, [None] * count))
+        tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
     elif count:
         _write(shared, tx, connection, query, table)
     return count

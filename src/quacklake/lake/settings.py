@@ -39,17 +39,17 @@ class Shared:
     tables: TableCache
     writer: FileWriter
     recent: Snapshot | None = None
-    _matches: dict[tuple[pa.Schema, TableSchema], list[Match]] = field(default_factory=dict)
+    _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def match(self, rows: pa.Schema, table: TableInfo) -> list[Match]:
+    def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> list[Match]:
         """How rows of an Arrow schema become rows of a table; remembered, for the next batch is mostly alike."""
-        key = (rows, table.schema)
+        key = (rows, table.schema, partial)
         found = self._matches.get(key)
         if found is None:
-            found = match(rows, table.schema, table.qualified_name)
+            found = match(rows, table.schema, table.qualified_name, partial=partial)
             if len(self._matches) >= _MATCHES:
                 self._matches.clear()
             self._matches[key] = found

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from quacklake.format.objects import TableInfo
-from quacklake.lake import operations
+from quacklake.lake import evolution, operations
 from quacklake.lake.dataframe import DataFrame
+from quacklake.lake.evolution import ColumnType
 from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
@@ -118,22 +119,27 @@ class Table:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Any) -> int:
+    def append(self, data: Any, *, evolve: bool = False) -> int:
         """Add rows; returns how many.
 
         Takes pandas, polars, Arrow tables, batches, readers and streams, a DuckDB relation or a list of dictionaries.
+        With ``evolve`` the table gets the columns it lacks, and wider types where the rows need them, in the same
+        snapshot.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
         source = to_source(data)
         return self._write(
-            lambda tx, table: operations.append(self._shared, tx, table, source) or 0, blind=True, source=source
+            lambda tx, table: operations.append(self._shared, tx, table, source, evolve=evolve) or 0,
+            blind=True,
+            source=source,
         )
 
-    def overwrite(self, data: Any, where: str | None = None) -> int:
+    def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
         source = to_source(data)
         return self._write(
-            lambda tx, table: operations.overwrite(self._shared, tx, table, source, where) or 0, source=source
+            lambda tx, table: operations.overwrite(self._shared, tx, table, source, where, evolve=evolve) or 0,
+            source=source,
         )
 
     def delete(self, where: str | None = None) -> int | None:
@@ -147,19 +153,62 @@ class Table:
         """
         return self._write(lambda tx, table: operations.update(self._shared, tx, table, values, where))
 
-    def merge(self, data: Any, on: str | Sequence[str]) -> MergeResult:
+    def merge(self, data: Any, on: str | Sequence[str], *, evolve: bool = False) -> MergeResult:
         """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
 
         Two rows with one key in ``data`` are a ``ConstraintError`` that names it.
         """
         source = to_source(data)
         keys = [on] if isinstance(on, str) else list(on)
-        return self._write(lambda tx, table: operations.merge(self._shared, tx, table, source, keys), source=source)
+        return self._write(
+            lambda tx, table: operations.merge(self._shared, tx, table, source, keys, evolve=evolve), source=source
+        )
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable
         result: T = self._run(lambda tx: work(tx, self._find(tx)), blind=blind, replayable=replayable)
         return result
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    def add_column(self, path: str, type: ColumnType, default: Any = None) -> None:
+        """Add a column at the end, or with ``a.b`` a field to the struct ``a``; existing rows have ``default`` in it.
+
+        ``type`` is an Arrow type or DuckDB's text for one, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. The
+        values of a list are called ``element``, those of a map ``key`` and ``value``: ``items.element.price``.
+        """
+        self._write(lambda tx, table: evolution.add_column(self._shared, tx, table, path, type, default))
+
+    def drop_column(self, path: str) -> None:
+        """Drop a column, or a field of a struct; older snapshots keep it."""
+        self._write(lambda tx, table: evolution.drop_column(self._shared, tx, table, path))
+
+    def rename_column(self, path: str, new_name: str) -> None:
+        """Give a column, or a field of a struct, another name."""
+        self._write(lambda tx, table: evolution.rename_column(self._shared, tx, table, path, new_name))
+
+    def alter_column(self, path: str, type: ColumnType) -> None:
+        """Widen the type of a column or field; a nested type may also gain and lose fields, matched by name.
+
+        Raises ``InputError`` for a change that could lose a value.
+        """
+        self._write(lambda tx, table: evolution.alter_column(self._shared, tx, table, path, type))
+
+    def set_default(self, path: str, value: Any) -> None:
+        """Let new rows that lack a column have a value in it: a literal, or ``quacklake.expr("now()")``."""
+        self._write(lambda tx, table: evolution.set_default(self._shared, tx, table, path, value))
+
+    def drop_default(self, path: str) -> None:
+        """Let a column have no default any more."""
+        self._write(lambda tx, table: evolution.drop_default(self._shared, tx, table, path))
+
+    def set_not_null(self, path: str) -> None:
+        """Refuse NULL in a column from now on. Raises ``ConstraintError`` when a row has one."""
+        self._write(lambda tx, table: evolution.set_not_null(self._shared, tx, table, path))
+
+    def drop_not_null(self, path: str) -> None:
+        """Allow NULL in a column."""
+        self._write(lambda tx, table: evolution.drop_not_null(self._shared, tx, table, path))
 
     # -- history -----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from quacklake.catalog import InlinedRows
 from quacklake.format import inline
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
+from quacklake.format.shapes import initial_value, reshaped
 from quacklake.scan.plan import INLINED_META, column_key
 
 __all__ = ["decode", "local_rows"]
@@ -54,12 +55,9 @@ def _decode_one(found: InlinedRows, schema: TableSchema, database: str) -> pa.Ta
 def _expression(column: Column, stored: Column | None, database: str) -> str:
     key = column_key(column)
     if stored is None:
-        value = "NULL" if column.initial_default is None else "'" + column.initial_default.replace("'", "''") + "'"
-        value = f"CAST({value} AS {column.duckdb_type()})"
+        value = initial_value(column)
     else:
-        value = inline.decode_expression(stored, database, quote(key))
-        if stored.duckdb_type() != column.duckdb_type():
-            value = f"CAST({value} AS {column.duckdb_type()})"
+        value = reshaped(inline.decode_expression(stored, database, quote(key)), stored, column)
     return f"{value}::VARCHAR AS {quote(key)}" if column.travels_as_text else f"{value} AS {quote(key)}"
 
 

@@ -112,7 +112,7 @@ class Attempt:
         """
         versions: dict[int, int | None] = {self.ids.get(id_, id_): None for id_ in self.changes.inlining}
         altered = {self._real(table).id for table in self.changes.created_tables}
-        altered |= {table.id for table in self.changes.altered_tables if table.renamed or table.reshaped}
+        altered |= {table.id for table in self.changes.altered_tables if table.renamed or table.stored_otherwise}
         for change in tables:
             if change.inlined:
                 id_ = change.table.id

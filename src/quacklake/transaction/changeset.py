@@ -14,6 +14,7 @@ import pyarrow as pa
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.predicate import Predicate
+from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
 
@@ -144,6 +145,11 @@ class AlteredTable:
     def reshaped(self) -> bool:
         """True when a column differs in any way."""
         return self.before.schema != self.after.schema
+
+    @property
+    def stored_otherwise(self) -> bool:
+        """True when inlined rows need another table: a column is new, gone, renamed or of another type."""
+        return not stored_alike(self.before.schema, self.after.schema)
 
     @property
     def altered(self) -> bool:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.remote import connect_store
+from quacklake.engines.duckdb.shapes import file_shapes
 from quacklake.engines.duckdb.sql import scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, PredicateError
@@ -83,7 +84,10 @@ class DuckDBEngine:
     def bind(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, *, rows: bool = False) -> str:
         """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request)."""
         prefix = f"ql{next(self._names)}"
-        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows)
+        columns = plan.schema.columns
+        with reading():
+            shapes = file_shapes(lambda query: connection.execute(query).fetchall(), plan, self.store, columns)
+        sql = scan_sql(plan, self.store, prefix, columns, rows=rows, shapes=shapes)
         for name, table in sql.tables:
             connection.register(name, table)
         with reading():

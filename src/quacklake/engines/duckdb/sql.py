@@ -6,31 +6,29 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import FIELD_POS, FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
+from quacklake.format.shapes import reshaped
 from quacklake.scan.plan import ScanPlan, column_key
 from quacklake.storage import Store
 
-__all__ = ["ROW_COLUMNS", "Branch", "ScanSql", "literal", "scan_sql"]
+__all__ = ["ROW_COLUMNS", "Branch", "ScanSql", "scan_sql"]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
 _SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
-
-
-def literal(text: str) -> str:
-    """An SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class Branch:
     indexes: tuple[int, ...]
     deletes: bool
     partial: bool
+    shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,18 @@ class ScanSql:
     setup: tuple[str, ...]
 
 
-def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column], *, rows: bool = False) -> ScanSql:
+def scan_sql(
+    plan: ScanPlan,
+    store: Store,
+    prefix: str,
+    columns: Sequence[Column],
+    *,
+    rows: bool = False,
+    shapes: Mapping[int, Shape] = MappingProxyType({}),
+) -> ScanSql:
     """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart.
 
+    ``shapes`` are those of the files whose nested columns have other fields than the table's, by their row in the plan.
     Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
     taken = next((column.name for column in columns if rows and fold(column.name) in ROW_COLUMNS), None)
@@ -65,7 +73,7 @@ def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []
     parts: list[str] = []
-    for number, branch in enumerate(_branches(plan)):
+    for number, branch in enumerate(_branches(plan, shapes)):
         deleted = None
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
@@ -85,17 +93,17 @@ def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup))
 
 
-def _branches(plan: ScanPlan) -> list[Branch]:
+def _branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """The files grouped by shape, each group in plan order."""
-    groups: dict[tuple[bool, bool], list[int]] = {}
+    groups: dict[tuple[bool, bool, Shape], list[int]] = {}
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
     ).to_pylist()
     partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
     for index, key in enumerate(zip(with_deletes, partial, strict=True)):
-        groups.setdefault(key, []).append(index)
-    return [Branch(tuple(indexes), *key) for key, indexes in sorted(groups.items())]
+        groups.setdefault((*key, shapes.get(index, ())), []).append(index)
+    return [Branch(tuple(indexes), *key) for key, indexes in sorted(groups.items(), key=lambda group: group[0][:2])]
 
 
 def _files_query(
@@ -103,12 +111,20 @@ def _files_query(
 ) -> str:
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     # named by id: a user's column may be called file_index too
-    fields = [_field(column.id, column_key(column), column.duckdb_type(), column.initial_default) for column in columns]
+    stored = dict(branch.shape)
+    fields = [
+        _field(column.id, column_key(column), stored.get(column.id, column).duckdb_type(), column.initial_default)
+        for column in columns
+    ]
     if rows:
         fields.append(_field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT", None))
     if branch.partial:
         fields.append(_field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT", None))
-    select = [f"p.{column_key(column)} AS {quote(column.name)}" for column in columns]
+    values = [(column, f"p.{column_key(column)}") for column in columns]
+    select = [
+        f"{reshaped(value, stored[column.id], column) if column.id in stored else value} AS {quote(column.name)}"
+        for column, value in values
+    ]
     if rows:
         starts, ids = (_list(files.column(name).to_pylist()) for name in ("row_id_start", "data_file_id"))
         select += [

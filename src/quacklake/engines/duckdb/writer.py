@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.sql import literal
-from quacklake.format.names import quote
+from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
     FIELD_POS,
