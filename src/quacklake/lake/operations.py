@@ -372,13 +372,17 @@ class DeleteFiles:
     ) -> NewDeleteFile:
         """All deletes of a data file, the given positions among them."""
         writer = self.shared.writer
-        return writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot)
+        vectors = self.shared.writes_vectors(table)
+        return writer.write_deletes(
+            table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot, vectors=vectors
+        )
 
     def write_past(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
         """The deletes that a data file had before it ended."""
-        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated)
+        vectors = self.shared.writes_vectors(table)
+        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors)
 
     def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
         """The same delete file with another snapshot for its new deletes."""

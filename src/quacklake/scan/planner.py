@@ -62,7 +62,7 @@ def _refuse_unreadable(files: pa.Table, table: TableInfo) -> None:
     for name, what in (("encryption_key", "encrypted files"), ("mapping_id", "files added with a name mapping")):
         if files.column(name).null_count < files.num_rows:
             raise UnsupportedFeatureError(f"{table.qualified_name} has {what}, which this version cannot read")
-    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet"}
+    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
     if formats:
         raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.engines.duckdb.vectors import deleted_positions
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import FIELD_POS, FIELD_ROW_ID, FIELD_SNAPSHOT_ID
@@ -147,7 +148,8 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     parts = []
     paths = files.column("delete_path").to_pylist()
-    with_file = [index for index, path in enumerate(paths) if path is not None]
+    formats = files.column("delete_format").to_pylist()
+    with_file = [index for index, path in enumerate(paths) if path is not None and formats[index] != "puffin"]
     if with_file:
         fields = [
             _field(FIELD_POS, "pos", "BIGINT", None),
@@ -158,6 +160,10 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
             f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {_SHIFT}) | pos AS key FROM {source}"
             f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
         )
+    vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
+    if vectors:
+        tables.append((f"{name}_vectors", _vector_keys(files, store, vectors, plan.snapshot_id)))
+        parts.append(f"SELECT key FROM {name}_vectors")
     ids = files.column("data_file_id").combine_chunks()
     index = pc.index_in(plan.deletes.column("file_id"), value_set=ids)
     inline = pa.table({"file_index": index, "position": plan.deletes.column("row_id")}).filter(pc.is_valid(index))
@@ -165,6 +171,16 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
         tables.append((f"{name}_inline", inline))
         parts.append(f"SELECT (file_index::BIGINT << {_SHIFT}) | position AS key FROM {name}_inline")
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
+
+
+def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
+    """The keys of the rows that deletion vectors say are deleted at a snapshot."""
+    paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
+    parts = []
+    for index in indexes:
+        found = deleted_positions(store, paths[index], counts[index], snapshot_id)
+        parts.append(pc.add(found, pa.scalar(index << _SHIFT, pa.int64())))
+    return pa.table({"key": pa.chunked_array(parts, pa.int64())})
 
 
 def _inlined_query(name: str, columns: Sequence[Column], *, rows: bool) -> str:
