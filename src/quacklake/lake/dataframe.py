@@ -13,6 +13,7 @@ from quacklake.errors import MissingExtraError
 from quacklake.format.objects import TableInfo
 from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -126,10 +127,9 @@ class DataFrame:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         table = self._find(self._view())
-        schema = table.schema.to_arrow()
         if self._columns is None:
-            return schema
-        return pa.schema([schema.field(table.schema.find(name).name) for name in self._columns])
+            return table.schema.to_arrow()
+        return pa.schema([find(table.schema, name).arrow_field() for name in self._columns])
 
     # -- showing -----------------------------------------------------------------------------------------------------
 

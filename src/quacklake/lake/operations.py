@@ -122,7 +122,7 @@ def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None)
         pending.delete_all(plan)
         return count
     with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True)
+        query = shared.engine.bind(connection, plan, rows=True, where=where)
         target = shared.engine.find(connection, query, where, table.schema)
     pending.delete(plan, target)
     return target.count
@@ -149,7 +149,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
     pending = tx.pending(table)
     pending.add_read(predicate)
     with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True)
+        query = shared.engine.bind(connection, plan, rows=True, where=where)
         with writing():
             relation = connection.sql(query)
             relation = relation if where is None else relation.filter(where)

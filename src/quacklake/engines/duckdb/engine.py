@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.sql import scan_sql
+from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
-from quacklake.scan.filters import unknown_columns
+from quacklake.scan.filters import unknown_columns, virtual_columns
+from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import Target
 
@@ -80,10 +81,27 @@ class DuckDBEngine:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def bind(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, *, rows: bool = False) -> str:
-        """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request)."""
+    def bind(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        plan: ScanPlan,
+        *,
+        rows: bool = False,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+    ) -> str:
+        """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request).
+
+        Virtual columns are there when ``columns`` or ``where`` name them.
+        """
         prefix = f"ql{next(self._names)}"
-        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows)
+        virtual = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)}
+        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=virtual)
+        return self.prepare(connection, sql)
+
+    @staticmethod
+    def prepare(connection: duckdb.DuckDBPyConnection, sql: ScanSql) -> str:
+        """Register and run what a query needs first; returns the query."""
         for name, table in sql.tables:
             connection.register(name, table)
         with reading():
@@ -102,13 +120,13 @@ class DuckDBEngine:
         batch_rows: int = 122_880,
     ) -> Scan:
         """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream."""
-        chosen = [plan.schema.find(name) for name in columns] if columns is not None else list(plan.schema.columns)
+        chosen = [find(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._root.cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, plan.schema), reading():
-                relation = connection.sql(self.bind(connection, plan, rows=row_ids))
+                relation = connection.sql(self.bind(connection, plan, rows=row_ids, columns=columns, where=where))
                 if isinstance(where, str):
                     relation = relation.filter(where)
                 if expression is None:
@@ -127,7 +145,7 @@ class DuckDBEngine:
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """The number of rows that satisfy a filter, counted where they are."""
         with self.connection() as connection, _filtering(where, plan.schema), reading():
-            relation = connection.sql(self.bind(connection, plan))
+            relation = connection.sql(self.bind(connection, plan, where=where))
             relation = relation if where is None else relation.filter(where)
             found = relation.aggregate("count(*)").fetchone()
         return int(found[0]) if found else 0
