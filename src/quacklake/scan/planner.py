@@ -15,7 +15,7 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["plan_scan"]
+__all__ = ["plan_files", "plan_scan"]
 
 
 def plan_scan(
@@ -40,10 +40,9 @@ def plan_scan(
                 f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        _refuse_unreadable(found, table)
+        files = plan_files(found, table, store, snapshot.id)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
-    files = _resolve(found, table, store, snapshot.id)
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -56,6 +55,12 @@ def plan_scan(
         inlined=rows,
         pruned=predicate != ANYTHING,
     )
+
+
+def plan_files(found: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:
+    """Files as the catalog has them as a plan lists them (``FILES``). Raises as ``plan_scan`` does."""
+    _refuse_unreadable(found, table)
+    return _resolve(found, table, store, snapshot_id)
 
 
 def _refuse_unreadable(files: pa.Table, table: TableInfo) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading
+from quacklake.engines.duckdb.feed import feed_sql
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
@@ -22,6 +24,7 @@ from quacklake.errors import ConstraintError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
+from quacklake.scan.feed import FeedPlan
 from quacklake.scan.filters import unknown_columns, virtual_columns
 from quacklake.scan.virtual import find
 from quacklake.storage import Store
@@ -121,12 +124,51 @@ class DuckDBEngine:
     ) -> Scan:
         """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream."""
         chosen = [find(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
+        bind = partial(self.bind, plan=plan, rows=row_ids, columns=columns, where=where)
+        return self._stream(bind, plan.schema, chosen, where, limit, batch_rows, row_ids=row_ids)
+
+    def feed(
+        self,
+        plan: FeedPlan,
+        *,
+        inserts: bool = True,
+        deletes: bool = True,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+        limit: int | None = None,
+        batch_rows: int = 122_880,
+    ) -> Scan:
+        """Run a feed plan: what came, what went, or both, as a stream."""
+        schema = plan.schema
+        chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
+        bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes)
+        return self._stream(bind, schema, chosen, where, limit, batch_rows)
+
+    def bind_feed(
+        self, connection: duckdb.DuckDBPyConnection, plan: FeedPlan, *, inserts: bool = True, deletes: bool = True
+    ) -> str:
+        """Prepare a feed plan on a connection; returns the query that yields its rows."""
+        sql = feed_sql(plan, self.store, f"ql{next(self._names)}", inserts=inserts, deletes=deletes)
+        return self.prepare(connection, sql)
+
+    def _stream(
+        self,
+        bind: Callable[[duckdb.DuckDBPyConnection], str],
+        schema: TableSchema,
+        chosen: Sequence[Column],
+        where: Filter | None,
+        limit: int | None,
+        batch_rows: int,
+        *,
+        row_ids: bool = False,
+    ) -> Scan:
+        """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of."""
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._root.cursor()
         try:
-            with telemetry.timed("engine.bind"), _filtering(where, plan.schema), reading():
-                relation = connection.sql(self.bind(connection, plan, rows=row_ids, columns=columns, where=where))
+            with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
+                relation = connection.sql(bind(connection))
                 if isinstance(where, str):
                     relation = relation.filter(where)
                 if expression is None:
@@ -139,13 +181,20 @@ class DuckDBEngine:
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
         batches = stream(relation, connection, pa.schema(fields), expression, limit, batch_rows)
         if isinstance(where, str):
-            batches = _checked(batches, where, plan.schema)
+            batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """The number of rows that satisfy a filter, counted where they are."""
-        with self.connection() as connection, _filtering(where, plan.schema), reading():
-            relation = connection.sql(self.bind(connection, plan, where=where))
+        return self._count(partial(self.bind, plan=plan, where=where), plan.schema, where)
+
+    def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
+        """The number of changes that satisfy a filter."""
+        return self._count(partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes), plan.schema, where)
+
+    def _count(self, bind: Callable[[duckdb.DuckDBPyConnection], str], schema: TableSchema, where: str | None) -> int:
+        with self.connection() as connection, _filtering(where, schema), reading():
+            relation = connection.sql(bind(connection))
             relation = relation if where is None else relation.filter(where)
             found = relation.aggregate("count(*)").fetchone()
         return int(found[0]) if found else 0

@@ -22,12 +22,12 @@ from quacklake.scan.plan import LOCAL_VERSION, ScanPlan, column_key
 from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
 
-__all__ = ["ROW_COLUMNS", "Branch", "ScanSql", "literal", "scan_sql"]
+__all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "ScanSql", "dated_deletes_query", "literal", "scan_sql"]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
-_SHIFT = 40
+SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 
 
@@ -144,7 +144,7 @@ def _files_query(
     )
     query = f"SELECT {', '.join(select) or '1'} FROM {source} p"
     if deleted is not None:
-        query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {_SHIFT}) | p.file_row_number) = d.key"
+        query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {SHIFT}) | p.file_row_number) = d.key"
     if branch.partial:
         query += f" WHERE p._ql_snapshot_id IS NULL OR p._ql_snapshot_id <= {plan.snapshot_id:d}"
     return f"({query})"
@@ -199,7 +199,7 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
         ]
         source = _read_parquet(store.urls(paths[index] for index in with_file), fields, None)
         parts.append(
-            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {_SHIFT}) | pos AS key FROM {source}"
+            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {SHIFT}) | pos AS key FROM {source}"
             f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
         )
     vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
@@ -211,8 +211,19 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
     inline = pa.table({"file_index": index, "position": plan.deletes.column("row_id")}).filter(pc.is_valid(index))
     if inline.num_rows:
         tables.append((f"{name}_inline", inline))
-        parts.append(f"SELECT (file_index::BIGINT << {_SHIFT}) | position AS key FROM {name}_inline")
+        parts.append(f"SELECT (file_index::BIGINT << {SHIFT}) | position AS key FROM {name}_inline")
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
+
+
+def dated_deletes_query(files: pa.Table, store: Store) -> str:
+    """The positions in delete files (``DELETE_FILES`` of a feed) with their snapshots: ``key``, ``snapshot_id``."""
+    fields = [_field(FIELD_POS, "pos", "BIGINT", None), _field(FIELD_SNAPSHOT_ID, "stored", "BIGINT", None)]
+    ids, begins, lasts = (
+        _of_file(files.column(name).to_pylist()) for name in ("data_file_id", "begin_snapshot", "last")
+    )
+    source = _read_parquet(store.urls(files.column("path").to_pylist()), fields, None)
+    dated = f"SELECT ({ids} << {SHIFT}) | p.pos AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
+    return f"SELECT key, snapshot_id FROM ({dated} FROM {source} p) WHERE snapshot_id <= last"
 
 
 def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
@@ -221,7 +232,7 @@ def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot
     parts = []
     for index in indexes:
         found = deleted_positions(store, paths[index], counts[index], snapshot_id)
-        parts.append(pc.add(found, pa.scalar(index << _SHIFT, pa.int64())))
+        parts.append(pc.add(found, pa.scalar(index << SHIFT, pa.int64())))
     return pa.table({"key": pa.chunked_array(parts, pa.int64())})
 
 
