@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +153,15 @@ class Reader:
             )
         return found
 
+    def first_since(self, time: dt.datetime) -> int | None:
+        """The id of the oldest snapshot made at or after a time, or None."""
+        table = self._t["snapshot"]
+        statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
+            table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
+        )
+        found: int | None = self.run("first_snapshot_since", statement, {"time": time}).scalar()
+        return found
+
     def snapshots(self) -> list[SnapshotInfo]:
         """Every snapshot with what it changed, oldest first."""
         snapshot, column = self._t["snapshot"], self._t.column
@@ -190,6 +199,17 @@ class Reader:
 
         rows = self.run("changes_since", self._cached("changes_since", build), {"version": version})
         return [(row[0], parse(row[1])) for row in rows]
+
+    def changes_between(self, first: int, last: int) -> dict[int, str | None]:
+        """What the snapshots from ``first`` to ``last`` that there are changed, as the catalog has it, in order."""
+        s, c = self._t["snapshot"], self._t["snapshot_changes"]
+        statement = (
+            sa.select(s.c.snapshot_id, c.c.changes_made)
+            .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
+            .where(s.c.snapshot_id.between(first, last))
+            .order_by(s.c.snapshot_id)
+        )
+        return {row[0]: row[1] for row in self.run("changes_between", statement)}
 
     # -- schemas and tables ------------------------------------------------------------------------------------------
 
@@ -237,6 +257,11 @@ class Reader:
         return next(
             (info for info in found if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
         )
+
+    def table_by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
+        """A table by its id, whatever its name was at the snapshot, or None."""
+        found = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
+        return found[0] if found else None
 
     def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
         t, s, c, column = self._t["table"], self._t["schema"], self._t["column"], self._t.column
@@ -372,15 +397,11 @@ class Reader:
         """The data files of a table that may hold matching rows, each with its delete file, in one statement."""
         statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
-        rows = self.run("files", statement, parameters).all()
-        columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(FILE_COLUMNS)
-        return pa.table(
-            {name: pa.array(values, type_) for (name, type_), values in zip(FILE_COLUMNS.items(), columns, strict=True)}
-        )
+        return _table(self.run("files", statement, parameters), FILE_COLUMNS)
 
     def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
         """The statement of ``files`` for predicates of one shape."""
-        f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        f, d = self._t["data_file"], self._t["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
         where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, self._visible(f, snapshot)]
@@ -394,34 +415,65 @@ class Reader:
         # after the statistics, so that only files that are left are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
         source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot)))
-        return (
-            sa.select(
-                f.c.data_file_id,
-                f.c.path,
-                f.c.path_is_relative,
-                f.c.record_count,
-                f.c.file_size_bytes,
-                f.c.footer_size,
-                f.c.row_id_start,
-                f.c.begin_snapshot,
-                column("data_file", "partial_max").label("partial_max"),
-                f.c.partition_id,
-                f.c.mapping_id,
-                f.c.encryption_key,
-                d.c.delete_file_id,
-                d.c.path.label("delete_path"),
-                d.c.path_is_relative.label("delete_path_is_relative"),
-                d.c.format.label("delete_format"),
-                d.c.delete_count,
-                d.c.begin_snapshot.label("delete_begin_snapshot"),
-                column("delete_file", "partial_max").label("delete_partial_max"),
-                d.c.encryption_key.label("delete_encryption_key"),
-                d.c.file_size_bytes.label("delete_file_size_bytes"),
-            )
-            .select_from(source)
-            .where(*where)
-            .order_by(f.c.data_file_id)
+        return sa.select(*self._file_columns()).select_from(source).where(*where).order_by(f.c.data_file_id)
+
+    def _file_columns(self) -> list[sa.ColumnElement[Any]]:
+        """``FILE_COLUMNS`` of data files joined with delete files."""
+        f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        return [
+            f.c.data_file_id,
+            f.c.path,
+            f.c.path_is_relative,
+            f.c.record_count,
+            f.c.file_size_bytes,
+            f.c.footer_size,
+            f.c.row_id_start,
+            f.c.begin_snapshot,
+            column("data_file", "partial_max").label("partial_max"),
+            f.c.partition_id,
+            f.c.mapping_id,
+            f.c.encryption_key,
+            d.c.delete_file_id,
+            d.c.path.label("delete_path"),
+            d.c.path_is_relative.label("delete_path_is_relative"),
+            d.c.format.label("delete_format"),
+            d.c.delete_count,
+            d.c.begin_snapshot.label("delete_begin_snapshot"),
+            column("delete_file", "partial_max").label("delete_partial_max"),
+            d.c.encryption_key.label("delete_encryption_key"),
+            d.c.file_size_bytes.label("delete_file_size_bytes"),
+        ]
+
+    def changed_files(self, table: TableInfo, since: int, until: int) -> pa.Table:
+        """The data files that rows came with or went from in some snapshots, with all delete files they ever had.
+
+        One row for each data file and delete file; ``FILE_COLUMNS`` and the end of the data file.
+        """
+        f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        any_delete = d.alias("any_delete")
+        last = sa.func.coalesce(any_delete.c.get("partial_max", sa.null()), any_delete.c.begin_snapshot)
+        with_deletes = sa.select(any_delete.c.data_file_id).where(
+            any_delete.c.table_id == table.id, any_delete.c.begin_snapshot <= until, last >= since
         )
+        changed = [
+            f.c.begin_snapshot >= since,
+            column("data_file", "partial_max") >= since,
+            f.c.end_snapshot.between(since, until),
+            f.c.data_file_id.in_(with_deletes),
+        ]
+        if self._has_inlined_deletes(table.id, until):
+            sql = delete_table(table.id, self._t.metadata.schema)
+            changed.append(
+                f.c.data_file_id.in_(sa.select(sql.c.file_id).where(sql.c.begin_snapshot.between(since, until)))
+            )
+        mine = sa.and_(d.c.table_id == table.id, d.c.data_file_id == f.c.data_file_id, d.c.begin_snapshot <= until)
+        statement = (
+            sa.select(*self._file_columns(), f.c.end_snapshot)
+            .select_from(f.outerjoin(d, mine))
+            .where(f.c.table_id == table.id, f.c.begin_snapshot <= until, sa.or_(*changed))
+            .order_by(f.c.data_file_id, d.c.delete_file_id)
+        )
+        return _table(self.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
         """Of these data files, those not ended, each with the id of its delete file that is not ended."""
@@ -459,16 +511,21 @@ class Reader:
 
     def inlined_rows(self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None) -> list[InlinedRows]:
         """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            visible = self._visible(sql, snapshot.id)
+            return visible if since is None else sa.and_(visible, sql.c.begin_snapshot > since)
+
+        return self._inlined_rows(table, condition)
+
+    def _inlined_rows(
+        self, table: TableInfo, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
+    ) -> list[InlinedRows]:
         found: list[InlinedRows] = []
         for version in self.inlined_tables(table.id):
             schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
             sql = self.inlined_table(table.id, version, schema).table
-            statement = sa.select(*self._fetched(sql, schema)).where(
-                sql.c.begin_snapshot <= snapshot.id,
-                sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > snapshot.id),
-            )
-            if since is not None:
-                statement = statement.where(sql.c.begin_snapshot > since)
+            statement = sa.select(*self._fetched(sql, schema)).where(condition(sql))
             faults.reach("catalog.inlined_rows.before")
             rows = self._database.fetch_arrow(self._connection, statement)
             rows = rows.rename_columns([column.key for column in sql.c])
@@ -476,6 +533,14 @@ class Reader:
             if rows.num_rows:
                 found.append(InlinedRows(schema, version, rows))
         return found
+
+    def changed_inlined_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
+        """The inlined rows that came or went in some snapshots."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
+
+        return self._inlined_rows(table, condition)
 
     def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
         """The columns of a committed inlined table, which never change."""
@@ -494,6 +559,15 @@ class Reader:
             spans = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
             return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
         return list(table.c)
+
+    def inlined_deletes_until(self, table_id: int, until: int) -> pa.Table:
+        """All inlined deletes up to a snapshot, each with its own: ``file_id``, ``row_id``, ``begin_snapshot``."""
+        types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
+        if not self._has_inlined_deletes(table_id, until):
+            return pa.schema(types).empty_table()
+        sql = delete_table(table_id, self._t.metadata.schema)
+        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
+        return _table(self.run("inlined_deletes_until", statement), types)
 
     def inlined_deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
@@ -553,6 +627,13 @@ class Reader:
             return sa.select(t.c.key, t.c.value, t.c.scope, t.c.scope_id)
 
         return [OptionRow(*row) for row in self.run("options", self._cached("options", build))]
+
+
+def _table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """The rows of a statement as Arrow."""
+    rows = result.all()
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(types)
+    return pa.table({name: pa.array(values, types[name]) for name, values in zip(types, columns, strict=True)})
 
 
 def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

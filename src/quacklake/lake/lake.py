@@ -18,7 +18,7 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
-from quacklake.format.snapshots import Snapshot, parse_time
+from quacklake.format.snapshots import Snapshot
 from quacklake.lake import operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
@@ -26,6 +26,7 @@ from quacklake.lake.history import snapshot_table
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
+from quacklake.lake.times import instant
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
 
@@ -277,7 +278,7 @@ class Lake(_Writing):
             if version is not None:
                 snapshot = reader.at_version(version)
             else:
-                snapshot = reader.at_time(_instant(timestamp))
+                snapshot = reader.at_time(instant(timestamp))
         return LakeAt(self._shared, self._transaction(snapshot, read_only=True))
 
     def snapshots(self) -> pa.Table:
@@ -345,14 +346,3 @@ def _schema_of(columns: Any) -> tuple[TableSchema, Any]:
         return from_arrow(pa.schema(list(columns.items()))), None
     source = to_source(columns)
     return from_arrow(source.schema), source
-
-
-def _instant(time: dt.datetime | str | None) -> dt.datetime:
-    if isinstance(time, str):
-        try:
-            return parse_time(time)
-        except Exception as error:
-            raise InputError(f"{time!r} is not a time", hint="write 2024-01-01 12:00:00+00") from error
-    if not isinstance(time, dt.datetime):
-        raise InputError(f"a timestamp must be a datetime or text, not {type(time).__name__}")
-    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)

@@ -96,7 +96,7 @@ def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None)
         pending.delete_all(plan)
         return count
     with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True)
+        query = shared.engine.bind(connection, plan, rows=True, where=where)
         target = shared.engine.find(connection, query, where, table.schema)
     pending.delete(plan, target)
     return target.count
@@ -125,7 +125,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
     pending = tx.pending(table)
     pending.add_read(predicate)
     with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True)
+        query = shared.engine.bind(connection, plan, rows=True, where=where)
         with writing():
             relation = connection.sql(query)
             relation = relation if where is None else relation.filter(where)
@@ -352,13 +352,17 @@ class DeleteFiles:
     ) -> NewDeleteFile:
         """All deletes of a data file, the given positions among them."""
         writer = self.shared.writer
-        return writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot)
+        vectors = self.shared.writes_vectors(table)
+        return writer.write_deletes(
+            table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot, vectors=vectors
+        )
 
     def write_past(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
         """The deletes that a data file had before it ended."""
-        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated)
+        vectors = self.shared.writes_vectors(table)
+        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors)
 
     def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
         """The same delete file with another snapshot for its new deletes."""

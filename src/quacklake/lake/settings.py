@@ -109,6 +109,10 @@ class Shared:
             return self.config.data_inlining_row_limit
         return int(self.option("data_inlining_row_limit", table))
 
+    def writes_vectors(self, table: TableInfo) -> bool:
+        """Whether deletes from a table's files become deletion vectors."""
+        return bool(self.option("write_deletion_vectors", table))
+
     def write_options(self, table: TableInfo) -> WriteOptions:
         """How files of a table are written."""
         size_bytes = self.option("parquet_row_group_size_bytes", table)

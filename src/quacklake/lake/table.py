@@ -11,6 +11,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.lake import evolution, operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.evolution import ColumnType
+from quacklake.lake.feed import Bound, ChangeFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
@@ -215,6 +216,22 @@ class Table:
     def files(self) -> pa.Table:
         """The data files of the newest snapshot with their delete files."""
         return self.plan().files.drop_columns(list(SECRET))
+
+    def changes(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+        """What snapshots ``since`` to ``until`` (both included; the newest when not given) did to the rows.
+
+        Bounds are snapshot ids or times. A lazy frame with the columns ``snapshot_id``, ``rowid``, ``change_type`` and
+        the table's own. Reading it raises ``SnapshotExpiredError`` when the history it needs is gone.
+        """
+        return ChangeFrame(self._shared, self._view, self._find, since, until)
+
+    def insertions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+        """The rows that came: inserted ones, and updated ones as they are after."""
+        return ChangeFrame(self._shared, self._view, self._find, since, until, _deletes=False)
+
+    def deletions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+        """The rows that went: deleted ones, and updated ones as they were before."""
+        return ChangeFrame(self._shared, self._view, self._find, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
         """The snapshots that changed this table, newest first."""

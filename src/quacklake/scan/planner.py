@@ -15,7 +15,7 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["plan_scan"]
+__all__ = ["plan_files", "plan_scan"]
 
 
 def plan_scan(
@@ -40,11 +40,10 @@ def plan_scan(
                 f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        _refuse_unreadable(found, table)
+        files = plan_files(found, table, store, snapshot.id)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
         shaped_at = reader.shaped_at(snapshot, table)
-    files = _resolve(found, table, store, snapshot.id)
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -60,11 +59,17 @@ def plan_scan(
     )
 
 
+def plan_files(found: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:
+    """Files as the catalog has them as a plan lists them (``FILES``). Raises as ``plan_scan`` does."""
+    _refuse_unreadable(found, table)
+    return _resolve(found, table, store, snapshot_id)
+
+
 def _refuse_unreadable(files: pa.Table, table: TableInfo) -> None:
     for name, what in (("encryption_key", "encrypted files"), ("mapping_id", "files added with a name mapping")):
         if files.column(name).null_count < files.num_rows:
             raise UnsupportedFeatureError(f"{table.qualified_name} has {what}, which this version cannot read")
-    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet"}
+    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
     if formats:
         raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
 

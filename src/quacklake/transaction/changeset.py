@@ -57,6 +57,7 @@ class NewDeleteFile:
     replaces: int | None = None
     begin_snapshot: int | None = None
     snapshot: int | None = None
+    format: str = "parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class PastDeleteFile:
     replaces: int | None
     begin_snapshot: int
     partial_max: int | None
+    format: str = "parquet"
 
 
 #: Writes a delete file again with another date for its new deletes.

@@ -35,7 +35,8 @@ class Target:
 class TouchedFile:
     """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown).
 
-    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file.
+    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file; ``record_count`` the rows of
+    the data file, deleted ones too.
     """
 
     path: str
@@ -43,6 +44,8 @@ class TouchedFile:
     delete_path: str | None
     live: int | None
     inlined: int = 0
+    delete_format: str | None = None
+    record_count: int | None = None
 
 
 @dataclass
@@ -164,15 +167,17 @@ def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
     """The planned files with these ids, before anything in them is deleted by this transaction."""
     if not wanted:
         return {}
-    names = ("data_file_id", "path", "delete_file_id", "delete_path", "record_count", "delete_count", "partial_max")
+    names = ("data_file_id", "path", "delete_file_id", "delete_path", "delete_format")
+    counts = ("record_count", "delete_count", "partial_max")
     found: dict[int, TouchedFile] = {}
-    for id_, path, delete_id, delete_path, records, deleted, partial in zip(
-        *(plan.files.column(name).to_pylist() for name in names), strict=True
+    for id_, path, delete_id, delete_path, format_, records, deleted, partial in zip(
+        *(plan.files.column(name).to_pylist() for name in (*names, *counts)), strict=True
     ):
         if id_ in wanted:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live, plan.deleted_counts.get(id_, 0))
+            inlined = plan.deleted_counts.get(id_, 0)
+            found[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records)
     return found
 
 

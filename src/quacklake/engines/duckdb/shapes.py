@@ -20,10 +20,13 @@ from quacklake.format.type_text import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["Shape", "file_shapes"]
+__all__ = ["Shape", "Shapes", "file_shapes"]
 
 #: Nested columns that a file has in another shape than the table: (column id, column as it is in the file).
 Shape = tuple[tuple[int, Column], ...]
+
+#: What tells the shapes of a plan's files that differ from the table's, for some columns.
+Shapes = Callable[[ScanPlan, Sequence[Column]], Mapping[int, Shape]]
 
 #: Runs a query and gives its rows.
 Run = Callable[[str], Sequence[Sequence[Any]]]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.vectors import dated_positions
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -29,6 +30,7 @@ from quacklake.format.objects import (
 from quacklake.format.paths import data_file_name, delete_file_name
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats
+from quacklake.format.vectors import encode
 from quacklake.storage import Store
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
@@ -141,17 +143,23 @@ class FileWriter:
         announce: Announce,
         snapshot: int,
         begin_snapshot: int | None = None,
+        *,
+        vectors: bool = False,
     ) -> NewDeleteFile:
         """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
 
         With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
-        the one after ``snapshot``.
+        the one after ``snapshot``. With ``vectors`` the deletes of one snapshot become a deletion vector. Those of
+        several never do: the only form with room for their snapshots is one that stock DuckLake 1.0 cannot read.
         """
         positions = positions.cast(pa.int64())
+        if file.delete_path is None and vectors:
+            name, size = self._write_vector(table, announce, positions)
+            return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
         if file.delete_path is None:
             name, size, footer = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
             return NewDeleteFile(data_file_id, name, len(positions), size, footer)
-        before = self._dated_rows(file.delete_path, snapshot, begin_snapshot)
+        before = self._dated_rows(file, snapshot, begin_snapshot)
         dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
         new = pa.table([positions, dates], schema=before.schema)
         rows = _by_position(pa.concat_tables([before, new]))
@@ -168,16 +176,23 @@ class FileWriter:
         announce: Announce,
         snapshot: int,
         dated: DatedDeletes,
+        *,
+        vectors: bool = False,
     ) -> PastDeleteFile:
         """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
         rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
         if file.delete_path is not None:
-            rows = pa.concat_tables([self._dated_rows(file.delete_path, snapshot, dated.file_begin), rows])
+            rows = pa.concat_tables([self._dated_rows(file, snapshot, dated.file_begin), rows])
         rows = _by_position(rows)
-        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         first, last = pc.min_max(rows.column(1)).as_py().values()
         begin = first if dated.file_begin is None else min(first, dated.file_begin)
         partial_max = last if last != begin else None
+        if vectors and partial_max is None:
+            name, size = self._write_vector(table, announce, rows.column(NAME_POS))
+            return PastDeleteFile(
+                data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
+            )
+        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return PastDeleteFile(data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin, partial_max)
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
@@ -189,9 +204,15 @@ class FileWriter:
         name, size, footer = self._write_rows(table, announce, rows)
         return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
 
-    def _dated_rows(self, path: str, snapshot: int, begin_snapshot: int | None) -> pa.Table:
-        """The positions in a delete file that are deleted at a snapshot, each with its own."""
-        rows = self._delete_rows(path)
+    def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
+        """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
+        assert file.delete_path is not None
+        if file.delete_format == "puffin":
+            found = dated_positions(self.store, file.delete_path, file.record_count)
+            dates = pc.fill_null(found.column("snapshot_id"), begin_snapshot)
+            rows = pa.table([found.column("pos"), dates], schema=_DATED_ROWS)
+        else:
+            rows = self._delete_rows(file.delete_path)
         if NAME_SNAPSHOT_ID not in rows.column_names:
             begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
             rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
@@ -218,6 +239,17 @@ class FileWriter:
             writer.write_table(rows)
         size = self.store.size(path)
         return name, size, self._footer_size(path, size)
+
+    def _write_vector(
+        self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
+    ) -> tuple[str, int]:
+        """Write a deletion vector; its name and size."""
+        name = delete_file_name("puffin")
+        announce(table.location + name)
+        blob = encode(positions)
+        with self.store.open_output(table.location + name) as sink:
+            sink.write(blob)
+        return name, len(blob)
 
     def _delete_rows(self, path: str) -> pa.Table:
         with self.store.open_input(path) as source:

@@ -1,0 +1,90 @@
+"""The change feed of both clients as multisets of text, and what it has to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import duckdb
+
+import quacklake
+from quacklake.format.names import quote
+
+from .clients import LakeSite, plain_duckdb
+
+__all__ = ["Feed", "Rows", "applied", "difference", "our_feed", "our_rows", "stock_feed"]
+
+Row = tuple[str | None, ...]
+#: (snapshot, row id, kind of change, columns …) -> how often.
+Feed = Counter[Row]
+#: (row id, columns …) -> how often.
+Rows = Counter[Row]
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, source: str) -> Counter[Row]:
+    names = [name for name, *_ in connection.execute(f"DESCRIBE FROM {source}").fetchall()]
+    texts = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in names)
+    return Counter(connection.execute(f"SELECT {texts} FROM {source}").fetchall())
+
+
+def stock_feed(site: LakeSite, table: str, since: int, until: int) -> Feed:
+    """What the reference implementation tells."""
+    return _texts(site.stock(), f"ducklake_table_changes('l', 'main', '{table}', {since:d}, {until:d})")
+
+
+def our_feed(lake: quacklake.Lake, table: str, since: int, until: int) -> Feed:
+    """What we tell; the parts must be the whole."""
+    handle = lake.table(table)
+    with plain_duckdb() as scratch:
+        scratch.register("everything", handle.changes(since, until).to_arrow())
+        scratch.register("came", handle.insertions(since, until).to_arrow())
+        scratch.register("went", handle.deletions(since, until).to_arrow())
+        found = _texts(scratch, "everything")
+        assert _texts(scratch, "came") + _texts(scratch, "went") == found
+    return found
+
+
+def our_rows(lake: quacklake.Lake, table: str, version: int) -> Rows:
+    """The rows of a snapshot that exists, with their ids in front; none when the table does not exist there."""
+    view = lake.at(version=version)
+    if f"main.{table}" not in view.tables():
+        return Counter()
+    with plain_duckdb() as scratch:
+        columns = view.table(table).columns
+        scratch.register("rows", view.table(table).to_arrow(["rowid", *columns]))
+        return _texts(scratch, "rows")
+
+
+def difference(before: Rows, after: Rows, version: int) -> Feed:
+    """The feed of one snapshot, given the rows before and after it: a row id on both sides is an update."""
+    came, went = after - before, before - after
+    kept = {row[0] for row in came} & {row[0] for row in went}
+    feed: Feed = Counter()
+    for rows, plain, updated in ((came, "insert", "update_postimage"), (went, "delete", "update_preimage")):
+        for (id_, *values), count in rows.items():
+            feed[(str(version), id_, updated if id_ in kept else plain, *values)] += count
+    return feed
+
+
+def without_idle_updates(feed: Feed) -> Feed:
+    """The feed less updates that changed nothing, which no difference of snapshots can show."""
+    before = Counter({(row[0], row[1], *row[3:]): n for row, n in feed.items() if row[2] == "update_preimage"})
+    after = Counter({(row[0], row[1], *row[3:]): n for row, n in feed.items() if row[2] == "update_postimage"})
+    idle = before & after
+    found = Counter(feed)
+    for (snapshot, id_, *values), count in idle.items():
+        for kind in ("update_preimage", "update_postimage"):
+            found[(snapshot, id_, kind, *values)] -= count
+    return +found
+
+
+def applied(rows: Rows, feed: Feed) -> Rows:
+    """Rows with changes applied, each of which must be possible."""
+    found = Counter(rows)
+    for snapshot in sorted({int(row[0] or 0) for row in feed}):
+        mine = {row: n for row, n in feed.items() if row[0] == str(snapshot)}
+        for removing in (True, False):
+            for (_, id_, kind, *values), count in mine.items():
+                if (kind in ("delete", "update_preimage")) == removing:
+                    found[(id_, *values)] += -count if removing else count
+        assert all(count >= 0 for count in found.values()), f"snapshot {snapshot} removes rows that are not there"
+    return +found
