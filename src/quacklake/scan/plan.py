@@ -59,8 +59,8 @@ _VERSION = 1
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
 
-    ``pruned`` tells whether ``files`` leaves any out. The nested columns of files that began after ``shaped_at`` and were
-    not compacted have the fields that ``schema`` says; in others these may have other names, or be missing.
+    ``pruned`` tells whether ``files`` leaves any out. Files that began after ``shaped_at``, other than compacted ones,
+    have the fields inside nested columns that ``schema`` says; in others these may have other names, or be missing.
     """
 
     table_id: int
