@@ -163,6 +163,9 @@ class Attempt:
     def _plan_inlined(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
         if not change.inlined:
             return total
+        if not change.data_files:
+            # stock clients remember the totals of a table for as long as this counter stands still
+            next(self._file_ids)
         next_row = total.next_row_id
         encoded: list[tuple[object, ...]] = []
         row_ids: list[int] = []
