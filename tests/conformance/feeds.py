@@ -8,10 +8,11 @@ import duckdb
 
 import quacklake
 from quacklake.format.names import quote
+from quacklake.lake import LakeAt, Table
 
 from .clients import LakeSite, plain_duckdb
 
-__all__ = ["Feed", "Rows", "applied", "difference", "our_feed", "our_rows", "stock_feed"]
+__all__ = ["Feed", "check_single_snapshots", "our_feed", "stock_feed"]
 
 Row = tuple[str | None, ...]
 #: (snapshot, row id, kind of change, columns …) -> how often.
@@ -31,27 +32,41 @@ def stock_feed(site: LakeSite, table: str, since: int, until: int) -> Feed:
     return _texts(site.stock(), f"ducklake_table_changes('l', 'main', '{table}', {since:d}, {until:d})")
 
 
-def our_feed(lake: quacklake.Lake, table: str, since: int, until: int) -> Feed:
-    """What we tell; the parts must be the whole."""
-    handle = lake.table(table)
+def our_feed(table: Table, since: int, until: int) -> Feed:
+    """What we tell."""
     with plain_duckdb() as scratch:
-        scratch.register("everything", handle.changes(since, until).to_arrow())
-        scratch.register("came", handle.insertions(since, until).to_arrow())
-        scratch.register("went", handle.deletions(since, until).to_arrow())
-        found = _texts(scratch, "everything")
-        assert _texts(scratch, "came") + _texts(scratch, "went") == found
-    return found
+        scratch.register("everything", table.changes(since, until).to_arrow())
+        return _texts(scratch, "everything")
 
 
-def our_rows(lake: quacklake.Lake, table: str, version: int) -> Rows:
-    """The rows of a snapshot that exists, with their ids in front; none when the table does not exist there."""
-    view = lake.at(version=version)
-    if f"main.{table}" not in view.tables():
+def our_rows(view: LakeAt, table: int) -> Rows:
+    """The rows of a table, named by its id, with their ids in front; none when it does not exist yet or any more."""
+    info = next((info for info in view._tables() if info.id == table), None)
+    if info is None:
         return Counter()
     with plain_duckdb() as scratch:
-        columns = view.table(table).columns
-        scratch.register("rows", view.table(table).to_arrow(["rowid", *columns]))
+        handle = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
+        scratch.register("rows", handle.to_arrow(["rowid", *handle.columns]))
         return _texts(scratch, "rows")
+
+
+def check_single_snapshots(lake: quacklake.Lake, last: int) -> None:
+    """The feed of every snapshot is the difference to the one before, and all together they lead to the last."""
+    for version in range(1, last + 1):
+        view, before = lake.at(version=version), lake.at(version=version - 1)
+        for info in view._tables():
+            table = view.table(info.qualified_name)
+            found = without_idle_updates(our_feed(table, version, version))
+            expected = difference(our_rows(before, info.id), our_rows(view, info.id), version)
+            assert found == expected, f"{info.qualified_name} at {version}"
+    for info in lake._tables():
+        table = lake.table(info.qualified_name)
+        whole = our_feed(table, 0, last)
+        for first in (1, last // 2):
+            changes = Counter({row: n for row, n in whole.items() if int(row[0] or 0) >= first})
+            assert our_feed(table, first, last) == changes
+            past = our_rows(lake.at(version=max(first - 1, 0)), info.id)
+            assert applied(past, changes) == our_rows(lake.at(version=last), info.id)
 
 
 def difference(before: Rows, after: Rows, version: int) -> Feed:
