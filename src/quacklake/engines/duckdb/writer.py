@@ -158,11 +158,11 @@ class FileWriter:
         try:
             with telemetry.timed("engine.write"), writing():
                 rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
+            faults.reach("engine.write.after")
         except BaseException:
             if stem is not None:
                 self._announce_leftovers(location, stem, job.announce)
             raise
-        faults.reach("engine.write.after")
         return [row for row in rows if row[1]]
 
     def _write_at_once(self, job: _Job, query: str, keys: Keys) -> list[NewDataFile]:
