@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
-from quacklake.catalog import pruning
+from quacklake.catalog import layout, pruning
 from quacklake.catalog.column_history import last_reshape
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
@@ -22,9 +23,11 @@ from quacklake.format.changes import Change, parse
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
+from quacklake.format.sorting import SortSpec
 
 __all__ = ["FILE_COLUMNS", "DatedDeletes", "InlinedRows", "Reader"]
 
@@ -246,7 +249,7 @@ class Reader:
         return found + [ForeignObject(id_, f"{kind}_macro", name) for id_, kind, name in self.run("macros", macros)]
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
-        """Every table of a snapshot with its columns, by schema and name, in one statement."""
+        """Every table of a snapshot with its columns and layout, by schema and name."""
         return self._load_tables(snapshot, "tables", ())
 
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
@@ -301,7 +304,17 @@ class Reader:
             rows = grouped.setdefault(tuple(row[:10]), [])
             if row[10] is not None:
                 rows.append(ColumnRow(*row[10:]))
-        return [self._table_info(head, rows, snapshot) for head, rows in grouped.items()]
+        if not grouped:
+            return []
+        ids = [head[0] for head in grouped] if where else None
+        partitions = layout.partitions(self.run("partitions", layout.select_partitions(self._t, snapshot.id, ids)))
+        sorts: dict[int, SortSpec] = {}
+        if "sort_info" in self._t:
+            sorts = layout.sorts(self.run("sorts", layout.select_sorts(self._t, snapshot.id, ids)))
+        return [
+            replace(self._table_info(head, rows, snapshot), partition=partitions.get(head[0]), sort=sorts.get(head[0]))
+            for head, rows in grouped.items()
+        ]
 
     @staticmethod
     def _table_info(head: tuple[Any, ...], rows: list[ColumnRow], snapshot: Snapshot) -> TableInfo:
@@ -394,10 +407,41 @@ class Reader:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
-        """The data files of a table that may hold matching rows, each with its delete file, in one statement."""
+        """The data files of a table that may hold matching rows, each with its delete file.
+
+        One statement, and with a predicate at most two more when files that are left have partition values.
+        """
         statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
-        return _table(self.run("files", statement, parameters), FILE_COLUMNS)
+        found = _table(self.run("files", statement, parameters), FILE_COLUMNS)
+        return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
+
+    def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
+        """Of the files that statistics leave, those whose partition values allow a match."""
+        ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
+        if not ids:
+            return files
+        tests = layout.pruners(predicate, self._partition_specs(table, ids), table.schema)
+        if not tests:
+            return files
+        partitioned = files.filter(
+            pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
+        )
+        file_ids = partitioned.column("data_file_id").to_pylist()
+        statement = layout.select_values(self._t, table.id, file_ids)
+        values = layout.values_by_file(self.run("partition_values", statement))
+        return layout.prune(files, tests, values)
+
+    def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
+        """Partitionings of a table by their ids; one that exists never changes."""
+        key = ("partition_specs", table.id)
+        known: dict[int, PartitionSpec] = self._cache.setdefault(key, {})
+        if table.partition is not None and table.partition.id >= 0:
+            known[table.partition.id] = table.partition
+        if not ids <= known.keys():
+            rows = self.run("partition_specs", layout.select_specs(self._t, table.id))
+            known.update((spec.id, spec) for spec in layout.specs(rows))
+        return [known[id_] for id_ in ids if id_ in known]
 
     def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
         """The statement of ``files`` for predicates of one shape."""

@@ -23,9 +23,11 @@ from quacklake.format.changes import Change, render
 from quacklake.format.inline import data_table_name
 from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow, TableSchema
 from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import SortSpec
 from quacklake.format.stats import ColumnStats, TableColumnStats
 
 __all__ = ["Writer"]
@@ -216,6 +218,61 @@ class Writer(Reader):
             [{"begin_snapshot": snapshot.id, "schema_version": version, "table_id": id_} for id_ in table_ids],
         )
 
+    def end_layouts(self, partitioned: Sequence[int], sorted_: Sequence[int], snapshot: int) -> None:
+        """End the partitioning of some tables and the order of some."""
+        self._end("partition_info", "table_id", partitioned, snapshot)
+        self._end("sort_info", "table_id", sorted_, snapshot)
+
+    def add_partitions(self, specs: Sequence[tuple[int, PartitionSpec]], snapshot: int) -> None:
+        """Insert partitionings that begin at a snapshot: the table's id and the partitioning of each."""
+        self._insert(
+            "partition_info",
+            [
+                {"partition_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
+                for table_id, spec in specs
+            ],
+        )
+        self._insert(
+            "partition_column",
+            [
+                {
+                    "partition_id": spec.id,
+                    "table_id": table_id,
+                    "partition_key_index": key.index,
+                    "column_id": key.column_id,
+                    "transform": key.transform,
+                }
+                for table_id, spec in specs
+                for key in spec.keys
+            ],
+        )
+
+    def add_sorts(self, specs: Sequence[tuple[int, SortSpec]], snapshot: int) -> None:
+        """Insert orders that begin at a snapshot: the table's id and the order of each."""
+        self._insert(
+            "sort_info",
+            [
+                {"sort_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
+                for table_id, spec in specs
+            ],
+        )
+        self._insert(
+            "sort_expression",
+            [
+                {
+                    "sort_id": spec.id,
+                    "table_id": table_id,
+                    "sort_key_index": index,
+                    "expression": key.expression,
+                    "dialect": key.dialect,
+                    "sort_direction": key.direction,
+                    "null_order": key.null_order,
+                }
+                for table_id, spec in specs
+                for index, key in enumerate(spec.keys)
+            ],
+        )
+
     def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
         """End schemas."""
         self._end("schema", "schema_id", ids, snapshot)
@@ -296,6 +353,11 @@ class Writer(Reader):
                 for file_id, table_id, column in stats
             ],
         )
+
+    def add_partition_values(self, values: Sequence[tuple[int, int, int, str | None]]) -> None:
+        """Insert partition values of files: (data file, table, key index, text)."""
+        names = ("data_file_id", "table_id", "partition_key_index", "partition_value")
+        self._insert("file_partition_value", [dict(zip(names, row, strict=True)) for row in values])
 
     def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
         """Insert delete files."""

@@ -19,7 +19,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
-from quacklake.lake import operations
+from quacklake.lake import layout, operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
@@ -89,11 +89,21 @@ class _Writing(_Reading):
         """Drop a schema; with ``cascade`` also its tables."""
         self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
-    def create_table(self, name: str, columns: Any, *, if_not_exists: bool = False, replace: bool = False) -> Table:
+    def create_table(
+        self,
+        name: str,
+        columns: Any,
+        *,
+        if_not_exists: bool = False,
+        replace: bool = False,
+        partition_by: str | Sequence[str] = (),
+        sort_by: str | Sequence[str] = (),
+    ) -> Table:
         """Add a table.
 
         ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
         table in the same snapshot. With ``replace`` a table of that name is dropped in the same snapshot.
+        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
         """
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
@@ -106,7 +116,7 @@ class _Writing(_Reading):
                 return
             if replace and existing is not None:
                 tx.drop_table(existing)
-            info = tx.create_table(ref.schema, ref.name, schema)
+            info = layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
             if source is not None:
                 operations.append(self._shared, tx, info, source)
 

@@ -123,4 +123,6 @@ class Shared:
             row_group_size=int(self.option("parquet_row_group_size", table)),
             row_group_size_bytes=None if size_bytes is None else int(size_bytes),
             target_file_size=int(self.option("target_file_size", table)),
+            hive=bool(self.option("hive_file_pattern", table)),
+            sort=bool(self.option("sort_on_insert", table)),
         )

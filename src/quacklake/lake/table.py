@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from quacklake.format.objects import TableInfo
-from quacklake.lake import evolution, operations
+from quacklake.format.partitions import key_texts
+from quacklake.lake import evolution, layout, operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.evolution import ColumnType
 from quacklake.lake.feed import Bound, ChangeFrame
@@ -67,6 +68,18 @@ class Table:
     def columns(self) -> list[str]:
         """The names of the columns."""
         return list(self.info.schema.names)
+
+    @property
+    def partitioned_by(self) -> list[str]:
+        """The keys by which new files are partitioned, such as ``month(ts)``."""
+        info = self.info
+        return key_texts(info.partition, info.schema)
+
+    @property
+    def sorted_by(self) -> list[str]:
+        """The keys by which the rows of new files are sorted, such as ``ts DESC NULLS LAST``."""
+        sort = self.info.sort
+        return [] if sort is None else [str(key) for key in sort.keys]
 
     def count(self, where: Filter | None = None) -> int:
         """The number of rows that satisfy a filter, or of all."""
@@ -164,6 +177,31 @@ class Table:
         return self._write(
             lambda tx, table: operations.merge(self._shared, tx, table, source, keys, evolve=evolve), source=source
         )
+
+    # -- layout ------------------------------------------------------------------------------------------------------
+
+    def set_partitioned_by(self, *keys: str) -> None:
+        """Partition what is written from now on; files that exist stay as they are.
+
+        A key is a column, or ``year``, ``month``, ``day`` or ``hour`` of one, or ``bucket(16, id)``: one of 16 by a
+        hash. Raises ``InputError`` when a column is missing or of another type; then nothing is changed.
+        """
+        self._write(lambda tx, table: layout.partition(tx, table, keys))
+
+    def reset_partitioned_by(self) -> None:
+        """Write without partitions from now on."""
+        self._write(lambda tx, table: layout.reset_partition(tx, table))
+
+    def set_sorted_by(self, *keys: str) -> None:
+        """Sort the rows of every file written from now on, by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
+
+        Without more said, a key is ascending and NULL comes last. Raises ``InputError``; then nothing is changed.
+        """
+        self._write(lambda tx, table: layout.sort(self._shared, tx, table, keys))
+
+    def reset_sorted_by(self) -> None:
+        """Write rows in the order in which they come from now on."""
+        self._write(lambda tx, table: layout.reset_sort(tx, table))
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable

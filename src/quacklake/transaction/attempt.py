@@ -33,6 +33,7 @@ class _Rows:
 
     files: list[DataFile] = field(default_factory=list)
     stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
+    partition_values: list[tuple[int, int, int, str | None]] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
     inlined: list[_Inlined] = field(default_factory=list)
@@ -59,6 +60,7 @@ class Attempt:
         check_conflicts(writer, self.changes, self.latest, self.catalog.database)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
+        created += _new_layouts(changes)
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
@@ -101,8 +103,13 @@ class Attempt:
         return self.writer.totals(table_ids) if known is None else known
 
     def _real(self, table: TableInfo) -> TableInfo:
+        partition, sort = table.partition, table.sort
         return replace(
-            table, id=self.ids.get(table.id, table.id), schema_id=self.ids.get(table.schema_id, table.schema_id)
+            table,
+            id=self.ids.get(table.id, table.id),
+            schema_id=self.ids.get(table.schema_id, table.schema_id),
+            partition=partition and replace(partition, id=self.ids.get(partition.id, partition.id)),
+            sort=sort and replace(sort, id=self.ids.get(sort.id, sort.id)),
         )
 
     def _inlined_versions(self, tables: list[TableChange]) -> dict[int, int | None]:
@@ -140,6 +147,13 @@ class Attempt:
         records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
         for file in change.data_files:
             id_ = self.ids[file.id] = next(self._file_ids)
+            # one that the transaction itself has replaced never existed: its files belong to no partition
+            partition_id = None if file.partition_id is None else self.ids.get(file.partition_id, file.partition_id)
+            if partition_id is not None and partition_id >= 0:
+                values = file.partition_values.items()
+                rows.partition_values.extend((id_, change.table.id, index, text) for index, text in values)
+            else:
+                partition_id = None
             rows.files.append(
                 DataFile(
                     id=id_,
@@ -152,6 +166,7 @@ class Attempt:
                     file_size_bytes=file.file_size_bytes,
                     footer_size=file.footer_size,
                     row_id_start=next_row,
+                    partition_id=partition_id,
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
@@ -219,6 +234,8 @@ class Attempt:
         writer.end_table_rows(renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
             writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
+        repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
+        writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         writer.end_foreign_objects(changes.dropped_objects, snapshot.id)
@@ -260,6 +277,7 @@ class Attempt:
             started = difference(altered.before.schema, altered.after.schema).started
             columns += [(altered.id, row) for row in started]
         writer.add_columns(columns, snapshot.id)
+        self._insert_layouts(created, snapshot)
         # stock clients look up here which columns an inlined table has
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
         reshaped = [table.id for table in changes.altered_tables if table.reshaped]
@@ -267,10 +285,19 @@ class Attempt:
         writer.add_schema_versions(list(changed), snapshot)
         writer.register_inlined_tables(inlined, snapshot.schema_version)
 
+    def _insert_layouts(self, created: list[TableInfo], snapshot: Snapshot) -> None:
+        altered = self.changes.altered_tables
+        partitioned = created + [self._real(table.after) for table in altered if table.repartitioned]
+        ordered = created + [self._real(table.after) for table in altered if table.resorted]
+        partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
+        self.writer.add_partitions(partitions, snapshot.id)
+        self.writer.add_sorts([(table.id, table.sort) for table in ordered if table.sort is not None], snapshot.id)
+
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
         writer.add_data_files(rows.files)
         writer.add_file_stats(rows.stats)
+        writer.add_partition_values(rows.partition_values)
         writer.add_delete_files(rows.deletes)
         for change in tables:
             if change.inlined_deletes:
@@ -281,6 +308,13 @@ class Attempt:
         for table, version, encoded, row_ids in rows:
             target = self.writer.inlined_table(table.id, version, table.schema)
             self.writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
+
+
+def _new_layouts(changes: ChangeSet) -> list[int]:
+    """The local ids of partitionings and orders that the change set brings."""
+    tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
+    found = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
+    return [id_ for id_ in found if id_ < 0]
 
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:

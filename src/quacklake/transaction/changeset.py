@@ -31,7 +31,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class NewDataFile:
-    """A data file that is written but not yet part of the lake; ``path`` is below the table's folder."""
+    """A data file that is written but not yet part of the lake; ``path`` is below the table's folder.
+
+    ``partition_id`` names the partitioning it was written under, ``partition_values`` are the texts of its keys.
+    """
 
     id: int
     path: str
@@ -39,6 +42,8 @@ class NewDataFile:
     file_size_bytes: int
     footer_size: int | None
     stats: tuple[ColumnStats, ...]
+    partition_id: int | None = None
+    partition_values: Mapping[int, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +150,21 @@ class AlteredTable:
 
     @property
     def reshaped(self) -> bool:
-        """True when a column differs in any way."""
-        return self.before.schema != self.after.schema
+        """True when a column differs in any way, or the partitioning does.
+
+        Such a table has a schema version, and inlined rows, of its own from then on.
+        """
+        return self.before.schema != self.after.schema or self.repartitioned
+
+    @property
+    def repartitioned(self) -> bool:
+        """True when new files are partitioned in another way."""
+        return self.before.partition != self.after.partition
+
+    @property
+    def resorted(self) -> bool:
+        """True when new files are sorted in another way."""
+        return self.before.sort != self.after.sort
 
     @property
     def stored_otherwise(self) -> bool:
@@ -210,6 +228,8 @@ class ChangeSet:
             for table in (*self.created_tables, *(table.after for table in self.altered_tables if table.renamed))
         ]
         found += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
+        laid_out = [table.id for table in self.created_tables if table.partition is not None or table.sort is not None]
+        found += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
         for table in self.tables:
             id_ = real.get(table.table.id, table.table.id)
             found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]

@@ -204,6 +204,7 @@ def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
             "record_count": file.record_count,
             "file_size_bytes": file.file_size_bytes,
             "footer_size": file.footer_size,
+            "partition_id": file.partition_id,
         }
         for file in files
     ]

@@ -21,7 +21,7 @@ from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import Shapes, file_shapes
 from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
-from quacklake.errors import ConstraintError, PredicateError
+from quacklake.errors import ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
@@ -218,6 +218,20 @@ class DuckDBEngine:
                 relation = relation.filter(where)
             places = relation.project("_ql_file_id, _ql_version, _ql_position").to_arrow_table()
         return places_to_target(places)
+
+    def canonical_expression(self, expression: str, schema: TableSchema) -> str:
+        """An expression over columns as DuckDB itself would write it. Raises ``InputError`` when it makes no sense."""
+        columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
+        with self.connection() as connection:
+            try:
+                question = "SELECT json_deserialize_sql(json_serialize_sql(?))"
+                found = connection.execute(question, [f"SELECT {expression}"]).fetchone()
+                text = str(found[0] if found else expression).removeprefix("SELECT ")
+                connection.sql(f"SELECT {text} FROM (SELECT {columns})")
+            except duckdb.Error as error:
+                first = str(error).strip().splitlines()[0]
+                raise InputError(f"the expression {expression!r} cannot be computed: {first}") from error
+        return text
 
     def texts(self, table: pa.Table, columns: Sequence[Column]) -> dict[int, list[str | None]]:
         """Columns as the text DuckDB casts them to: column id -> texts."""
