@@ -166,3 +166,24 @@ def test_an_order_knows_its_columns_and_follows_their_names(lake: quacklake.Lake
     foreign = SortSpec(1, (SortKey("whatever (", dialect="duckdb"), SortKey("id", dialect="spark")))
     assert rename_column(foreign, "id", "x") == foreign
     assert sort_columns(foreign, schema) == frozenset()
+
+
+def test_a_column_in_the_order_can_be_renamed_but_not_dropped(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", shuffled(0).schema, sort_by=["id DESC"])
+    table.rename_column("id", "key")
+    assert table.sorted_by == ['"key" DESC NULLS LAST']
+    with pytest.raises(InputError, match="the table is sorted by this column"):
+        table.drop_column("key")
+    table.append(shuffled(300).rename_columns(["key", "name"]))
+    assert files(lake)[0].column("key").to_pylist() == list(range(299, -1, -1))
+    table.reset_sorted_by()
+    table.drop_column("key")
+    assert table.columns == ["name"]
+
+
+def test_a_partitioned_column_can_be_renamed_but_not_dropped(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", shuffled(0).schema, partition_by=["bucket(2, id)"])
+    table.rename_column("id", "key")
+    assert table.partitioned_by == ["bucket(2, key)"]
+    with pytest.raises(InputError, match="the table is partitioned by this column"):
+        table.drop_column("key")

@@ -376,16 +376,6 @@ class Reader:
         statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
         return self.run("last_column_id", statement).scalar_one() or 0
 
-    def partition_columns(self, snapshot: Snapshot, table_id: int) -> frozenset[int]:
-        """The ids of the columns that a table is partitioned by."""
-        i, c = self._t["partition_info"], self._t["partition_column"]
-        statement = (
-            sa.select(c.c.column_id)
-            .join_from(i, c, sa.and_(c.c.partition_id == i.c.partition_id, c.c.table_id == i.c.table_id))
-            .where(i.c.table_id == table_id, self._visible(i, snapshot.id))
-        )
-        return frozenset(row[0] for row in self.run("partition_columns", statement))
-
     def shaped_at(self, snapshot: Snapshot, table: TableInfo) -> int | None:
         """The last snapshot that changed which fields a nested column of a table has, or None when none ever did.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import sqlglot
 
 from quacklake.errors import ConstraintError, InputError, QuacklakeError
-from quacklake.format import evolution
+from quacklake.format import evolution, sorting
 from quacklake.format.column_paths import find_column, parse_path
 from quacklake.format.evolution import DefaultExpression
 from quacklake.format.names import quote
@@ -56,16 +56,21 @@ def add_column(
 
 def drop_column(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Drop a column, or a field of a struct; its values stay readable at older snapshots."""
-    partitioned: frozenset[int] = frozenset()
-    if table.id >= 0:
-        with tx.catalog.read() as reader:
-            partitioned = reader.partition_columns(tx.base, table.id)
-    return _alter(shared, tx, table, evolution.drop_column(table.schema, parse_path(path), partitioned_by=partitioned))
+    partitioned = frozenset(key.column_id for key in table.partition.keys) if table.partition else frozenset()
+    ordered = sorting.sort_columns(table.sort, table.schema)
+    schema = evolution.drop_column(table.schema, parse_path(path), partitioned_by=partitioned, sorted_by=ordered)
+    return _alter(shared, tx, table, schema)
 
 
 def rename_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, name: str) -> TableInfo:
     """Give a column, or a field of a struct, another name."""
-    return _alter(shared, tx, table, evolution.rename_column(table.schema, parse_path(path), name))
+    found = parse_path(path)
+    schema = evolution.rename_column(table.schema, found, name)
+    if table.sort is not None and len(found) == 1:
+        order = sorting.rename_column(table.sort, found[0], name)
+        if order != table.sort:
+            table = tx.alter_table(table, replace(table, sort=replace(order, id=tx.local_id())))
+    return _alter(shared, tx, table, schema)
 
 
 def alter_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, type_: ColumnType) -> TableInfo:
