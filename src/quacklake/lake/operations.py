@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.engine import places_to_target
@@ -315,24 +316,42 @@ def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[
 
 
 def seal(shared: Shared, tx: Transaction) -> None:
-    """Before the commit: many small inserts of one table together become a file."""
+    """Before the commit: many small inserts of one table together become a file.
+
+    So does every insert into a table that has got a column which cannot be inlined.
+    """
     for pending in tx.pendings():
         table = pending.table
         new = [insert for insert in pending.inserts if insert.rows.num_rows]
-        total = sum(insert.rows.num_rows for insert in new)
-        if len(new) < 2 or total <= shared.inline_limit(table):
+        limit = shared.inline_limit(table)
+        if sum(insert.rows.num_rows for insert in new) <= limit:
             continue
-        fresh = [insert for insert in new if all(row_id is None for row_id in insert.row_ids)]
-        if not fresh:
+        chosen = [insert for insert in new if not limit or all(row_id is None for row_id in insert.row_ids)]
+        if not chosen:
             continue
-        rows = pa.concat_tables([insert.rows for insert in fresh], promote_options="permissive")
-        pending.keep_inserts([insert for insert in new if insert not in fresh])
+        rows = pa.concat_tables([insert.rows for insert in chosen], promote_options="permissive")
+        rows = rows.rename_columns(list(table.schema.names))
+        row_ids = pa.array([row_id for insert in chosen for row_id in insert.row_ids], pa.int64())
+        pending.keep_inserts([insert for insert in new if insert not in chosen])
         select = ", ".join(
             f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns
         )
-        with shared.engine.connection() as connection:
-            connection.register("ql_source", rows.rename_columns(list(table.schema.names)))
-            _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=rows.nbytes)
+        for kept in (True, False):
+            part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
+            if part.num_rows:
+                _write_sealed(shared, tx, table, select, part, row_ids.drop_null() if kept else None)
+
+
+def _write_sealed(
+    shared: Shared, tx: Transaction, table: TableInfo, select: str, rows: pa.Table, row_ids: pa.Array | None
+) -> None:
+    if row_ids is not None:
+        rows = rows.append_column(NAME_ROW_ID, row_ids)
+        select += f", {quote(NAME_ROW_ID)}"
+    with shared.engine.connection() as connection:
+        connection.register("ql_source", rows)
+        query = f"SELECT {select} FROM ql_source"
+        _write(shared, tx, connection, query, table, row_ids=row_ids is not None, size=rows.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
