@@ -1,6 +1,7 @@
 """The commands, one module each."""
 
 from quacklake.cli.commands.append import APPEND
+from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.demo import DEMO
 from quacklake.cli.commands.files import FILES
@@ -13,5 +14,5 @@ from quacklake.cli.commands.tables import TABLES
 
 __all__ = ["COMMANDS", "Command"]
 
-COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, APPEND, SETTINGS)
+COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, CHANGES, APPEND, SETTINGS)
 """Every command, in the order in which help lists them."""
