@@ -223,10 +223,14 @@ class Reader:
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """The schemas of a snapshot by name."""
-        table = self._t["schema"]
+        table, column = self._t["schema"], self._t.column
         statement = (
             sa.select(
-                table.c.schema_id, table.c.schema_uuid, table.c.schema_name, table.c.path, table.c.path_is_relative
+                table.c.schema_id,
+                table.c.schema_uuid,
+                table.c.schema_name,
+                column("schema", "path"),
+                column("schema", "path_is_relative"),
             )
             .where(self._visible(table, snapshot.id))
             .order_by(table.c.schema_name)
@@ -275,10 +279,10 @@ class Reader:
                 t.c.schema_id,
                 s.c.schema_name,
                 t.c.table_name,
-                t.c.path,
-                t.c.path_is_relative,
-                s.c.path.label("schema_path"),
-                s.c.path_is_relative.label("schema_path_is_relative"),
+                column("table", "path"),
+                column("table", "path_is_relative"),
+                column("schema", "path").label("schema_path"),
+                column("schema", "path_is_relative").label("schema_path_is_relative"),
                 self._schema_version(t, snapshot).label("table_schema_version"),
                 c.c.column_id,
                 c.c.parent_column,
@@ -465,7 +469,7 @@ class Reader:
             f.c.begin_snapshot,
             column("data_file", "partial_max").label("partial_max"),
             f.c.partition_id,
-            f.c.mapping_id,
+            column("data_file", "mapping_id").label("mapping_id"),
             f.c.encryption_key,
             d.c.delete_file_id,
             d.c.path.label("delete_path"),
@@ -540,7 +544,15 @@ class Reader:
         # with the columns: a commit that failed may have been about to make another table of that version
         key = ("inlined", table_id, schema_version, schema)
         return self._cached(  # type: ignore[no-any-return]
-            key, lambda: inlined_table(table_id, schema_version, schema, self._database.name, self._t.metadata.schema)
+            key,
+            lambda: inlined_table(
+                table_id,
+                schema_version,
+                schema,
+                self._database.name,
+                self._t.metadata.schema,
+                self._t.inlined_prefix,
+            ),
         )
 
     def inlined_rows(self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None) -> list[InlinedRows]:
@@ -655,10 +667,10 @@ class Reader:
 
     def options(self) -> list[OptionRow]:
         """Every option of the lake with its scope."""
-        t = self._t["metadata"]
+        t, column = self._t["metadata"], self._t.column
 
         def build() -> Any:
-            return sa.select(t.c.key, t.c.value, t.c.scope, t.c.scope_id)
+            return sa.select(t.c.key, t.c.value, column("metadata", "scope"), column("metadata", "scope_id"))
 
         return [OptionRow(*row) for row in self.run("options", self._cached("options", build))]
 

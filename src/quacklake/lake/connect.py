@@ -24,6 +24,7 @@ def connect(
     create: bool | None = None,
     override_data_path: bool = False,
     read_only: bool = False,
+    migrate: bool = False,
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> Lake:
@@ -32,7 +33,8 @@ def connect(
     ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
     or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
     ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
-    ``override_data_path`` is given. Any setting may be passed by its name.
+    ``override_data_path`` is given. A lake of an older format version opens read-only, or with ``migrate`` is brought
+    to the present one. Any setting may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
@@ -57,6 +59,8 @@ def connect(
             _create(catalog, parsed, config, given, create=create, read_only=read_only)
         else:
             catalog.load()
+            if migrate and catalog.outdated:
+                catalog.migrate()
         store = _store(catalog, config, given, override=override_data_path)
     except BaseException:
         catalog.close()

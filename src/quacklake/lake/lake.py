@@ -180,6 +180,16 @@ class Lake(_Writing):
         """The version of the DuckLake format of this lake."""
         return self._shared.catalog.version
 
+    def migrate(self) -> str:
+        """Bring a lake of an older format version to the present one, which can be written; returns that version.
+
+        All or nothing (on MySQL: run it again after a failure). Clients of the older version cannot open it any more;
+        those that have it open should be closed before.
+        """
+        self._shared.catalog.migrate()
+        self._shared.forget()
+        return self.version
+
     def __repr__(self) -> str:
         state = f"snapshot {self._shared.latest().id}, {len(self.tables())} tables"
         return f"<Lake {self.url} at {state}, data in {self.data_path}>"

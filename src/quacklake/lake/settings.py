@@ -91,6 +91,11 @@ class Shared:
         with self._lock:
             self._options = None
 
+    def forget(self) -> None:
+        """Read everything anew, after a migration."""
+        self.tables.clear()
+        self.forget_options()
+
     def option(self, name: str, table: TableInfo | None = None) -> Any:
         """What an option is for a table."""
         ids = {} if table is None else {"schema_id": table.schema_id, "table_id": table.id}

@@ -330,10 +330,7 @@ class Transaction:
                 "this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot"
             )
         if self.catalog.read_only:
-            raise ReadOnlyError(
-                f"this lake is open read-only (format version {self.catalog.version})",
-                hint="a lake of an older format version must be migrated before it is written",
-            )
+            raise self.catalog.refusal()
 
     def change_set(
         self,

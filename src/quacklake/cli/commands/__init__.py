@@ -7,6 +7,7 @@ from quacklake.cli.commands.demo import DEMO
 from quacklake.cli.commands.files import FILES
 from quacklake.cli.commands.history import HISTORY
 from quacklake.cli.commands.info import INFO
+from quacklake.cli.commands.migrate import MIGRATE
 from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
@@ -14,5 +15,17 @@ from quacklake.cli.commands.tables import TABLES
 
 __all__ = ["COMMANDS", "Command"]
 
-COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, CHANGES, APPEND, SETTINGS)
+COMMANDS: tuple[Command, ...] = (
+    DEMO,
+    INFO,
+    TABLES,
+    SHOW,
+    SNAPSHOTS,
+    FILES,
+    HISTORY,
+    CHANGES,
+    APPEND,
+    MIGRATE,
+    SETTINGS,
+)
 """Every command, in the order in which help lists them."""
