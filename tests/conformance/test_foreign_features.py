@@ -123,12 +123,3 @@ def test_files_added_from_elsewhere_are_read(site: LakeSite) -> None:
     stock.execute(f"COPY (SELECT i, 's' || i AS s FROM range(30) r(i)) TO '{site.data_path}/added.parquet'")
     stock.execute(f"CALL ducklake_add_data_files('l', 't', '{site.data_path}/added.parquet')")
     assert site.lake().table("t").count("i >= 0") == 30
-
-
-@pytest.mark.xfail(raises=UnsupportedFeatureError, reason="encrypted lakes are not read yet")
-def test_an_encrypted_lake_is_read(site: LakeSite) -> None:
-    connection = site._attach("l", f"DATA_PATH '{site.data_path}', ENCRYPTED")
-    connection.execute("CREATE TABLE t AS SELECT i FROM range(100) r(i)")
-    connection.execute("USE memory; DETACH l")
-    connection.close()
-    assert site.lake().table("t").count("i >= 0") == 100

@@ -139,6 +139,11 @@ class Catalog:
         """The format version of the lake."""
         return self._tables.version
 
+    @property
+    def encrypted(self) -> bool:
+        """True when every file of the lake is encrypted with a key of its own."""
+        return self.metadata.get("encrypted") == "true"
+
     def create(self, data_path: str, *, encrypted: bool = False) -> None:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
         if self.read_only:

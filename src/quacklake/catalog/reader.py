@@ -18,6 +18,7 @@ from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError
 from quacklake.format.changes import Change, parse
+from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
@@ -387,6 +388,19 @@ class Reader:
             .where(*where)
             .order_by(f.c.data_file_id)
         )
+
+    def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
+        """Name mappings of files from elsewhere, by their ids."""
+        t = self._t["name_mapping"]
+        partition = self._t.column("name_mapping", "is_partition").label("is_partition")
+
+        def build() -> Any:
+            return sa.select(
+                t.c.mapping_id, t.c.column_id, t.c.source_name, t.c.target_field_id, t.c.parent_column, partition
+            ).where(t.c.mapping_id.in_(sa.bindparam("ids", expanding=True)))
+
+        rows = self.run("name_mappings", self._cached("name_mappings", build), {"ids": list(ids)})
+        return unflatten_mappings(MappingRow(*row) for row in rows)
 
     def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
         """Of these data files, those not ended, each with the id of its delete file that is not ended."""

@@ -39,6 +39,7 @@ class Config:
     catalog_type: str
     catalog_path: str | None
     data_path: str | None
+    encrypted: bool | None
     metadata_schema: str | None
     s3_endpoint: str | None
     s3_access_key: Secret | None

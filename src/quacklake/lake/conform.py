@@ -10,7 +10,7 @@ import sqlglot
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.sql import literal
+from quacklake.engines.duckdb.mapped import literal
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow

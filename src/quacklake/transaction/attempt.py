@@ -146,6 +146,7 @@ class Attempt:
                     file_size_bytes=file.file_size_bytes,
                     footer_size=file.footer_size,
                     row_id_start=next_row,
+                    encryption_key=file.encryption_key,
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
@@ -183,6 +184,7 @@ class Attempt:
                 delete_count=file.delete_count,
                 file_size_bytes=file.file_size_bytes,
                 footer_size=file.footer_size,
+                encryption_key=file.encryption_key,
                 partial_max=file.snapshot,
             )
         for past in change.past_deletes:
@@ -198,6 +200,7 @@ class Attempt:
                 delete_count=past.delete_count,
                 file_size_bytes=past.file_size_bytes,
                 footer_size=past.footer_size,
+                encryption_key=past.encryption_key,
                 partial_max=past.partial_max,
             )
 

@@ -38,6 +38,7 @@ class NewDataFile:
     file_size_bytes: int
     footer_size: int | None
     stats: tuple[ColumnStats, ...]
+    encryption_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class NewDeleteFile:
     replaces: int | None = None
     begin_snapshot: int | None = None
     snapshot: int | None = None
+    encryption_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class PastDeleteFile:
     replaces: int | None
     begin_snapshot: int
     partial_max: int | None
+    encryption_key: str | None = field(default=None, repr=False)
 
 
 #: Writes a delete file again with another date for its new deletes.

@@ -35,7 +35,7 @@ class Target:
 class TouchedFile:
     """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown).
 
-    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file.
+    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file; ``delete_key`` opens that one.
     """
 
     path: str
@@ -43,6 +43,7 @@ class TouchedFile:
     delete_path: str | None
     live: int | None
     inlined: int = 0
+    delete_key: str | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -165,14 +166,13 @@ def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
     if not wanted:
         return {}
     names = ("data_file_id", "path", "delete_file_id", "delete_path", "record_count", "delete_count", "partial_max")
+    columns = [plan.files.column(name).to_pylist() for name in (*names, "delete_encryption_key")]
     found: dict[int, TouchedFile] = {}
-    for id_, path, delete_id, delete_path, records, deleted, partial in zip(
-        *(plan.files.column(name).to_pylist() for name in names), strict=True
-    ):
+    for id_, path, delete_id, delete_path, records, deleted, partial, key in zip(*columns, strict=True):
         if id_ in wanted:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live, plan.deleted_counts.get(id_, 0))
+            found[id_] = TouchedFile(path, delete_id, delete_path, live, plan.deleted_counts.get(id_, 0), key)
     return found
 
 
@@ -199,6 +199,7 @@ def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
             "record_count": file.record_count,
             "file_size_bytes": file.file_size_bytes,
             "footer_size": file.footer_size,
+            "encryption_key": file.encryption_key,
         }
         for file in files
     ]

@@ -169,6 +169,7 @@ class Transaction:
                 database=self.catalog.database,
                 predicate=predicate,
                 max_files=max_files,
+                encrypted=self.catalog.encrypted,
             )
         return self._overlay(plan)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
+from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.sql import scan_sql
@@ -84,6 +85,8 @@ class DuckDBEngine:
         """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request)."""
         prefix = f"ql{next(self._names)}"
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows)
+        if sql.keys:
+            lend_keys(connection, sql.keys_variable, sql.keys)
         for name, table in sql.tables:
             connection.register(name, table)
         with reading():

@@ -7,10 +7,10 @@ import logging
 import duckdb
 from fsspec.implementations.arrow import ArrowFSWrapper
 
-from quacklake.engines.duckdb.sql import literal
+from quacklake.engines.duckdb.mapped import literal
 from quacklake.storage import S3Options, Store
 
-__all__ = ["connect_store"]
+__all__ = ["connect_store", "load_httpfs"]
 
 _log = logging.getLogger("quacklake.engine")
 
@@ -20,7 +20,7 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     if store.is_local:
         return
     options = store.s3
-    if store.scheme == "s3" and options is not None and options.access_key is not None and _load_httpfs(connection):
+    if store.scheme == "s3" and options is not None and options.access_key is not None and load_httpfs(connection):
         _sign_in(connection, options, store.root)
         return
     _log.debug("%s is read through Arrow's file system", store.root)
@@ -31,7 +31,7 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     connection.register_filesystem(Wrapper(store.filesystem))
 
 
-def _load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
+def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     """Load the extension from its wheel; False when it is not installed."""
     try:
         from duckdb_extensions import import_extension

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
+from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.sql import literal
+from quacklake.engines.duckdb.mapped import literal
 from quacklake.format.names import quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -44,6 +45,8 @@ _DELETE_SCHEMA = pa.schema(
 )
 _DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
+#: A written delete file: name, size, footer size and key.
+_Written = tuple[str, int, int, str | None]
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
 
@@ -61,10 +64,16 @@ class WriteOptions:
 
 
 class FileWriter:
-    """Writes files for one store."""
+    """Writes files for one store; those of an encrypted lake with a fresh key for each write."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, encrypted: bool = False) -> None:
         self.store = store
+        self.encrypted = encrypted
+        self._secret_files = EncryptedFiles(store)
+        self._prepared = False
+
+    def _new_key(self) -> str | None:
+        return new_key() if self.encrypted else None
 
     def write(
         self,
@@ -88,6 +97,12 @@ class FileWriter:
         stem = name.removesuffix(".parquet")
         self.store.make_parent(table.location + name)
         clauses = _clauses(table.schema, options, row_ids=row_ids)
+        key = self._new_key()
+        if key is not None:
+            if not self._prepared:
+                prepare_writing(connection)  # all connections are to one database: once is enough
+                self._prepared = True
+            clauses.append(encryption_clause(connection, key))
         if single:
             target = self.store.url(table.location + name)
             announce(table.location + name)
@@ -107,7 +122,7 @@ class FileWriter:
                 self._announce_leftovers(table, stem, announce)
             raise
         faults.reach("engine.write.after")
-        files = [self._file(row, table, new_id()) for row in rows if row[1]]
+        files = [self._file(row, table, new_id(), key) for row in rows if row[1]]
         if not single:
             for file in files:
                 announce(table.location + file.path)
@@ -120,7 +135,7 @@ class FileWriter:
             if entry.path.rsplit("/", 1)[-1].startswith(stem):
                 announce(entry.path)
 
-    def _file(self, row: tuple[Any, ...], table: TableInfo, id_: int) -> NewDataFile:
+    def _file(self, row: tuple[Any, ...], table: TableInfo, id_: int, key: str | None) -> NewDataFile:
         url, count, size, footer, statistics = row[:5]
         telemetry.count("engine.files_written")
         telemetry.count("engine.bytes_written", size)
@@ -131,6 +146,7 @@ class FileWriter:
             file_size_bytes=size,
             footer_size=footer,
             stats=tuple(_stats(statistics, table.schema)),
+            encryption_key=key,
         )
 
     def write_deletes(
@@ -150,15 +166,15 @@ class FileWriter:
         """
         positions = positions.cast(pa.int64())
         if file.delete_path is None:
-            name, size, footer = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-            return NewDeleteFile(data_file_id, name, len(positions), size, footer)
-        before = self._dated_rows(file.delete_path, snapshot, begin_snapshot)
+            name, size, footer, key = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
+            return NewDeleteFile(data_file_id, name, len(positions), size, footer, encryption_key=key)
+        before = self._dated_rows(file, snapshot, begin_snapshot)
         dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
         new = pa.table([positions, dates], schema=before.schema)
         rows = _by_position(pa.concat_tables([before, new]))
-        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return NewDeleteFile(
-            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin_snapshot, snapshot + 1
+            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin_snapshot, snapshot + 1, key
         )
 
     def write_past_deletes(
@@ -173,26 +189,29 @@ class FileWriter:
         """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
         rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
         if file.delete_path is not None:
-            rows = pa.concat_tables([self._dated_rows(file.delete_path, snapshot, dated.file_begin), rows])
+            rows = pa.concat_tables([self._dated_rows(file, snapshot, dated.file_begin), rows])
         rows = _by_position(rows)
-        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         first, last = pc.min_max(rows.column(1)).as_py().values()
         begin = first if dated.file_begin is None else min(first, dated.file_begin)
         partial_max = last if last != begin else None
-        return PastDeleteFile(data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin, partial_max)
+        return PastDeleteFile(
+            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin, partial_max, key
+        )
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
         """Write a delete file again with another snapshot for its new positions."""
-        rows = self._delete_rows(table.location + file.path)
+        rows = self._delete_rows(table.location + file.path, file.encryption_key)
         dates = rows.column(NAME_SNAPSHOT_ID)
         dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
         rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
-        name, size, footer = self._write_rows(table, announce, rows)
-        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
+        name, size, footer, key = self._write_rows(table, announce, rows)
+        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot, encryption_key=key)
 
-    def _dated_rows(self, path: str, snapshot: int, begin_snapshot: int | None) -> pa.Table:
-        """The positions in a delete file that are deleted at a snapshot, each with its own."""
-        rows = self._delete_rows(path)
+    def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
+        """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
+        assert file.delete_path is not None
+        rows = self._delete_rows(file.delete_path, file.delete_key)
         if NAME_SNAPSHOT_ID not in rows.column_names:
             begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
             rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
@@ -206,21 +225,31 @@ class FileWriter:
         announce: Announce,
         columns: Sequence[pa.ChunkedArray | pa.Array],
         schema: pa.Schema,
-    ) -> tuple[str, int, int]:
+    ) -> _Written:
         url = self.store.url(file.path)
         return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
 
-    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> tuple[str, int, int]:
-        """Write a delete file; its name, size and footer size."""
+    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> _Written:
+        """Write a delete file; its name, size, footer size and key."""
         name = delete_file_name()
         path = table.location + name
         announce(path)
-        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer:
-            writer.write_table(rows)
+        key = self._new_key()
+        if key is not None:
+            fields = [int((field.metadata or {})[_FIELD]) for field in rows.schema]
+            self._secret_files.write(rows, fields, path, key)
+        else:
+            with (
+                self.store.open_output(path) as sink,
+                pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer,
+            ):
+                writer.write_table(rows)
         size = self.store.size(path)
-        return name, size, self._footer_size(path, size)
+        return name, size, self._footer_size(path, size), key
 
-    def _delete_rows(self, path: str) -> pa.Table:
+    def _delete_rows(self, path: str, key: str | None) -> pa.Table:
+        if key is not None:
+            return self._secret_files.read(path, key)
         with self.store.open_input(path) as source:
             return pq.read_table(source)
 
