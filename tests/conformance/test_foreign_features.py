@@ -115,7 +115,6 @@ def test_deletes_in_deletion_vectors_are_read(site: LakeSite) -> None:
     assert site.lake().table("t").count("i >= 0") == 50
 
 
-@pytest.mark.xfail(raises=UnsupportedFeatureError, reason="files mapped by name are not read yet")
 def test_files_added_from_elsewhere_are_read(site: LakeSite) -> None:
     stock = site.stock()
     stock.execute("CREATE TABLE t(i BIGINT, s VARCHAR)")

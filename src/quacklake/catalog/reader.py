@@ -402,6 +402,29 @@ class Reader:
         rows = self.run("name_mappings", self._cached("name_mappings", build), {"ids": list(ids)})
         return unflatten_mappings(MappingRow(*row) for row in rows)
 
+    def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
+        """Every name mapping that files of a table have had."""
+        t = self._t["column_mapping"]
+        found = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
+        return self.name_mappings([row[0] for row in self.run("table_mappings", found)])
+
+    def added_since(self, table_id: int, version: int) -> set[str]:
+        """The paths of files from elsewhere that a table has got after a snapshot and still has."""
+        t = self._t["data_file"]
+        statement = sa.select(t.c.path).where(
+            t.c.table_id == table_id,
+            t.c.begin_snapshot > version,
+            t.c.end_snapshot.is_(None),
+            t.c.mapping_id.is_not(None),
+        )
+        return {row[0] for row in self.run("added_since", statement)}
+
+    def is_partitioned(self, snapshot: Snapshot, table_id: int) -> bool:
+        """True when new files of a table have to be partitioned."""
+        t = self._t["partition_info"]
+        statement = sa.select(t.c.partition_id).where(t.c.table_id == table_id, self._visible(t, snapshot.id))
+        return self.run("is_partitioned", statement).first() is not None
+
     def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
         """Of these data files, those not ended, each with the id of its delete file that is not ended."""
         f, d = self._t["data_file"], self._t["delete_file"]

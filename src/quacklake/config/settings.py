@@ -63,6 +63,13 @@ SETTINGS: tuple[Setting, ...] = (
         ("QUACKLAKE_ENCRYPTED", "DUCKLAKE_ENCRYPTED"),
         "Encrypt the files of a new lake; for a lake that exists, what it must be (default: whatever it is)",
     ),
+    Setting(
+        "foreign_paths",
+        "list",
+        (),
+        ("QUACKLAKE_FOREIGN_PATHS",),
+        "Folders outside the data path whose files may be added and read, with commas between them",
+    ),
     _text("metadata_schema", "QUACKLAKE_METADATA_SCHEMA DUCKLAKE_METADATA_SCHEMA", "Database schema of the metadata"),
     _text("s3_endpoint", "QUACKLAKE_S3_ENDPOINT MINIO_ENDPOINT AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL", "S3 endpoint"),
     _secret("s3_access_key", "QUACKLAKE_S3_ACCESS_KEY MINIO_ACCESS_KEY AWS_ACCESS_KEY_ID", "S3 access key"),

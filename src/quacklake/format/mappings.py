@@ -13,12 +13,14 @@ from functools import cached_property
 from urllib.parse import unquote
 
 from quacklake.errors import CatalogError
+from quacklake.format.types import parse_type
 
 __all__ = [
     "MAP_BY_NAME",
     "MappedColumn",
     "MappingRow",
     "NameMapping",
+    "fits",
     "flatten_mapping",
     "hive_values",
     "unflatten_mappings",
@@ -29,6 +31,35 @@ MAP_BY_NAME = "map_by_name"
 
 _HIVE_NULLS = ("__hive_default_partition__", "null")
 _SEGMENT = re.compile(r"(?:^|[/\\])([^/\\?=]+)=([^/\\?=]*)(?=[/\\])")
+
+
+_INTEGERS = ("int8", "int16", "int32", "int64")
+_TIMESTAMPS = ("timestamp", "timestamp_us", "timestamp_ms", "timestamp_s")
+
+
+def fits(file: str | None, column: str) -> bool:
+    """True when a file's type is a column's or a narrower one. Of times, a finer one counts too where stock clients
+    take it.
+
+    >>> fits("int32", "int64"), fits("int64", "int32"), fits("decimal(9,2)", "decimal(12,3)")
+    (True, False, True)
+    """
+    if file is None:
+        return False
+    if column.startswith("decimal"):
+        one, two = parse_type(file), parse_type(column)
+        if one.base != "decimal" or one.precision is None or two.precision is None:
+            return False
+        whole = one.precision - (one.scale or 0) <= two.precision - (two.scale or 0)
+        return whole and (one.scale or 0) <= (two.scale or 0)
+    if column in _INTEGERS:
+        narrower = _INTEGERS[: _INTEGERS.index(column) + 1]
+        return file in narrower or file in [f"u{name}" for name in narrower[:-1]]
+    if column.startswith("uint") and column[1:] in _INTEGERS:
+        return file in [f"u{name}" for name in _INTEGERS[: _INTEGERS.index(column[1:]) + 1]]
+    if column in (*_TIMESTAMPS, "timestamp_ns"):
+        return file in _TIMESTAMPS or (file == "timestamp_ns" and column in ("timestamp", "timestamp_us", file))
+    return file == column or (file, column) in (("float32", "float64"), ("json", "varchar"))
 
 
 @dataclass(frozen=True, slots=True)

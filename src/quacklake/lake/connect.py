@@ -111,7 +111,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
 
 
 def _open(root: str, config: Config) -> Store:
-    return Store.open(root, s3=_s3(config), max_retries=config.storage_max_retries)
+    return Store.open(root, s3=_s3(config), external=config.foreign_paths, max_retries=config.storage_max_retries)
 
 
 def _s3(config: Config) -> S3Options | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from quacklake.format.types import StatsKind
 from quacklake.storage.physical import FileType, fitting, geometry_extent
 from quacklake.storage.store import Store
 
-__all__ = ["Footer", "FooterColumn", "column_stats", "read_footer"]
+__all__ = ["Footer", "FooterColumn", "child_fields", "column_stats", "read_footer"]
 
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
@@ -31,7 +32,7 @@ class FooterColumn:
     """One leaf column of a file, over all its row groups; ``None`` where the file does not tell.
 
     ``field_id`` is the leaf's own, or when ``inherited`` that of the nearest node above it that has one.
-    ``value_count`` counts the values that are not NULL.
+    ``value_count`` counts the values that are not NULL, ``lake_type`` is the type that holds just such values.
     """
 
     field_id: int | None
@@ -44,6 +45,7 @@ class FooterColumn:
     min: Comparable | None = None
     max: Comparable | None = None
     extra: str | None = None
+    lake_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Footer:
     footer_size: int
     row_groups: int
     columns: tuple[FooterColumn, ...]
+    schema: pa.Schema = dataclasses.field(default_factory=lambda: pa.schema([]), compare=False)
 
 
 def read_footer(store: Store, path: str) -> Footer:
@@ -148,7 +151,7 @@ def _footer(file: Any, size: int, footer_size: int) -> Footer:
         _column(schema.column(index), id, inherited, [group.column(index) for group in groups])
         for index, (id, inherited) in enumerate(ids)
     )
-    return Footer(int(metadata.num_rows), size, footer_size, len(groups), columns)
+    return Footer(int(metadata.num_rows), size, footer_size, len(groups), columns, file.schema_arrow)
 
 
 def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | None, bool]]:
@@ -157,16 +160,17 @@ def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | No
         text = (field.metadata or {}).get(FIELD_ID)
         own = None if text is None else int(text)
         id = above if own is None else own
-        children = _children(field.type)
+        children = child_fields(field.type)
         if children:
             yield from _field_ids(children, id)
         else:
             yield id, own is None and above is not None
 
 
-def _children(type: pa.DataType) -> list[pa.Field]:
+def child_fields(type: pa.DataType) -> list[pa.Field]:
+    """The fields inside a nested Arrow type; none for a leaf."""
     if isinstance(type, pa.BaseExtensionType):
-        return _children(type.storage_type)
+        return child_fields(type.storage_type)
     if isinstance(type, pa.MapType):
         return [type.key_field, type.item_field]
     return [type.field(index) for index in range(type.num_fields)]
@@ -189,6 +193,7 @@ def _column(schema: Any, id: int | None, inherited: bool, chunks: Sequence[Any])
         low,
         high,
         _extent(chunks) if type.kind is StatsKind.GEOMETRY else None,
+        type.lake_type,
     )
 
 

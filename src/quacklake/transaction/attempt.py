@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer
 from quacklake.format.evolution import difference
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
@@ -30,6 +31,7 @@ class _Rows:
     files: list[DataFile] = field(default_factory=list)
     stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)
+    mappings: list[tuple[int, NameMapping]] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
     inlined: list[tuple[TableInfo, int, list[tuple[object, ...]], list[int]]] = field(default_factory=list)
 
@@ -131,6 +133,10 @@ class Attempt:
 
     def _plan_files(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
         """Give new data files their ids and row ids; returns the table's new totals."""
+        for mapping in change.mappings:
+            # stock clients count mappings with the files
+            id_ = self.ids[mapping.id] = next(self._file_ids)
+            rows.mappings.append((change.table.id, replace(mapping, id=id_)))
         records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
         for file in change.data_files:
             id_ = self.ids[file.id] = next(self._file_ids)
@@ -141,12 +147,13 @@ class Attempt:
                     begin_snapshot=snapshot.id,
                     end_snapshot=None,
                     path=file.path,
-                    path_is_relative=True,
+                    path_is_relative=file.location is None,
                     record_count=file.record_count,
                     file_size_bytes=file.file_size_bytes,
                     footer_size=file.footer_size,
                     row_id_start=next_row,
                     encryption_key=file.encryption_key,
+                    mapping_id=None if file.mapping_id is None else self.ids.get(file.mapping_id, file.mapping_id),
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
@@ -263,6 +270,7 @@ class Attempt:
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
+        writer.add_name_mappings(rows.mappings)
         writer.add_data_files(rows.files)
         writer.add_file_stats(rows.stats)
         writer.add_delete_files(rows.deletes)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.format.snapshots import Snapshot
@@ -30,7 +31,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class NewDataFile:
-    """A data file that is written but not yet part of the lake; ``path`` is below the table's folder."""
+    """A data file that is written but not yet part of the lake; ``path`` is below the table's folder.
+
+    A file from elsewhere has a name mapping. When it is not in the table's folder, ``path`` is absolute and
+    ``location`` is what the store calls it.
+    """
 
     id: int
     path: str
@@ -39,6 +44,8 @@ class NewDataFile:
     footer_size: int | None
     stats: tuple[ColumnStats, ...]
     encryption_key: str | None = field(default=None, repr=False)
+    mapping_id: int | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,7 @@ class TableChange:
     past_deletes: tuple[PastDeleteFile, ...] = ()
     touched: Mapping[int, int | None] = field(default_factory=dict)
     reads: Predicate | None = None
+    mappings: tuple[NameMapping, ...] = ()
 
     def paths(self) -> list[str]:
         """The new files, below the table's folder."""

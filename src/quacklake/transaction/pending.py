@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate, some
 from quacklake.scan.inlined import local_rows
@@ -58,6 +59,7 @@ class PendingTable:
     ended_rows: dict[int, set[int]] = field(default_factory=dict)
     ended_files: set[int] = field(default_factory=set)
     touched: dict[int, TouchedFile] = field(default_factory=dict)
+    mappings: list[NameMapping] = field(default_factory=list)
     reads: Predicate | None = None
     next_local_id: int = -1
 
@@ -134,7 +136,8 @@ class PendingTable:
             if insert.rows.num_rows:
                 parts.append(local_rows(insert.rows, ids, plan.schema, LOCAL_VERSION))
         rows = pa.concat_tables(parts, promote_options="permissive") if parts else None
-        return replace(seen, files=files, deletes=deletes, inlined=rows)
+        mappings = (*plan.mappings, *self.mappings)
+        return replace(seen, files=files, deletes=deletes, inlined=rows, mappings=mappings)
 
     def deleted_positions(self) -> dict[int, pa.Array]:
         """The newly deleted positions of each data file, sorted."""
@@ -195,11 +198,12 @@ def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
     rows = [
         {
             "data_file_id": file.id,
-            "path": table.location + file.path,
+            "path": table.location + file.path if file.location is None else file.location,
             "record_count": file.record_count,
             "file_size_bytes": file.file_size_bytes,
             "footer_size": file.footer_size,
             "encryption_key": file.encryption_key,
+            "mapping_id": file.mapping_id,
         }
         for file in files
     ]

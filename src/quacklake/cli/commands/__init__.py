@@ -1,5 +1,6 @@
 """The commands, one module each."""
 
+from quacklake.cli.commands.add_files import ADD_FILES
 from quacklake.cli.commands.append import APPEND
 from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.demo import DEMO
@@ -13,5 +14,5 @@ from quacklake.cli.commands.tables import TABLES
 
 __all__ = ["COMMANDS", "Command"]
 
-COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, APPEND, SETTINGS)
+COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, APPEND, ADD_FILES, SETTINGS)
 """Every command, in the order in which help lists them."""

@@ -144,6 +144,13 @@ class DuckDBEngine:
             places = relation.project("_ql_file_id, _ql_version, _ql_position").to_arrow_table()
         return places_to_target(places)
 
+    def cast(self, texts: pa.Array, column: Column) -> pa.Array:
+        """Texts as values of a column's type; NULL for one that is none."""
+        with self.connection() as connection, reading():
+            connection.register("ql_source", pa.table({"i": range(len(texts)), "v": texts}))
+            query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
+            return connection.execute(query).to_arrow_table().column("v").combine_chunks()
+
     def texts(self, table: pa.Table, columns: Sequence[Column]) -> dict[int, list[str | None]]:
         """Columns as the text DuckDB casts them to: column id -> texts."""
         if not columns:

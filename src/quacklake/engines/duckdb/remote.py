@@ -21,7 +21,8 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         return
     options = store.s3
     if store.scheme == "s3" and options is not None and options.access_key is not None and load_httpfs(connection):
-        _sign_in(connection, options, store.root)
+        for number, scope in enumerate((store.root, *store.external)):
+            _sign_in(connection, options, scope, f"quacklake{number or ''}")
         return
     _log.debug("%s is read through Arrow's file system", store.root)
 
@@ -43,7 +44,7 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     return True
 
 
-def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
+def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str, name: str) -> None:
     """Keys for the files under a root, known to this DuckDB only for as long as it lives."""
     facts = {
         "KEY_ID": options.access_key,
@@ -57,7 +58,7 @@ def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: st
     clauses = [f"{name} {literal(value)}" for name, value in facts.items() if value is not None]
     clauses.append(f"USE_SSL {'true' if options.secure else 'false'}")
     try:
-        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET quacklake (TYPE s3, {', '.join(clauses)})")
+        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {name} (TYPE s3, {', '.join(clauses)})")
     except duckdb.Error as error:
         # the statement holds the keys: its text must not travel in the error
         raise type(error)("the S3 sign-in was refused by httpfs") from None
