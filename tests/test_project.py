@@ -119,4 +119,4 @@ def test_every_package_has_its_tests() -> None:
 
 
 def _has_tests(mirror: Path) -> bool:
-    return any(mirror.glob("test_*.py")) or mirror.with_name(f"test_{mirror.name}.py").exists()
+    return any(mirror.rglob("test_*.py")) or mirror.with_name(f"test_{mirror.name}.py").exists()

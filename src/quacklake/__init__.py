@@ -15,11 +15,22 @@
 
 from quacklake import errors
 from quacklake.errors import QuacklakeError
-from quacklake.lake import DataFrame, Expression, Lake, LakeAt, LakeTransaction, MergeResult, Table, connect
+from quacklake.lake import (
+    ChangeFrame,
+    DataFrame,
+    Expression,
+    Lake,
+    LakeAt,
+    LakeTransaction,
+    MergeResult,
+    Table,
+    connect,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChangeFrame",
     "DataFrame",
     "Expression",
     "Lake",

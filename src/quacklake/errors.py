@@ -12,6 +12,7 @@ The tree::
     │   ├── PredicateError             a filter cannot be parsed or bound
     │   └── InvalidNameError           a name is empty, too long or otherwise unusable
     ├── NotFoundError                  table, schema, snapshot … does not exist
+    │   └── SnapshotExpiredError       the history that is needed has been removed
     ├── AlreadyExistsError             it exists already
     ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
     ├── CatalogError                   the metadata database failed
@@ -57,6 +58,7 @@ __all__ = [
     "QuacklakeError",
     "ReadOnlyError",
     "SchemaMismatchError",
+    "SnapshotExpiredError",
     "StorageError",
     "StorageUnavailableError",
     "Terminal",
@@ -130,6 +132,12 @@ class InvalidNameError(InputError):
 
 class NotFoundError(QuacklakeError, Terminal):
     code = "not_found"
+
+
+class SnapshotExpiredError(NotFoundError):
+    """Snapshots that are needed have expired: what they changed cannot be told any more."""
+
+    code = "not_found.expired"
 
 
 class AlreadyExistsError(QuacklakeError, Terminal):

@@ -68,7 +68,8 @@ class History:
         before = self.newest()
         if self.model is not None:
             for statement in step.model if isinstance(step, Stock) else step.sql():
-                self.model.execute(statement)
+                if statement not in ("BEGIN", "COMMIT"):  # DuckDB's own tables cannot be altered after an insert
+                    self.model.execute(statement)
         if writer == "ours" and not isinstance(step, Stock):
             step.run(self.site.lake())
             after = self.site.lake().current_snapshot()

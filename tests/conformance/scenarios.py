@@ -7,16 +7,22 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from .steps import (
+    AddColumn,
+    AlterColumn,
     Append,
     Create,
     CreateFrom,
     CreateSchema,
     Delete,
     Drop,
+    DropColumn,
     DropSchema,
     Merge,
     Overwrite,
     Rename,
+    RenameColumn,
+    SetDefault,
+    SetNullable,
     Step,
     Stock,
     Together,
@@ -160,28 +166,131 @@ EVOLUTION: Sequence[Step] = [
     Create("things", "id INTEGER, name VARCHAR, spot STRUCT(x INTEGER, label VARCHAR), small SMALLINT"),
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': 'l' || i}, i FROM range(3) r(i)"),
     Append("things", "SELECT i, 'n' || i, {'x': i, 'label': NULL::VARCHAR}, -i FROM range(10, 40) r(i)"),
-    Stock(
-        "ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7",
-        ["ALTER TABLE things ADD COLUMN grade INTEGER DEFAULT 7"],
-    ),
+    AddColumn("things", "grade", "INTEGER", 7),
     Append("things", "SELECT i, 'g' || i, NULL::STRUCT(x INTEGER, label VARCHAR), i, i FROM range(50, 54) r(i)"),
     Append("things", "SELECT i, 'g' || i, NULL::STRUCT(x INTEGER, label VARCHAR), i, NULL FROM range(60, 80) r(i)"),
-    Stock("ALTER TABLE things RENAME COLUMN name TO title", ["ALTER TABLE things RENAME COLUMN name TO title"]),
+    RenameColumn("things", "name", "title"),
     Update("things", {"title": "upper(title)"}, "id IN (1, 11, 51, 61)"),
-    Stock(
-        "ALTER TABLE things ALTER small SET DATA TYPE BIGINT", ["ALTER TABLE things ALTER small SET DATA TYPE BIGINT"]
-    ),
+    AlterColumn("things", "small", "BIGINT"),
     Append("things", "SELECT i, 'b' || i, {'x': 1, 'label': 'b'}, 5000000000 + i, 1 FROM range(90, 92) r(i)"),
     Append("things", "SELECT i, 'b' || i, {'x': 1, 'label': 'b'}, 5000000000 + i, 1 FROM range(100, 120) r(i)"),
-    Stock("ALTER TABLE things DROP COLUMN spot", ["ALTER TABLE things DROP COLUMN spot"]),
+    DropColumn("things", "spot"),
     Delete("things", "id IN (2, 12, 52, 91, 105)"),
     Update("things", {"grade": "coalesce(grade, 0) + 1"}, "id % 2 = 0"),
-    Stock(
-        "ALTER TABLE things ADD COLUMN name VARCHAR DEFAULT 'it''s'",
-        ["ALTER TABLE things ADD COLUMN name VARCHAR DEFAULT 'it''s'"],
-    ),
+    AddColumn("things", "name", "VARCHAR", "it's"),
     Append("things", "SELECT 200, 't', 1, 2, 'named'"),
     Delete("things", "name = 'it''s' AND id > 110"),
+    Append("things", "SELECT 300, 't', 3", ("id", "title", "small")),
+    SetDefault("things", "grade", 9),
+    SetNullable("things", "id", False),
+    Append("things", "SELECT i, 't', i FROM range(310, 312) r(i)", ("id", "title", "small")),
+    SetDefault("things", "grade", None),
+    SetNullable("things", "id", True),
+    Append(
+        "things", "SELECT NULL::INTEGER, 'x' || i, 2, NULL FROM range(400, 420) r(i)", ("id", "title", "small", "grade")
+    ),
+]
+
+FIELDS: Sequence[Step] = [
+    Create(
+        "things",
+        "id INTEGER, s STRUCT(a SMALLINT, b VARCHAR, c STRUCT(d INTEGER)), l STRUCT(p SMALLINT, q VARCHAR)[],"
+        " m MAP(VARCHAR, STRUCT(x INTEGER, y VARCHAR))",
+    ),
+    Append(
+        "things",
+        "SELECT i, {'a': i, 'b': 'b' || i, 'c': {'d': i}}, [{'p': i, 'q': 'q'}, NULL], MAP {'k': {'x': i, 'y': 'y'}}"
+        " FROM range(3) r(i)",
+    ),
+    Append(
+        "things",
+        "SELECT i, {'a': i, 'b': NULL::VARCHAR, 'c': NULL::STRUCT(d INTEGER)}, [{'p': i, 'q': 'q' || i}], MAP {'k' || i: {'x': i, 'y': NULL::VARCHAR}}"
+        " FROM range(10, 40) r(i)",
+    ),
+    Append(
+        "things",
+        "SELECT 4, NULL::STRUCT(a SMALLINT, b VARCHAR, c STRUCT(d INTEGER)), NULL::STRUCT(p SMALLINT, q VARCHAR)[],"
+        " NULL::MAP(VARCHAR, STRUCT(x INTEGER, y VARCHAR))",
+    ),
+    AddColumn("things", "s.e", "INTEGER", 5),
+    RenameColumn("things", "s.b", "bb"),
+    AlterColumn("things", "s", "STRUCT(a INTEGER, bb VARCHAR, c STRUCT(d INTEGER), e INTEGER)"),
+    Append(
+        "things",
+        "SELECT i, {'a': i * 1000, 'bb': 'n', 'c': {'d': 1}, 'e': i}, []::STRUCT(p SMALLINT, q VARCHAR)[],"
+        " MAP {}::MAP(VARCHAR, STRUCT(x INTEGER, y VARCHAR)) FROM range(50, 52) r(i)",
+    ),
+    AddColumn("things", "l.element.r", "BIGINT"),
+    RenameColumn("things", "l.element.p", "pp"),
+    DropColumn("things", "m.value.x"),
+    AddColumn("things", "m.value.z", "DATE"),
+    Append(
+        "things",
+        "SELECT i, {'a': i, 'bb': 'n', 'c': {'d': 1}, 'e': i}, [{'pp': 1, 'q': 'q', 'r': i}],"
+        " MAP {'k': {'y': 'y', 'z': DATE '2024-01-01'}} FROM range(60, 80) r(i)",
+    ),
+    Update("things", {"id": "id + 1000"}, "id IN (1, 11, 51, 61)"),
+    DropColumn("things", "s.bb"),
+    AddColumn("things", "s.b", "DOUBLE"),
+    AddColumn("things", "s.c.f", "VARCHAR"),
+    Delete("things", "id IN (2, 12, 62)"),
+    Append(
+        "things",
+        "SELECT 90, {'a': 1, 'c': {'d': 1, 'f': 'f'}, 'e': 2, 'b': 1.5}, NULL::STRUCT(pp SMALLINT, q VARCHAR, r BIGINT)[],"
+        " NULL::MAP(VARCHAR, STRUCT(y VARCHAR, z DATE))",
+    ),
+    RenameColumn("things", "s.c.d", "dd"),
+    DropColumn("things", "l.element.q"),
+    Stock("CALL ducklake_flush_inlined_data('l')"),
+    Stock("CALL ducklake_merge_adjacent_files('l')"),
+    Stock("CALL ducklake_rewrite_data_files('l', delete_threshold => 0.01)"),
+    RenameColumn("things", "s", "t"),
+    Delete("things", "t.a = 13"),
+    Update("things", {"id": "id + 2000"}, "id IN (20, 64)"),
+]
+
+EVOLVING: Sequence[Step] = [
+    Create("things", "id INTEGER, name VARCHAR, s STRUCT(a INTEGER, b VARCHAR)"),
+    Append("things", "SELECT i, 'n' || i, {'a': i, 'b': 'b'} FROM range(20) r(i)"),
+    Append("things", "SELECT i, 'n' || i, {'a': i, 'b': 'b'} FROM range(20, 23) r(i)"),
+    Together(
+        [
+            Append("things", "SELECT i, 'm' || i, {'a': i, 'b': 'm'} FROM range(30, 32) r(i)"),
+            AddColumn("things", "n", "INTEGER", 3),
+            Append("things", "SELECT i, 'm' || i, {'a': i, 'b': 'm'}, i FROM range(40, 42) r(i)"),
+            DropColumn("things", "name"),
+            RenameColumn("things", "id", "key"),
+        ]
+    ),
+    Together(
+        [
+            Append("things", "SELECT i, {'a': i, 'b': 'm'}, i FROM range(50, 80) r(i)"),
+            RenameColumn("things", "s.a", "x"),
+            RenameColumn("things", "s.b", "a"),
+            AlterColumn("things", "key", "BIGINT"),
+            Append("things", "SELECT 5000000000, {'x': 1, 'a': 'z'}, 1"),
+        ]
+    ),
+    Together(
+        [
+            AddColumn("things", "z", "INTEGER"),
+            Delete("things", "key IN (3, 21, 31, 55)"),
+            DropColumn("things", "z"),
+            AddColumn("things", "z", "VARCHAR", "z"),
+            Delete("things", "key IN (4, 56)"),
+        ]
+    ),
+    Together(
+        [
+            Create("made", "i INTEGER, j INTEGER"),
+            Append("made", "SELECT 1, 2"),
+            AddColumn("made", "k", "VARCHAR", "k"),
+            Append("made", "SELECT i, i, 'x' FROM range(30) r(i)"),
+            DropColumn("made", "j"),
+            Rename("made", "done"),
+        ]
+    ),
+    Together([Drop("things"), Create("things", "other DATE"), AddColumn("things", "more", "TIME")]),
 ]
 
 MAINTENANCE: Sequence[Step] = [
@@ -308,6 +417,8 @@ SCENARIOS: Mapping[str, Sequence[Step]] = {
     "transactions": TRANSACTIONS,
     "names": NAMES,
     "evolution": EVOLUTION,
+    "fields": FIELDS,
+    "evolving": EVOLVING,
     "maintenance": MAINTENANCE,
     **VALUES,
 }

@@ -93,7 +93,9 @@ def _check_bounds(
     if low is None and high is None:
         return
     column = quote(name)
-    bounds = ["unhex(?)" if type_ == "BLOB" else f"CAST(? AS {type_})"] * 2
+    # a column may have been widened since
+    wide = "HUGEINT" if type_.endswith("INT") or type_ == "INTEGER" else type_
+    bounds = ["unhex(?)" if type_ == "BLOB" else f"CAST(? AS {wide})"] * 2
     numbers = f"AND NOT isnan({column})" if type_ in ("FLOAT", "DOUBLE") else ""
     row = connection.execute(
         f"SELECT count(*) FROM {source} WHERE ({column} < {bounds[0]} OR {column} > {bounds[1]}) {numbers}", [low, high]
@@ -105,18 +107,18 @@ def check_table_statistics(history: History) -> None:
     """The statistics of every table bound every row that any snapshot shows."""
     site = history.site
     found = site.metadata(
-        "SELECT s.table_id, c.column_name, s.contains_null::BOOLEAN, s.contains_nan::BOOLEAN, s.min_value, s.max_value"
+        "SELECT DISTINCT s.table_id, c.column_id, s.contains_null::BOOLEAN, s.contains_nan::BOOLEAN, s.min_value, s.max_value"
         " FROM {m}.ducklake_table_column_stats s"
         " JOIN {m}.ducklake_column c ON c.table_id = s.table_id AND c.column_id = s.column_id AND c.parent_column IS NULL"
     )
-    stats = {(table, name): values for table, name, *values in found}
+    stats = {(table, column): values for table, column, *values in found}
     with plain_duckdb() as connection:
         for version, table_id, rows, types in _everything(history):
             connection.register("seen", rows)
-            for name, type_ in types.items():
-                if (table_id, name) not in stats:
+            for name, (column_id, type_) in types.items():
+                if (table_id, column_id) not in stats:
                     continue
-                null, nan, low, high = stats[(table_id, name)]
+                null, nan, low, high = stats[(table_id, column_id)]
                 where = f"column {name} of table {table_id} at {version}"
                 cast = f"(SELECT CAST({quote(name)} AS {type_}) AS {quote(name)} FROM seen)"
                 _check_bounds(connection, cast, name, type_, low, high, where)
@@ -126,12 +128,13 @@ def check_table_statistics(history: History) -> None:
             connection.unregister("seen")
 
 
-def _everything(history: History) -> Iterator[tuple[int, int, Any, dict[str, str]]]:
-    """(snapshot, table id, rows, types of its scalar columns) for every table of every snapshot."""
+def _everything(history: History) -> Iterator[tuple[int, int, Any, dict[str, tuple[int, str]]]]:
+    """(snapshot, table id, rows, ids and types of its scalar columns) for every table of every snapshot."""
     lake = history.site.lake()
     for version in history.expected:
         view = lake.at(version=version)
         for info in view._tables():
             table = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
-            types = {column.name: column.duckdb_type() for column in info.schema.columns if not column.nested}
+            scalars = [column for column in info.schema.columns if not column.nested]
+            types = {column.name: (column.id, column.duckdb_type()) for column in scalars}
             yield version, info.id, table.to_arrow(columns=list(types)), types

@@ -13,23 +13,30 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import quacklake
-from quacklake.format.names import quote
+from quacklake.format.column_paths import format_path, parse_path
+from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.lake.reference import TableRef
 
 from .clients import plain_duckdb
 
 __all__ = [
+    "AddColumn",
+    "AlterColumn",
     "Append",
     "Create",
     "CreateFrom",
     "CreateSchema",
     "Delete",
     "Drop",
+    "DropColumn",
     "DropSchema",
     "Merge",
     "Overwrite",
     "Rename",
+    "RenameColumn",
+    "SetDefault",
+    "SetNullable",
     "Step",
     "Stock",
     "Together",
@@ -161,17 +168,19 @@ class CreateFrom:
 
 @dataclass(frozen=True)
 class Append:
-    """New rows."""
+    """New rows, of all columns or of some."""
 
     table: str
     select: str
+    columns: Sequence[str] = ()
 
     def sql(self) -> Sequence[str]:
-        return [f"INSERT INTO {_sql(self.table)} {self.select}"]
+        names = f"({', '.join(map(quote, self.columns))}) " if self.columns else ""
+        return [f"INSERT INTO {_sql(self.table)} {names}{self.select}"]
 
     def run(self, lake: Writer) -> None:
         table = lake.table(self.table)
-        table.append(rows_of(self.select).rename_columns(table.columns))
+        table.append(rows_of(self.select).rename_columns(list(self.columns or table.columns)))
 
 
 @dataclass(frozen=True)
@@ -252,6 +261,118 @@ class Rename:
 
     def run(self, lake: Writer) -> None:
         lake.rename_table(self.table, quote(self.name))
+
+
+def _alter(table: str, clause: str) -> Sequence[str]:
+    return [f"ALTER TABLE {_sql(table)} {clause}"]
+
+
+def _path(path: str) -> str:
+    return format_path(parse_path(path))
+
+
+def _value(value: int | str | None) -> str:
+    if value is None:
+        return "NULL"
+    return literal(value) if isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """A new column, or a new field of a struct."""
+
+    table: str
+    path: str
+    type: str
+    default: int | str | None = None
+
+    def sql(self) -> Sequence[str]:
+        default = "" if self.default is None else f" DEFAULT {_value(self.default)}"
+        return _alter(self.table, f"ADD COLUMN {_path(self.path)} {self.type}{default}")
+
+    def run(self, lake: Writer) -> None:
+        lake.table(self.table).add_column(self.path, self.type, self.default)
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    """One column or field less."""
+
+    table: str
+    path: str
+
+    def sql(self) -> Sequence[str]:
+        return _alter(self.table, f"DROP COLUMN {_path(self.path)}")
+
+    def run(self, lake: Writer) -> None:
+        lake.table(self.table).drop_column(self.path)
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    """Another name for a column or field."""
+
+    table: str
+    path: str
+    name: str
+
+    def sql(self) -> Sequence[str]:
+        return _alter(self.table, f"RENAME COLUMN {_path(self.path)} TO {quote(self.name)}")
+
+    def run(self, lake: Writer) -> None:
+        lake.table(self.table).rename_column(self.path, self.name)
+
+
+@dataclass(frozen=True)
+class AlterColumn:
+    """A wider type."""
+
+    table: str
+    path: str
+    type: str
+
+    def sql(self) -> Sequence[str]:
+        return _alter(self.table, f"ALTER {_path(self.path)} SET DATA TYPE {self.type}")
+
+    def run(self, lake: Writer) -> None:
+        lake.table(self.table).alter_column(self.path, self.type)
+
+
+@dataclass(frozen=True)
+class SetDefault:
+    """Another value for rows that lack a column."""
+
+    table: str
+    path: str
+    value: int | str | None
+
+    def sql(self) -> Sequence[str]:
+        default = "DROP DEFAULT" if self.value is None else f"SET DEFAULT {_value(self.value)}"
+        return _alter(self.table, f"ALTER {_path(self.path)} {default}")
+
+    def run(self, lake: Writer) -> None:
+        table = lake.table(self.table)
+        if self.value is None:
+            table.drop_default(self.path)
+        else:
+            table.set_default(self.path, self.value)
+
+
+@dataclass(frozen=True)
+class SetNullable:
+    """Whether a column may be NULL."""
+
+    table: str
+    path: str
+    nullable: bool
+
+    def sql(self) -> Sequence[str]:
+        return _alter(self.table, f"ALTER {_path(self.path)} {'DROP' if self.nullable else 'SET'} NOT NULL")
+
+    def run(self, lake: Writer) -> None:
+        table = lake.table(self.table)
+        change = table.drop_not_null if self.nullable else table.set_not_null
+        change(self.path)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, UnsupportedFeatureError
+from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
 
 from .clients import LakeSite
 from .conftest import MakeSite
@@ -104,15 +104,6 @@ def test_a_partitioned_or_sorted_table_stays_right_for_both_after_our_writes(sit
         expected = history.model.execute(f"SELECT count(*) FROM p WHERE {condition}").fetchone()
         assert (site.lake().table("p").count(condition),) == expected
         assert site.stock().execute(f"SELECT count(*) FROM p WHERE {condition}").fetchone() == expected
-
-
-@pytest.mark.xfail(raises=UnsupportedFeatureError, reason="deletion vectors are not read yet")
-def test_deletes_in_deletion_vectors_are_read(site: LakeSite) -> None:
-    stock = site.stock()
-    stock.execute("CALL l.set_option('write_deletion_vectors', true)")
-    stock.execute("CREATE TABLE t AS SELECT i FROM range(100) r(i)")
-    stock.execute("DELETE FROM t WHERE i < 50")
-    assert site.lake().table("t").count("i >= 0") == 50
 
 
 def test_files_added_from_elsewhere_are_read(site: LakeSite) -> None:

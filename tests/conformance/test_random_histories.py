@@ -163,6 +163,8 @@ def changes(kinds: Sequence[str]) -> st.SearchStrategy[Change]:
     )
 
 
+#: Who does what, one after the other; several changes at once are one transaction.
+Turns = list[tuple[str, Change | list[Change]]]
 TURNS = st.lists(
     st.tuples(
         st.sampled_from(["ours", "stock"]),
@@ -185,7 +187,7 @@ def take(history: History, model: Model, writer: str, change: Change | list[Chan
         history.expected[history.newest()] = model.state()
 
 
-def play(kind: str, inlining: int, turns: list[tuple[str, Change | list[Change]]]) -> None:
+def play(kind: str, inlining: int, turns: Turns, check: Callable[[History], None] = compare) -> None:
     with tempfile.TemporaryDirectory() as folder:
         site = LakeSite(kind, Path(folder), inlining)
         try:
@@ -195,7 +197,7 @@ def play(kind: str, inlining: int, turns: list[tuple[str, Change | list[Change]]
                 take(history, model, turns[0][0], change)
             for writer, turn in turns:
                 take(history, model, writer, turn)
-            compare(history)
+            check(history)
         finally:
             site.close()
 
@@ -203,7 +205,5 @@ def play(kind: str, inlining: int, turns: list[tuple[str, Change | list[Change]]
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 @settings(max_examples=250 if LONG else 8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(inlining=st.sampled_from([10, 10, 3, 0]), turns=TURNS)
-def test_changes_in_any_order_by_either_client_are_seen_alike_by_both(
-    kind: str, inlining: int, turns: list[tuple[str, Change | list[Change]]]
-) -> None:
+def test_changes_in_any_order_by_either_client_are_seen_alike_by_both(kind: str, inlining: int, turns: Turns) -> None:
     play(kind, inlining, turns)

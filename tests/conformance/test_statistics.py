@@ -13,11 +13,11 @@ from .scenarios import SCENARIOS, VALUES
 from .statistics import check_file_statistics, check_table_statistics, file_statistics
 from .steps import Append, Create, Step, Stock
 
-BOUNDED = [*SCENARIOS] if LONG else ["updates", "merges", "transactions", *VALUES]
+BOUNDED = [*SCENARIOS] if LONG else ["updates", "merges", "transactions", "evolution", "evolving", *VALUES]
 TWINS = (
-    ["inserts", "deletes", "updates", "replacements", "names", *VALUES]
+    ["inserts", "deletes", "updates", "replacements", "names", "evolution", *VALUES]
     if LONG
-    else ["updates", "replacements", *VALUES]
+    else ["updates", "replacements", "evolution", *VALUES]
 )
 
 

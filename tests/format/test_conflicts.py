@@ -70,7 +70,7 @@ def test_a_read_only_adds_checks(mine: ChangeKind, other: ChangeKind) -> None:
         (K.INLINE_FLUSH, K.INLINED_INSERT, Check.OK, Check.OK),
         (K.INLINE_FLUSH, K.ALTERED_TABLE, Check.OK, Check.OK),
         (K.ALTERED_TABLE, K.ALTERED_TABLE, Check.CONFLICT, Check.CONFLICT),
-        (K.ALTERED_TABLE, K.INSERTED_INTO_TABLE, Check.OK, Check.OK),
+        (K.ALTERED_TABLE, K.INSERTED_INTO_TABLE, Check.OK, Check.READ),
         (K.DROPPED_TABLE, K.INSERTED_INTO_TABLE, Check.OK, Check.OK),
     ],
 )

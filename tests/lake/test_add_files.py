@@ -321,6 +321,25 @@ def test_a_folder_that_is_no_value_is_refused_unless_folders_mean_nothing(lake: 
     assert ids(lake.table("t")) == list(range(20))
 
 
+def test_a_partitioned_table_takes_files_whose_folders_prove_their_keys(lake: quacklake.Lake, outside: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("city", pa.string())])
+    table = lake.create_table("p", schema, partition_by=["city", "day"])
+    for folder in ("day=2024-01-01/city=x", "city=NULL/day=2024-01-02"):
+        put(outside / folder / "f.parquet", pa.table({"id": [1, 2]}))
+    table.add_files(outside / "**/*.parquet")
+    assert table.plan("city = 'x'").files.num_rows == 1
+    assert table.plan("day = DATE '2024-01-02'").files.num_rows == 1
+    assert (table.count("city = 'x'"), table.count("city IS NULL"), table.count()) == (2, 2, 4)
+    lonely = put(outside / "city=x" / "f.parquet", pa.table({"id": [1]}))
+    with pytest.raises(SchemaMismatchError, match='partitioned by "day"'):
+        table.add_files(lonely, allow_missing=True)
+    with pytest.raises(SchemaMismatchError, match="partitioned by"):
+        table.add_files(put(outside / "day=2024-01-03" / "city=x" / "f.parquet", rows(0)), hive_partitioning=False)
+    by_year = lake.create_table("y", schema, partition_by=["year(day)"])
+    with pytest.raises(UnsupportedFeatureError, match="year"):
+        by_year.add_files(lonely, allow_missing=True)
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import quacklake
@@ -64,3 +66,22 @@ def test_updates_and_inserts_mix_in_one_transaction(lake: quacklake.Lake) -> Non
     names = {row["id"]: row["name"] for row in lake.table("t").to_pylist()}
     assert len(names) == 20 - 1 + 4
     assert (names[0], names[1], names[2], names[101], names[102]) == ("x", "y", "y", "y", "n102")
+
+
+def test_inlined_values_come_back_as_they_were_from_postgres(postgres_url: str, tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "number": pa.array([math.inf, -math.inf, -0.0, 1e300, None]),
+            "single": pa.array([0.1, -math.inf, None, 3.0, math.inf], pa.float32()),
+            "blob": pa.array([b"", b"\x00\xff\\x41", None, "\u00e9".encode(), b"%s"]),
+            "text": pa.array(["", "\\", '"', "{NULL}", "a\u0001\u20ac\U0001f986"]),
+            "flag": pa.array([True, False, None, True, False]),
+            "big": pa.array([2**63 - 1, -(2**63), 0, None, 1]),
+        }
+    )
+    with quacklake.connect(postgres_url, data_path=tmp_path / "data") as lake:
+        table = lake.create_table("t", rows)
+        assert not table.files().num_rows
+        assert table.to_arrow().to_pylist() == rows.to_pylist()
+        table.append(rows.set_column(0, "number", pa.array([math.nan] * 5)))
+        assert [math.isnan(row["number"]) for row in table.to_pylist(["number"], "isnan(number)")] == [True] * 5

@@ -14,14 +14,14 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.schema import CreateTable
 
 from quacklake import faults, telemetry
-from quacklake.catalog import lakehouse
+from quacklake.catalog import lakehouse, migrations
 from quacklake.catalog.database import Database, Failure
 from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.sqlite import SqliteDatabase
-from quacklake.catalog.tables import READABLE_VERSIONS, VERSION, Tables
+from quacklake.catalog.tables import NEWER_VERSIONS, READABLE_VERSIONS, VERSION, Tables
 from quacklake.catalog.totals import TotalsCache
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
@@ -68,7 +68,7 @@ class Catalog:
         max_overflow: int = 20,
     ) -> None:
         self.url = url
-        self.read_only = read_only
+        self.read_only = self._opened_read_only = read_only
         self._schema = metadata_schema or url.metadata_schema
         self._database: Database = self.database_class(
             url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
@@ -121,18 +121,24 @@ class Catalog:
         """
         if not self.exists():
             raise NotFoundError(f"there is no lake at {self.url}", hint="pass data_path= to create one")
-        with self.read() as reader:
-            self.metadata = {row.key: row.value for row in reader.options() if row.scope is None}
+        self.metadata = self._facts()
         version = self.metadata.get("version", "unknown")
         if version not in READABLE_VERSIONS:
             raise UnsupportedVersionError(
                 f"the lake at {self.url} has the format version {version}",
                 hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
             )
-        if version != VERSION:
+        if version != self.version:
             self._tables = Tables(version, self._schema)
             self._cache.clear()
-            self.read_only = True
+        self.read_only = self._opened_read_only or version != VERSION
+
+    def _facts(self) -> dict[str, str]:
+        """What the lake says of itself, whatever its version: the oldest has no scopes."""
+        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
+        with self.read() as reader:
+            rows = reader.run("options", every).mappings().all()
+        return {row["key"]: row["value"] for row in rows if row.get("scope") is None}
 
     @property
     def version(self) -> str:
@@ -143,6 +149,45 @@ class Catalog:
     def encrypted(self) -> bool:
         """True when every file of the lake is encrypted with a key of its own."""
         return self.metadata.get("encrypted") == "true"
+
+    @property
+    def outdated(self) -> bool:
+        """True when the lake has an older format version, which is read but not written."""
+        return self.version != VERSION and self.version not in NEWER_VERSIONS
+
+    def refusal(self) -> ReadOnlyError:
+        """Why this lake cannot be written."""
+        hint = None
+        if self.outdated:
+            hint = "lake.migrate() or `quacklake migrate` brings a lake of an older format version to the present one"
+        elif self.version != VERSION:
+            hint = f"the format version {self.version} is not settled yet: this version writes {VERSION} only"
+        return ReadOnlyError(f"this lake is open read-only (format version {self.version})", hint=hint)
+
+    def migrate(self) -> tuple[str, ...]:
+        """Bring a lake of an older format version to the present one.
+
+        Returns the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
+        it can be run again after a failure.
+        """
+        if self._opened_read_only or self.version in NEWER_VERSIONS:
+            raise self.refusal()
+        tables = Tables(VERSION, self._schema)
+        try:
+            with telemetry.timed("migrate"):
+                with self._translate("migrate"), self._connection() as connection:
+                    self._database.prepare_write(connection)
+                with self._queued() as writer:
+                    passed = migrations.migrate(writer, tables)
+                    self._create_own(writer._connection, tables)
+        except BaseException:
+            with suppress(QuacklakeError):
+                self.load()  # where tables cannot be undone, some steps may have been taken
+            raise
+        self.totals = TotalsCache()
+        self._prepared = self._has_tokens = True
+        self.load()
+        return passed
 
     def create(self, data_path: str, *, encrypted: bool = False) -> None:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
@@ -162,7 +207,7 @@ class Catalog:
             writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
         for table in self._tables.stock():
             writer.run("create_table", CreateTable(table, if_not_exists=self.database == "mysql"))
-        self._create_own(writer._connection)
+        self._create_own(writer._connection, self._tables)
         rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
         rows["encrypted"] = "true" if encrypted else "false"
         writer.add_options([OptionRow(key, value) for key, value in rows.items()])
@@ -170,13 +215,13 @@ class Catalog:
         writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
         writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
 
-    def _create_own(self, connection: Connection) -> None:
-        for table in self._tables.own.values():
+    def _create_own(self, connection: Connection, tables: Tables) -> None:
+        for table in tables.own.values():
             connection.execute(CreateTable(table, if_not_exists=True))
         if self.database != "duckdb":
             # DuckDB scans columns fast without one, and an index there makes updates of a row fail in one transaction
             have = self._index_names(connection)
-            for index in self._tables.indexes(self.database):
+            for index in tables.indexes(self.database):
                 if index.name not in have:
                     connection.execute(sa.schema.CreateIndex(index))
         if self.database == "postgres" and self._schema is None:
@@ -197,7 +242,7 @@ class Catalog:
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
                 self._database.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
-                self._create_own(writer._connection)
+                self._create_own(writer._connection, self._tables)
             with self._translate("prepare"), self._connection() as connection:
                 self._has_tokens = sa.inspect(connection).has_table("quacklake_commits", schema=self._schema)
             self._prepared = True
@@ -225,12 +270,15 @@ class Catalog:
         database was committing.
         """
         if self.read_only:
-            raise ReadOnlyError(
-                f"this lake is open read-only (format version {self.version})",
-                hint="a lake of an older format version must be migrated before it is written",
-            )
+            raise self.refusal()
         if not create:
             self.prepare()
+        with self._queued() as writer:
+            yield writer
+
+    @contextmanager
+    def _queued(self) -> Iterator[Writer]:
+        """A transaction of its own turn."""
         scope = self._schema or ""
         with self._translate("commit"), self._connection() as connection:
             prepared = self._database.begin_commit(connection)

@@ -7,6 +7,7 @@ by their text.
 from __future__ import annotations
 
 import enum
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,6 +41,8 @@ class Database(ABC):
     name: ClassVar[str]
     extra: ClassVar[str | None] = None
     driver: ClassVar[str | None] = None
+    #: How many rows an insert may have inside ``batch``.
+    batch_rows: ClassVar[int] = sys.maxsize
 
     def __init__(
         self, url: CatalogUrl, *, busy_timeout_ms: int, pool_size: int, max_overflow: int, read_only: bool
@@ -50,6 +53,7 @@ class Database(ABC):
         self.pool_size = pool_size
         self.max_overflow = max_overflow
         self._inserts: dict[sa.Table, sa.Insert] = {}
+        self._updates: dict[sa.Table, sa.Update] = {}
 
     def create_engine(self) -> Engine:
         """An engine with a pool. Raises ``MissingExtraError`` when the driver is not installed."""
@@ -106,6 +110,18 @@ class Database(ABC):
         if statement is None:
             statement = self._inserts[table] = sa.insert(table)
         connection.execute(statement, [dict(zip(keys, row, strict=True)) for row in rows])
+
+    def update_many(
+        self, connection: Connection, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Rows
+    ) -> None:
+        """Update rows, each found by its values of ``where``; values in the order of ``where``, then ``keys``."""
+        statement = self._updates.get(table)
+        if statement is None:
+            found = [table.c[key] == sa.bindparam(f"old_{key}") for key in where]
+            values = {key: sa.bindparam(key, type_=table.c[key].type) for key in keys}
+            statement = self._updates[table] = sa.update(table).where(*found).values(values)
+        names = [*(f"old_{key}" for key in where), *keys]
+        connection.execute(statement, [dict(zip(names, row, strict=True)) for row in rows])
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         """A stored statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""

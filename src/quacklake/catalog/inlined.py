@@ -39,12 +39,12 @@ class InlinedTable:
 
 
 def inlined_table(
-    table_id: int, version: int, schema: TableSchema, database: str, metadata_schema: str | None
+    table_id: int, version: int, schema: TableSchema, database: str, metadata_schema: str | None, prefix: str = ""
 ) -> InlinedTable:
-    """The inlined table of a table at one schema version."""
+    """The inlined table of a table at one schema version; ``prefix`` is that of the columns that are not a user's."""
     names = ("row_id", "begin_snapshot", "end_snapshot")
-    columns: list[sa.Column[Any]] = [sa.Column(name, sa.BigInteger(), key=name) for name in names]
-    ddl = [(name, "BIGINT") for name in names]
+    columns: list[sa.Column[Any]] = [sa.Column(prefix + name, sa.BigInteger(), key=name) for name in names]
+    ddl = [(prefix + name, "BIGINT") for name in names]
     keys = []
     for column in schema.columns:
         sql = inline.sql_type(column, database)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
-from quacklake.catalog import pruning
+from quacklake.catalog import layout, pruning
+from quacklake.catalog.column_history import last_reshape
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
 from quacklake.catalog.tables import Tables
@@ -22,9 +24,11 @@ from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mapping
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
+from quacklake.format.sorting import SortSpec
 
 __all__ = ["FILE_COLUMNS", "DatedDeletes", "InlinedRows", "Reader"]
 
@@ -153,6 +157,15 @@ class Reader:
             )
         return found
 
+    def first_since(self, time: dt.datetime) -> int | None:
+        """The id of the oldest snapshot made at or after a time, or None."""
+        table = self._t["snapshot"]
+        statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
+            table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
+        )
+        found: int | None = self.run("first_snapshot_since", statement, {"time": time}).scalar()
+        return found
+
     def snapshots(self) -> list[SnapshotInfo]:
         """Every snapshot with what it changed, oldest first."""
         snapshot, column = self._t["snapshot"], self._t.column
@@ -191,6 +204,17 @@ class Reader:
         rows = self.run("changes_since", self._cached("changes_since", build), {"version": version})
         return [(row[0], parse(row[1])) for row in rows]
 
+    def changes_between(self, first: int, last: int) -> dict[int, str | None]:
+        """What the snapshots from ``first`` to ``last`` that there are changed, as the catalog has it, in order."""
+        s, c = self._t["snapshot"], self._t["snapshot_changes"]
+        statement = (
+            sa.select(s.c.snapshot_id, c.c.changes_made)
+            .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
+            .where(s.c.snapshot_id.between(first, last))
+            .order_by(s.c.snapshot_id)
+        )
+        return {row[0]: row[1] for row in self.run("changes_between", statement)}
+
     # -- schemas and tables ------------------------------------------------------------------------------------------
 
     def _visible(self, table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
@@ -200,10 +224,14 @@ class Reader:
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """The schemas of a snapshot by name."""
-        table = self._t["schema"]
+        table, column = self._t["schema"], self._t.column
         statement = (
             sa.select(
-                table.c.schema_id, table.c.schema_uuid, table.c.schema_name, table.c.path, table.c.path_is_relative
+                table.c.schema_id,
+                table.c.schema_uuid,
+                table.c.schema_name,
+                column("schema", "path"),
+                column("schema", "path_is_relative"),
             )
             .where(self._visible(table, snapshot.id))
             .order_by(table.c.schema_name)
@@ -226,7 +254,7 @@ class Reader:
         return found + [ForeignObject(id_, f"{kind}_macro", name) for id_, kind, name in self.run("macros", macros)]
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
-        """Every table of a snapshot with its columns, by schema and name, in one statement."""
+        """Every table of a snapshot with its columns and layout, by schema and name."""
         return self._load_tables(snapshot, "tables", ())
 
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
@@ -238,6 +266,11 @@ class Reader:
             (info for info in found if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
         )
 
+    def table_by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
+        """A table by its id, whatever its name was at the snapshot, or None."""
+        found = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
+        return found[0] if found else None
+
     def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
         t, s, c, column = self._t["table"], self._t["schema"], self._t["column"], self._t.column
         statement = (
@@ -247,10 +280,10 @@ class Reader:
                 t.c.schema_id,
                 s.c.schema_name,
                 t.c.table_name,
-                t.c.path,
-                t.c.path_is_relative,
-                s.c.path.label("schema_path"),
-                s.c.path_is_relative.label("schema_path_is_relative"),
+                column("table", "path"),
+                column("table", "path_is_relative"),
+                column("schema", "path").label("schema_path"),
+                column("schema", "path_is_relative").label("schema_path_is_relative"),
                 self._schema_version(t, snapshot).label("table_schema_version"),
                 c.c.column_id,
                 c.c.parent_column,
@@ -276,7 +309,17 @@ class Reader:
             rows = grouped.setdefault(tuple(row[:10]), [])
             if row[10] is not None:
                 rows.append(ColumnRow(*row[10:]))
-        return [self._table_info(head, rows, snapshot) for head, rows in grouped.items()]
+        if not grouped:
+            return []
+        ids = [head[0] for head in grouped] if where else None
+        partitions = layout.partitions(self.run("partitions", layout.select_partitions(self._t, snapshot.id, ids)))
+        sorts: dict[int, SortSpec] = {}
+        if "sort_info" in self._t:
+            sorts = layout.sorts(self.run("sorts", layout.select_sorts(self._t, snapshot.id, ids)))
+        return [
+            replace(self._table_info(head, rows, snapshot), partition=partitions.get(head[0]), sort=sorts.get(head[0]))
+            for head, rows in grouped.items()
+        ]
 
     @staticmethod
     def _table_info(head: tuple[Any, ...], rows: list[ColumnRow], snapshot: Snapshot) -> TableInfo:
@@ -332,21 +375,72 @@ class Reader:
         ).where(c.c.table_id == table_id, self._visible(c, begin))
         return unflatten(ColumnRow(*row) for row in self.run("columns_at", statement))
 
+    def last_column_id(self, table_id: int) -> int:
+        """The largest id that a column of a table, or a node inside one, ever had."""
+        c = self._t["column"]
+        statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
+        return self.run("last_column_id", statement).scalar_one() or 0
+
+    def shaped_at(self, snapshot: Snapshot, table: TableInfo) -> int | None:
+        """The last snapshot that changed which fields a nested column of a table has, or None when none ever did.
+
+        Files that began after it have the fields of today; older ones may have others.
+        """
+        if not any(column.nested for column in table.schema.columns):
+            return None
+        key = ("shaped_at", table.id, snapshot.schema_version)
+        if key not in self._cache:
+            c = self._t["column"]
+            statement = sa.select(
+                c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
+            ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
+            rows = [tuple(row) for row in self.run("column_history", statement)]
+            self._cache[key] = last_reshape(rows, snapshot.id)
+        found: int | None = self._cache[key]
+        return found
+
     # -- files -------------------------------------------------------------------------------------------------------
 
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
-        """The data files of a table that may hold matching rows, each with its delete file, in one statement."""
+        """The data files of a table that may hold matching rows, each with its delete file.
+
+        One statement, and with a predicate at most two more when files that are left have partition values.
+        """
         statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
-        rows = self.run("files", statement, parameters).all()
-        columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(FILE_COLUMNS)
-        return pa.table(
-            {name: pa.array(values, type_) for (name, type_), values in zip(FILE_COLUMNS.items(), columns, strict=True)}
+        found = _table(self.run("files", statement, parameters), FILE_COLUMNS)
+        return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
+
+    def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
+        """Of the files that statistics leave, those whose partition values allow a match."""
+        ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
+        if not ids:
+            return files
+        tests = layout.pruners(predicate, self._partition_specs(table, ids), table.schema)
+        if not tests:
+            return files
+        partitioned = files.filter(
+            pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
+        file_ids = partitioned.column("data_file_id").to_pylist()
+        statement = layout.select_values(self._t, table.id, file_ids)
+        values = layout.values_by_file(self.run("partition_values", statement))
+        return layout.prune(files, tests, values)
+
+    def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
+        """Partitionings of a table by their ids; one that exists never changes."""
+        key = ("partition_specs", table.id)
+        known: dict[int, PartitionSpec] = self._cache.setdefault(key, {})
+        if table.partition is not None and table.partition.id >= 0:
+            known[table.partition.id] = table.partition
+        if not ids <= known.keys():
+            rows = self.run("partition_specs", layout.select_specs(self._t, table.id))
+            known.update((spec.id, spec) for spec in layout.specs(rows))
+        return [known[id_] for id_ in ids if id_ in known]
 
     def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
         """The statement of ``files`` for predicates of one shape."""
-        f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        f, d = self._t["data_file"], self._t["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
         where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, self._visible(f, snapshot)]
@@ -360,34 +454,65 @@ class Reader:
         # after the statistics, so that only files that are left are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
         source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot)))
-        return (
-            sa.select(
-                f.c.data_file_id,
-                f.c.path,
-                f.c.path_is_relative,
-                f.c.record_count,
-                f.c.file_size_bytes,
-                f.c.footer_size,
-                f.c.row_id_start,
-                f.c.begin_snapshot,
-                column("data_file", "partial_max").label("partial_max"),
-                f.c.partition_id,
-                f.c.mapping_id,
-                f.c.encryption_key,
-                d.c.delete_file_id,
-                d.c.path.label("delete_path"),
-                d.c.path_is_relative.label("delete_path_is_relative"),
-                d.c.format.label("delete_format"),
-                d.c.delete_count,
-                d.c.begin_snapshot.label("delete_begin_snapshot"),
-                column("delete_file", "partial_max").label("delete_partial_max"),
-                d.c.encryption_key.label("delete_encryption_key"),
-                d.c.file_size_bytes.label("delete_file_size_bytes"),
-            )
-            .select_from(source)
-            .where(*where)
-            .order_by(f.c.data_file_id)
+        return sa.select(*self._file_columns()).select_from(source).where(*where).order_by(f.c.data_file_id)
+
+    def _file_columns(self) -> list[sa.ColumnElement[Any]]:
+        """``FILE_COLUMNS`` of data files joined with delete files."""
+        f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        return [
+            f.c.data_file_id,
+            f.c.path,
+            f.c.path_is_relative,
+            f.c.record_count,
+            f.c.file_size_bytes,
+            f.c.footer_size,
+            f.c.row_id_start,
+            f.c.begin_snapshot,
+            column("data_file", "partial_max").label("partial_max"),
+            f.c.partition_id,
+            column("data_file", "mapping_id").label("mapping_id"),
+            f.c.encryption_key,
+            d.c.delete_file_id,
+            d.c.path.label("delete_path"),
+            d.c.path_is_relative.label("delete_path_is_relative"),
+            d.c.format.label("delete_format"),
+            d.c.delete_count,
+            d.c.begin_snapshot.label("delete_begin_snapshot"),
+            column("delete_file", "partial_max").label("delete_partial_max"),
+            d.c.encryption_key.label("delete_encryption_key"),
+            d.c.file_size_bytes.label("delete_file_size_bytes"),
+        ]
+
+    def changed_files(self, table: TableInfo, since: int, until: int) -> pa.Table:
+        """The data files that rows came with or went from in some snapshots, with all delete files they ever had.
+
+        One row for each data file and delete file; ``FILE_COLUMNS`` and the end of the data file.
+        """
+        f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
+        any_delete = d.alias("any_delete")
+        last = sa.func.coalesce(any_delete.c.get("partial_max", sa.null()), any_delete.c.begin_snapshot)
+        with_deletes = sa.select(any_delete.c.data_file_id).where(
+            any_delete.c.table_id == table.id, any_delete.c.begin_snapshot <= until, last >= since
         )
+        changed = [
+            f.c.begin_snapshot >= since,
+            column("data_file", "partial_max") >= since,
+            f.c.end_snapshot.between(since, until),
+            f.c.data_file_id.in_(with_deletes),
+        ]
+        if self._has_inlined_deletes(table.id, until):
+            sql = delete_table(table.id, self._t.metadata.schema)
+            changed.append(
+                f.c.data_file_id.in_(sa.select(sql.c.file_id).where(sql.c.begin_snapshot.between(since, until)))
+            )
+        mine = sa.and_(d.c.table_id == table.id, d.c.data_file_id == f.c.data_file_id, d.c.begin_snapshot <= until)
+        statement = (
+            sa.select(*self._file_columns(), f.c.end_snapshot)
+            .select_from(f.outerjoin(d, mine))
+            .where(f.c.table_id == table.id, f.c.begin_snapshot <= until, sa.or_(*changed))
+            .order_by(f.c.data_file_id, d.c.delete_file_id)
+        )
+        return _table(self.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
         """Name mappings of files from elsewhere, by their ids."""
@@ -419,12 +544,6 @@ class Reader:
         )
         return {row[0] for row in self.run("added_since", statement)}
 
-    def is_partitioned(self, snapshot: Snapshot, table_id: int) -> bool:
-        """True when new files of a table have to be partitioned."""
-        t = self._t["partition_info"]
-        statement = sa.select(t.c.partition_id).where(t.c.table_id == table_id, self._visible(t, snapshot.id))
-        return self.run("is_partitioned", statement).first() is not None
-
     def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
         """Of these data files, those not ended, each with the id of its delete file that is not ended."""
         f, d = self._t["data_file"], self._t["delete_file"]
@@ -453,23 +572,37 @@ class Reader:
 
     def inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
         """The inlined table of one schema version, as SQL sees it."""
-        key = ("inlined", table_id, schema_version)
+        # with the columns: a commit that failed may have been about to make another table of that version
+        key = ("inlined", table_id, schema_version, schema)
         return self._cached(  # type: ignore[no-any-return]
-            key, lambda: inlined_table(table_id, schema_version, schema, self._database.name, self._t.metadata.schema)
+            key,
+            lambda: inlined_table(
+                table_id,
+                schema_version,
+                schema,
+                self._database.name,
+                self._t.metadata.schema,
+                self._t.inlined_prefix,
+            ),
         )
 
     def inlined_rows(self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None) -> list[InlinedRows]:
         """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            visible = self._visible(sql, snapshot.id)
+            return visible if since is None else sa.and_(visible, sql.c.begin_snapshot > since)
+
+        return self._inlined_rows(table, condition)
+
+    def _inlined_rows(
+        self, table: TableInfo, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
+    ) -> list[InlinedRows]:
         found: list[InlinedRows] = []
         for version in self.inlined_tables(table.id):
             schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
             sql = self.inlined_table(table.id, version, schema).table
-            statement = sa.select(*self._fetched(sql, schema)).where(
-                sql.c.begin_snapshot <= snapshot.id,
-                sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > snapshot.id),
-            )
-            if since is not None:
-                statement = statement.where(sql.c.begin_snapshot > since)
+            statement = sa.select(*self._fetched(sql, schema)).where(condition(sql))
             faults.reach("catalog.inlined_rows.before")
             rows = self._database.fetch_arrow(self._connection, statement)
             rows = rows.rename_columns([column.key for column in sql.c])
@@ -477,6 +610,14 @@ class Reader:
             if rows.num_rows:
                 found.append(InlinedRows(schema, version, rows))
         return found
+
+    def changed_inlined_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
+        """The inlined rows that came or went in some snapshots."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
+
+        return self._inlined_rows(table, condition)
 
     def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
         """The columns of a committed inlined table, which never change."""
@@ -495,6 +636,15 @@ class Reader:
             spans = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
             return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
         return list(table.c)
+
+    def inlined_deletes_until(self, table_id: int, until: int) -> pa.Table:
+        """All inlined deletes up to a snapshot, each with its own: ``file_id``, ``row_id``, ``begin_snapshot``."""
+        types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
+        if not self._has_inlined_deletes(table_id, until):
+            return pa.schema(types).empty_table()
+        sql = delete_table(table_id, self._t.metadata.schema)
+        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
+        return _table(self.run("inlined_deletes_until", statement), types)
 
     def inlined_deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
@@ -548,12 +698,19 @@ class Reader:
 
     def options(self) -> list[OptionRow]:
         """Every option of the lake with its scope."""
-        t = self._t["metadata"]
+        t, column = self._t["metadata"], self._t.column
 
         def build() -> Any:
-            return sa.select(t.c.key, t.c.value, t.c.scope, t.c.scope_id)
+            return sa.select(t.c.key, t.c.value, column("metadata", "scope"), column("metadata", "scope_id"))
 
         return [OptionRow(*row) for row in self.run("options", self._cached("options", build))]
+
+
+def _table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """The rows of a statement as Arrow."""
+    rows = result.all()
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(types)
+    return pa.table({name: pa.array(values, types[name]) for name, values in zip(types, columns, strict=True)})
 
 
 def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

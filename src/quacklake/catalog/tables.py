@@ -15,10 +15,12 @@ import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant, Text, Uid
 
-__all__ = ["INDEXES", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
+__all__ = ["INDEXES", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
 
 VERSION = "1.0"
-READABLE_VERSIONS = ("0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", "1.0")
+#: Versions after ours whose tables we know well enough to read.
+NEWER_VERSIONS = ("1.1-dev1",)
+READABLE_VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", VERSION, *NEWER_VERSIONS)
 
 _KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
     "id": Id,
@@ -96,7 +98,23 @@ _MISSING_02: Mapping[str, tuple[str, ...] | None] = {
     "file_column_stats": ("extra_stats",),
     "table_column_stats": ("extra_stats",),
 }
+_MISSING_01: Mapping[str, tuple[str, ...] | None] = {
+    **_MISSING_02,
+    "metadata": ("scope", "scope_id"),
+    "schema": ("path", "path_is_relative"),
+    "table": ("path", "path_is_relative"),
+    "data_file": ("partial_max", "mapping_id"),
+    "column_mapping": None,
+    "name_mapping": None,
+}
 _RENAMED_02 = {"file_column_stats": "ducklake_file_column_statistics"}
+
+#: What holds where a version has no such column, unless it is NULL.
+_ASSUMED: Mapping[str, Any] = {"path": "", "path_is_relative": True}
+
+#: In place of ``partial_max``, up to 0.3: a text such as ``partial_max:7``.
+_PARTIAL = "partial_file_info"
+_PARTIAL_MAX = "partial_max:"
 
 #: Indexes that we add; name -> (table, columns). They do not disturb stock DuckLake.
 INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
@@ -150,13 +168,15 @@ class Tables:
         self.version = version
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
-        missing = _MISSING_02 if base <= "0.2" else _MISSING.get(base, {})
+        missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
         renamed = _RENAMED_02 if base <= "0.2" else {}
         self._tables: dict[str, sa.Table] = {}
         for name, columns in SPEC.items():
             absent = missing.get(name, ())
             if absent is not None:
                 present = tuple(column for column in columns if column.name not in absent)
+                if name == "data_file" and base <= "0.3":
+                    present += (ColumnSpec.parse(f"{_PARTIAL}:text"),)
                 self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
         own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
         self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
@@ -188,12 +208,21 @@ class Tables:
         return name in self._tables
 
     def column(self, table: str, name: str) -> sa.ColumnElement[Any]:
-        """A column, or NULL of its type where this format version has none."""
+        """A column, or what holds in its place where this format version has none: mostly NULL."""
         found = self._tables[table].c.get(name) if table in self._tables else None
         if found is not None:
             return found
-        kind = next(column.kind for column in SPEC[table] if column.name == name)
-        return sa.cast(sa.null(), _KINDS[kind]()).label(name)
+        if name == "partial_max" and _PARTIAL in self._tables[table].c:
+            return partial_max(self._tables[table].c[_PARTIAL]).label(name)
+        kind = _KINDS[next(column.kind for column in SPEC[table] if column.name == name)]()
+        if name in _ASSUMED:
+            return sa.literal(_ASSUMED[name], kind).label(name)
+        return sa.cast(sa.null(), kind).label(name)
+
+    @property
+    def inlined_prefix(self) -> str:
+        """What precedes the names of the columns of inlined tables that are not a user's."""
+        return "_ducklake_" if self.version in NEWER_VERSIONS else ""
 
     def stock(self) -> list[sa.Table]:
         """The stock tables, in creation order."""
@@ -207,3 +236,9 @@ class Tables:
             covered = COVERED.get(name, ()) if database == "sqlite" else ()
             found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
         return found
+
+
+def partial_max(info: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
+    """The newest snapshot in a file of several, from the text that said so up to version 0.3."""
+    number = sa.func.substr(info, len(_PARTIAL_MAX) + 1)
+    return sa.case((info.like(f"{_PARTIAL_MAX}%"), sa.cast(number, sa.BigInteger)))

@@ -25,8 +25,11 @@ from quacklake.format.inline import data_table_name
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow, TableSchema
+from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import SortSpec
 from quacklake.format.stats import ColumnStats, TableColumnStats
 
 __all__ = ["Writer"]
@@ -84,6 +87,11 @@ class Writer(Reader):
     def batch(self) -> AbstractContextManager[None]:
         """A block of small statements whose results nobody reads; on a network they share one round trip."""
         return self._database.batch(self._connection)
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows an insert may have inside a batch."""
+        return self._database.batch_rows
 
     # -- the snapshot itself -----------------------------------------------------------------------------------------
 
@@ -212,6 +220,61 @@ class Writer(Reader):
             [{"begin_snapshot": snapshot.id, "schema_version": version, "table_id": id_} for id_ in table_ids],
         )
 
+    def end_layouts(self, partitioned: Sequence[int], sorted_: Sequence[int], snapshot: int) -> None:
+        """End the partitioning of some tables and the order of some."""
+        self._end("partition_info", "table_id", partitioned, snapshot)
+        self._end("sort_info", "table_id", sorted_, snapshot)
+
+    def add_partitions(self, specs: Sequence[tuple[int, PartitionSpec]], snapshot: int) -> None:
+        """Insert partitionings that begin at a snapshot: the table's id and the partitioning of each."""
+        self._insert(
+            "partition_info",
+            [
+                {"partition_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
+                for table_id, spec in specs
+            ],
+        )
+        self._insert(
+            "partition_column",
+            [
+                {
+                    "partition_id": spec.id,
+                    "table_id": table_id,
+                    "partition_key_index": key.index,
+                    "column_id": key.column_id,
+                    "transform": key.transform,
+                }
+                for table_id, spec in specs
+                for key in spec.keys
+            ],
+        )
+
+    def add_sorts(self, specs: Sequence[tuple[int, SortSpec]], snapshot: int) -> None:
+        """Insert orders that begin at a snapshot: the table's id and the order of each."""
+        self._insert(
+            "sort_info",
+            [
+                {"sort_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
+                for table_id, spec in specs
+            ],
+        )
+        self._insert(
+            "sort_expression",
+            [
+                {
+                    "sort_id": spec.id,
+                    "table_id": table_id,
+                    "sort_key_index": index,
+                    "expression": key.expression,
+                    "dialect": key.dialect,
+                    "sort_direction": key.direction,
+                    "null_order": key.null_order,
+                }
+                for table_id, spec in specs
+                for index, key in enumerate(spec.keys)
+            ],
+        )
+
     def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
         """End schemas."""
         self._end("schema", "schema_id", ids, snapshot)
@@ -298,6 +361,11 @@ class Writer(Reader):
                 for file_id, table_id, column in stats
             ],
         )
+
+    def add_partition_values(self, values: Sequence[tuple[int, int, int, str | None]]) -> None:
+        """Insert partition values of files: (data file, table, key index, text)."""
+        names = ("data_file_id", "table_id", "partition_key_index", "partition_value")
+        self._insert("file_partition_value", [dict(zip(names, row, strict=True)) for row in values])
 
     def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
         """Insert delete files."""
@@ -410,25 +478,20 @@ class Writer(Reader):
     def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
         names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
         new: list[tuple[Any, ...]] = []
-        changed: list[dict[str, Any]] = []
+        changed: list[tuple[Any, ...]] = []
         for id_, total in totals.items():
             before = known[id_].columns if id_ in known else {}
             for column_id, stats in total.columns.items():
                 if column_id not in before:
                     new.append((id_, column_id, *_bounds(stats)))
                 elif before[column_id] != stats:
-                    changed.append({"id": id_, "column": column_id, **dict(zip(names, _bounds(stats), strict=True))})
+                    changed.append((id_, column_id, *_bounds(stats)))
         self._insert_small(table, ("table_id", "column_id", *names), new)
         if changed:
-            statement = self._cached(
-                "put_column_totals",
-                lambda: (
-                    sa.update(table)
-                    .where(table.c.table_id == sa.bindparam("id"), table.c.column_id == sa.bindparam("column"))
-                    .values({name: sa.bindparam(name, type_=table.c[name].type) for name in names})
-                ),
-            )
-            self.run("put_column_totals", statement, changed)
+            faults.reach("catalog.put_column_totals.before")
+            self._database.update_many(self._connection, table, ("table_id", "column_id"), names, changed)
+            telemetry.count("catalog.statements")
+            faults.reach("catalog.put_column_totals.after")
 
     # -- inlined rows ------------------------------------------------------------------------------------------------
 
@@ -438,9 +501,13 @@ class Writer(Reader):
         found: int | None = self._cache.get(key)
         if found is None:
             newest = max(self.inlined_tables(table.id), default=None)
-            if newest is not None and newest >= table.schema_version:
+            if newest is not None and (newest >= table.schema_version or self._fits(table, newest)):
                 found = self._cache[key] = newest
         return found
+
+    def _fits(self, table: TableInfo, version: int) -> bool:
+        """True when nothing but defaults and constraints has changed since a version."""
+        return stored_alike(self._inlined_schema(table.id, version), table.schema)
 
     def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
         """Make the inlined table of a schema version, which must be new: others remember what a version has.

@@ -71,10 +71,10 @@ MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(_expand
 """The check for (mine, other) on the same table, for every pair of :data:`TABLE_KINDS`."""
 
 READ_MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
-    {(mine, other): _READ for mine in _INSERTS for other in _INSERTS}
+    {(mine, other): _READ for mine in (*_INSERTS, *_ALTER) for other in _INSERTS}
     | {(mine, other): _FILE for mine in _INSERTS for other in _DELETES}
 )
-"""What replaces :data:`MATRIX` when my inserted rows depend on rows that my transaction has read."""
+"""What replaces :data:`MATRIX` when my rows, or a constraint I set, depend on what my transaction has read."""
 
 _CREATED_RELATION = (_K.CREATED_TABLE, _K.CREATED_VIEW)  # tables and views share their names
 _CREATED = (*_CREATED_RELATION, _K.CREATED_SCALAR_MACRO, _K.CREATED_TABLE_MACRO)

@@ -84,11 +84,13 @@ def add_column(
     return replace_column(schema, parent, lambda old: added)
 
 
-def drop_column(schema: TableSchema, path: Path, *, partitioned_by: Collection[int] = ()) -> TableSchema:
+def drop_column(
+    schema: TableSchema, path: Path, *, partitioned_by: Collection[int] = (), sorted_by: Collection[int] = ()
+) -> TableSchema:
     """The schema without a column, or without a field of a struct.
 
     Raises :class:`InputError` for the last column, the last field of a struct, the values of a list or map, and for
-    a column whose id is in ``partitioned_by``.
+    a column whose id is in ``partitioned_by`` or ``sorted_by``.
     """
     column = find_column(schema, path)
     if len(path) == 1:
@@ -98,6 +100,11 @@ def drop_column(schema: TableSchema, path: Path, *, partitioned_by: Collection[i
             raise InputError(
                 f'Cannot drop column "{column.name}" - the table is partitioned by this column. Reset or change the '
                 "partitioning on this table in order to drop this column"
+            )
+        if column.id in sorted_by:
+            raise InputError(
+                f'Cannot drop column "{column.name}" - the table is sorted by this column. Reset or change the sort '
+                "order on this table in order to drop this column"
             )
     else:
         parent = find_column(schema, path[:-1])

@@ -6,7 +6,7 @@ import string
 
 from quacklake.errors import InvalidNameError
 
-__all__ = ["MAX_NAME", "check_name", "fold", "quote"]
+__all__ = ["MAX_NAME", "check_name", "fold", "literal", "quote"]
 
 MAX_NAME = 1024
 """The longest name we make, in characters. The format has no limit, databases and directories do."""
@@ -47,3 +47,8 @@ def check_name(name: str, what: str = "name") -> str:
     except UnicodeEncodeError:
         raise InvalidNameError(f"the {what} name is not valid Unicode text") from None
     return name
+
+
+def literal(text: str) -> str:
+    """An SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import TableSchema
+from quacklake.format.sorting import SortSpec
 
 __all__ = [
     "FIELD_FILE_PATH",
@@ -64,7 +66,10 @@ class ForeignObject:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table at one snapshot; ``path`` is below its schema's unless ``path_is_relative`` is false."""
+    """A table at one snapshot; ``path`` is below its schema's unless ``path_is_relative`` is false.
+
+    ``partition`` and ``sort`` say how new files are laid out; a partitioning that was reset is one without keys.
+    """
 
     id: int
     uuid: str
@@ -77,6 +82,8 @@ class TableInfo:
     schema_version: int
     schema_path: str = ""
     schema_path_is_relative: bool = True
+    partition: PartitionSpec | None = None
+    sort: SortSpec | None = None
 
     @property
     def location(self) -> str:

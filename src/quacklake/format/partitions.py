@@ -12,7 +12,7 @@ from quacklake.errors import InputError, InvalidNameError, PathError, Unsupporte
 from quacklake.format.bounds import Comparable, decode
 from quacklake.format.column_paths import parse_path
 from quacklake.format.literals import literal_text
-from quacklake.format.names import fold
+from quacklake.format.names import fold, quote
 from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
@@ -27,6 +27,7 @@ __all__ = [
     "decode_value",
     "directory",
     "key_names",
+    "key_texts",
     "make_spec",
     "parse_partition",
     "parse_transform",
@@ -44,6 +45,7 @@ _MAX_SEGMENT = 255  # bytes in a file name, on every common file system
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _BUCKET = re.compile(r"bucket\(\s*(\d{1,10})\s*\)", re.ASCII)
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.ASCII | re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ALIASES = {f"{name}s": name for name in CALENDAR}
 _DATES = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz")
 _UNFIT = {"identity": ("blob", "geometry", "variant"), "bucket": ("timetz", "geometry", "variant")}
@@ -107,7 +109,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     """The column and transform of ``country``, ``"order date"``, ``day(ts)``, ``days(ts)`` or ``bucket(16, id)``.
 
     Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
-    the transform does not fit.
+    the transform does not fit; :class:`UnsupportedFeatureError` for functions of a later version of the format.
     """
     column = schema.get(text)
     if column is not None:
@@ -122,6 +124,11 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
         if not comma:
             raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
         return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
+    if name in EPOCH:
+        raise UnsupportedFeatureError(
+            f"the partition function {name} needs version 1.1 of the format, which this lake does not have",
+            hint=f"use {name.removeprefix('epoch_')}, alone or after the coarser ones",
+        )
     if name not in CALENDAR:
         raise InputError(
             f"Unsupported partition function {name} - only year, month, day, hour, and bucket are supported",
@@ -142,6 +149,19 @@ def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpe
             raise InputError(f"the partition key {text} is given twice")
         found.append(PartitionKey(index, column.id, str(transform)))
     return PartitionSpec(id, tuple(found))
+
+
+def key_texts(spec: PartitionSpec | None, schema: TableSchema) -> list[str]:
+    """The keys as :func:`parse_partition` reads them."""
+    names = ((key, schema.by_id(key.column_id).name) for key in (spec.keys if spec else ()))
+    return [_key_text(key, name if _WORD.fullmatch(name) else quote(name)) for key, name in names]
+
+
+def _key_text(key: PartitionKey, column: str) -> str:
+    if key.transform == str(IDENTITY):
+        return column
+    name, bracket, count = key.transform.partition("(")
+    return f"{name}({count.removesuffix(')')}, {column})" if bracket else f"{name}({column})"
 
 
 def value_text(value: Any, type: str, transform: Transform) -> str | None:

@@ -70,16 +70,20 @@ def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str |
     """The wider of two bounds, in the documented encoding."""
     if old is None or new is None:
         return None
-    (one, old_text), (two, new_text) = _known(old, type), _known(new, type)
+    one, two = _decoded(old, type), _decoded(new, type)
     if one is None or two is None:
         return None
     # Two bounds of one type are always of one Python type.
     wins = (two > one) if upper else (two < one)  # type: ignore[operator]
-    return new_text if wins else old_text
+    return _documented(new if wins else old, type)
+
+
+# The bounds of a table are met again with every commit.
+_decoded = lru_cache(maxsize=16_384)(decode)
 
 
 @lru_cache(maxsize=16_384)
-def _known(text: str, type: str) -> tuple[Comparable | None, str | None]:
-    """A bound decoded, and in the documented encoding. The bounds of a table are met again with every commit."""
-    value = decode(text, type)
-    return value, None if value is None else encode_comparable(value, type)
+def _documented(text: str, type: str) -> str | None:
+    """A bound in the documented encoding."""
+    value = _decoded(text, type)
+    return None if value is None else encode_comparable(value, type)

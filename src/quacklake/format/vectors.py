@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from quacklake.errors import CorruptFileError, InputError
 from quacklake.format.roaring import decode_bitmap, encode_bitmap
 
-__all__ = ["MAX_POSITIONS", "decode", "decode_file", "encode", "encode_file"]
+__all__ = ["MAX_POSITIONS", "blobs_of", "decode", "decode_file", "encode", "encode_file"]
 
 MAX_POSITIONS = 1 << 28
 """How many positions a vector may have when nothing is known of the data file: a few bytes can stand for billions."""
@@ -106,11 +106,16 @@ def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tu
     A vector holds all positions deleted until its snapshot, not only those deleted in it. Blobs of other types are
     passed over. Raises :class:`CorruptFileError` for a file without vectors and for what :func:`decode` refuses.
     """
+    return [(snapshot, decode(blob, rows=rows)) for snapshot, blob in blobs_of(data)]
+
+
+def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
+    """The vectors of a delete file as :func:`decode_file` gives them, oldest first, but not decoded yet."""
     data = memoryview(data)
     if bytes(data[:4]) != _PUFFIN:
-        return [(None, decode(data, rows=rows))]
+        return [(None, data)]
     start, footer = _footer(data)
-    vectors: list[tuple[int | None, pa.Array]] = []
+    vectors: list[tuple[int | None, memoryview]] = []
     for blob in footer:
         if _member(blob, "type", str) != _TYPE:
             continue
@@ -119,7 +124,7 @@ def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tu
         offset, length = _member(blob, "offset", int), _member(blob, "length", int)
         if offset < len(_PUFFIN) or length < 0 or offset + length > start:
             raise CorruptFileError("a Puffin file has a blob that lies outside of it")
-        vectors.append((_snapshot(blob), decode(data[offset : offset + length], rows=rows)))
+        vectors.append((_snapshot(blob), data[offset : offset + length]))
     if not vectors:
         raise CorruptFileError("a Puffin file has no deletion vectors")
     if len({snapshot is None for snapshot, _ in vectors}) > 1:

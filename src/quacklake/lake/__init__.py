@@ -2,8 +2,20 @@
 
 from quacklake.lake.connect import connect
 from quacklake.lake.dataframe import DataFrame
+from quacklake.lake.expression import Expression
+from quacklake.lake.feed import ChangeFrame
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-from quacklake.lake.operations import Expression, MergeResult
+from quacklake.lake.operations import MergeResult
 from quacklake.lake.table import Table
 
-__all__ = ["DataFrame", "Expression", "Lake", "LakeAt", "LakeTransaction", "MergeResult", "Table", "connect"]
+__all__ = [
+    "ChangeFrame",
+    "DataFrame",
+    "Expression",
+    "Lake",
+    "LakeAt",
+    "LakeTransaction",
+    "MergeResult",
+    "Table",
+    "connect",
+]

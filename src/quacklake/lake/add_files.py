@@ -23,6 +23,7 @@ from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_valu
 from quacklake.format.measure import of_array
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
+from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.stats import ColumnStats
 from quacklake.lake.settings import Shared
@@ -80,8 +81,7 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
             "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
             hint="append the rows instead",
         )
-    if table.id >= 0:
-        _refuse_partitioned(tx, table)
+    spec = _partition(table)
     found = _find(shared, patterns)
     known = set(tx.plan(table).files.column("path").to_pylist())
     places = {url: shared.store.resolve(url, False) for url in found}
@@ -89,7 +89,7 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
     footers = _footers(shared, list(places.values()))
-    shapes = _Shapes(tx, table, options)
+    shapes = _Shapes(tx, table, options, spec)
     rows = [
         _Added(url, place, footer, shapes.of(url, footer))
         for (url, place), footer in zip(places.items(), footers, strict=True)
@@ -97,20 +97,25 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
     ]
     values = _folder_stats(shared, rows)
     pending = tx.pending(table)
-    files = [_new_file(tx, table, each, values) for each in rows]
+    files = [_new_file(tx, table, each, values, spec) for each in rows]
     pending.files.extend(files)
     pending.mappings.extend(shapes.new)
     return sum(file.record_count for file in files)
 
 
-def _refuse_partitioned(tx: Transaction, table: TableInfo) -> None:
-    with tx.catalog.read() as reader:
-        partitioned = reader.is_partitioned(tx.base, table.id)
-    if partitioned:
-        raise UnsupportedFeatureError(
-            f"{table.qualified_name} is partitioned, and files from elsewhere would not be",
-            hint="append the rows instead",
-        )
+def _partition(table: TableInfo) -> PartitionSpec | None:
+    """How the files must be partitioned. Raises ``UnsupportedFeatureError`` where their folders cannot prove it."""
+    spec = table.partition
+    if spec is None or not spec.keys:
+        return None
+    for key in spec.keys:
+        if key.parsed != IDENTITY:
+            raise UnsupportedFeatureError(
+                f"{table.qualified_name} is partitioned by {key.transform}: the name of a folder does not prove"
+                " that all rows of a file belong there",
+                hint="append the rows instead",
+            )
+    return spec
 
 
 def _find(shared: Shared, patterns: Sequence[str]) -> list[str]:
@@ -135,7 +140,8 @@ def _footers(shared: Shared, paths: Sequence[str]) -> list[Footer]:
 class _Shapes:
     """The mappings of the files, one for all that look alike; those of earlier files are used again."""
 
-    def __init__(self, tx: Transaction, table: TableInfo, options: AddOptions) -> None:
+    def __init__(self, tx: Transaction, table: TableInfo, options: AddOptions, spec: PartitionSpec | None) -> None:
+        self._keys = () if spec is None else tuple(table.schema.by_id(key.column_id) for key in spec.keys)
         self._table = table
         self._options = options
         self._local_id: Callable[[], int] = tx.local_id
@@ -160,6 +166,12 @@ class _Shapes:
         leaves = iter(footer.columns)
         nodes = tuple(_node(field, leaves) for field in footer.schema)
         mapper = _Mapper(url, self._table, self._options)
+        for column in self._keys:
+            if column.name not in folders:
+                raise SchemaMismatchError(
+                    f"{url} does not fit {self._table.qualified_name}: the table is partitioned by"
+                    f' "{column.name}", and the file is in no folder {column.name}=…'
+                )
         columns = mapper.columns(nodes, self._table.schema.columns, folders)
         mapping = NameMapping(0, columns)
         id_ = self._known.get(mapping.key)
@@ -275,7 +287,7 @@ class _Added:
     shape: _Shape
 
 
-_FolderStats = Mapping[tuple[int, str | None], ColumnStats]
+_FolderStats = Mapping[tuple[int, str | None], tuple[ColumnStats, str | None]]
 
 
 def _folder_text(column: Column, url: str) -> str | None:
@@ -285,28 +297,35 @@ def _folder_text(column: Column, url: str) -> str | None:
 
 
 def _folder_stats(shared: Shared, rows: Sequence[_Added]) -> _FolderStats:
-    """The bounds of every value in the name of a folder. Raises ``SchemaMismatchError`` for one of another type."""
+    """The bounds of every value in the name of a folder, and its text as a partition value.
+
+    Raises ``SchemaMismatchError`` for one of another type.
+    """
     columns = {column.id: column for each in rows for column in each.shape.folders}
-    found: dict[tuple[int, str | None], ColumnStats] = {}
+    found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
     for column in columns.values():
         texts = list(dict.fromkeys(_folder_text(column, each.url) for each in rows if column in each.shape.folders))
         given = pa.array(texts, pa.string())
         values = shared.engine.cast(given, column)
+        written = shared.engine.texts(pa.table({column.name: values}), [column])
         for index, text in enumerate(texts):
             if text is not None and not values[index].is_valid:
                 raise SchemaMismatchError(
                     f'the folder {column.name}={text} is not a value of the column "{column.name}" ({column.type})',
                     hint="pass hive_partitioning=False when the names of the folders mean nothing",
                 )
-            found[column.id, text] = of_array(values.slice(index, 1), column)[0]
+            found[column.id, text] = of_array(values.slice(index, 1), column)[0], written[column.id][index]
     return found
 
 
-def _new_file(tx: Transaction, table: TableInfo, added: _Added, values: _FolderStats) -> NewDataFile:
+def _new_file(
+    tx: Transaction, table: TableInfo, added: _Added, values: _FolderStats, spec: PartitionSpec | None
+) -> NewDataFile:
     footer, shape = added.footer, added.shape
     stats = list(column_stats(footer, table.schema, columns=shape.leaves))
+    texts: dict[int, str | None] = {}
     for column in shape.folders:
-        one = values[column.id, _folder_text(column, added.url)]
+        one, texts[column.id] = values[column.id, _folder_text(column, added.url)]
         nulls = footer.rows if one.value_count == 0 else 0
         stats.append(replace(one, size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
     for column in shape.missing:
@@ -323,6 +342,8 @@ def _new_file(tx: Transaction, table: TableInfo, added: _Added, values: _FolderS
         footer_size=footer.footer_size,
         stats=tuple(stats),
         mapping_id=shape.mapping.id,
+        partition_id=None if spec is None else spec.id,
+        partition_values={} if spec is None else {key.index: texts[key.column_id] for key in spec.keys},
         location=None if inside else added.place,
     )
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import sqlglot
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.mapped import literal
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store
 
-__all__ = ["Match", "expressions", "match", "to_table"]
+__all__ = ["Match", "expressions", "given_schema", "match", "to_table"]
 
 _CHECKED = ("json", "uuid")
 
@@ -34,10 +33,7 @@ def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = F
 
     With ``partial`` columns may be missing in the input; otherwise only those with a default may.
     """
-    try:
-        given = from_arrow(rows)
-    except InputError as error:
-        raise SchemaMismatchError(f"the rows do not fit {table}: {error.message}", hint=error.hint) from None
+    given = given_schema(rows, table)
     names = {fold(name): name for name in rows.names}
     known = {fold(name) for name in schema.names}
     extra = [name for name in rows.names if fold(name) not in known]
@@ -49,12 +45,13 @@ def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = F
         problems.append(f"missing column{'s' if len(missing) > 1 else ''} {_list(missing)}")
     for column in schema.columns:
         source = names.get(fold(column.name))
-        if source is not None and not _is_null(rows.field(source).type):
-            problem = _type_problem(given.find(source), column, column.name)
+        if source is not None:
+            problem = _type_problem(given.find(source), column, column.name, partial=partial)
             if problem:
                 problems.append(problem)
     if problems:
-        hint = nearest(extra[0], schema.names) if extra else f"the table has {_list(schema.names)}"
+        near = nearest(extra[0], schema.names) if extra else None
+        hint = near or f"the table has {_list(schema.names)}; evolve=True adds columns and widens types"
         raise SchemaMismatchError(f"the rows do not fit {table}: {'; '.join(problems)}", hint=hint)
     return [Match(column, names.get(fold(column.name))) for column in schema.columns]
 
@@ -63,23 +60,54 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _is_null(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_null(type_))
+def given_schema(rows: pa.Schema, table: str) -> TableSchema:
+    """The columns of rows; what is always NULL has the type ``unknown``. Raises ``SchemaMismatchError``."""
+    try:
+        given = from_arrow(rows)
+    except InputError as error:
+        raise SchemaMismatchError(f"the rows do not fit {table}: {error.message}", hint=error.hint) from None
+    return TableSchema(
+        tuple(_with_unknown(column, field.type) for column, field in zip(given.columns, rows, strict=True))
+    )
 
 
-def _type_problem(given: Column, wanted: Column, path: str) -> str | None:
-    """Why values of one column cannot be stored in another, or None."""
+def _with_unknown(column: Column, arrow: pa.DataType) -> Column:
+    if pa.types.is_null(arrow):
+        return replace(column, type="unknown")
+    if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
+        return _with_unknown(column, arrow.value_type)
+    match column.type:
+        case "struct":
+            types = [field.type for field in arrow]
+        case "list":
+            types = [arrow.value_type]
+        case "map":
+            types = [arrow.key_type, arrow.item_type]
+        case _:
+            return column
+    children = zip(column.children, types, strict=True)
+    return replace(column, children=tuple(_with_unknown(child, type_) for child, type_ in children))
+
+
+def _type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
+    """Why values of one column cannot be stored in another, or None; with ``partial`` structs may lack fields."""
+
+    def below(pairs: Iterable[tuple[Column, Column]]) -> str | None:
+        problems = (_type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)
+        return next((problem for problem in problems if problem), None)
+
+    if given.type == "unknown":
+        return None
     if given.nested or wanted.nested:
         if given.type != wanted.type:
             return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
         if wanted.type != "struct":
-            pairs = zip(given.children, wanted.children, strict=True)
-            return next((p for one, two in pairs if (p := _type_problem(one, two, f"{path}.{two.name}"))), None)
+            return below(zip(given.children, wanted.children, strict=True))
         inside = {fold(child.name): child for child in given.children}
-        if set(inside) != {fold(child.name) for child in wanted.children}:
+        known = {fold(child.name): child for child in wanted.children}
+        if not (set(inside) <= set(known) if partial else set(inside) == set(known)):
             return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
-        children = ((inside[fold(child.name)], child) for child in wanted.children)
-        return next((p for one, two in children if (p := _type_problem(one, two, f"{path}.{two.name}"))), None)
+        return below((inside[name], child) for name, child in known.items() if name in inside)
     if can_store(given.type, wanted.type):
         return None
     return f'"{path}" is {given.type}, the table has {wanted.type}'

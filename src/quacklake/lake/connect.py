@@ -24,6 +24,7 @@ def connect(
     create: bool | None = None,
     override_data_path: bool = False,
     read_only: bool = False,
+    migrate: bool = False,
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> Lake:
@@ -33,7 +34,8 @@ def connect(
     or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
     ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
     ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
-    catalog holds; opening one needs nothing. Any setting may be passed by its name.
+    catalog holds; opening one needs nothing. A lake of an older format version opens read-only, or with ``migrate`` is
+    brought to the present one. Any setting may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
@@ -58,6 +60,8 @@ def connect(
             _create(catalog, parsed, config, given, create=create, read_only=read_only)
         else:
             catalog.load()
+            if migrate and catalog.outdated:
+                catalog.migrate()
         _check_encryption(catalog, config)
         store = _store(catalog, config, given, override=override_data_path)
     except BaseException:

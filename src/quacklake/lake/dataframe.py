@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,72 +14,32 @@ from quacklake.errors import MissingExtraError
 from quacklake.format.objects import TableInfo
 from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["DataFrame"]
+__all__ = ["DataFrame", "Frame", "both"]
 
 _SHOWN_ROWS = 10
 
 
-@dataclass(frozen=True)
-class DataFrame:
-    """Rows of one table, read when asked for.
+class Frame(ABC):
+    """Rows that are read when asked for, anew each time. Also an Arrow stream for any library that speaks it."""
 
-    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that
-    speaks the Arrow C interface.
-    """
-
-    _shared: Shared
-    _view: Callable[[], Transaction]
-    _find: Callable[[Transaction], TableInfo]
-    _columns: tuple[str, ...] | None = None
-    _where: Filter | None = None
-    _limit: int | None = None
-    _row_ids: bool = False
-
-    # -- shaping -----------------------------------------------------------------------------------------------------
-
-    def select(self, *columns: str) -> DataFrame:
-        """Only these columns, in this order."""
-        return replace(self, _columns=tuple(columns))
-
-    def where(self, condition: Filter) -> DataFrame:
-        """Only the rows that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
-        if self._where is None:
-            return replace(self, _where=condition)
-        if isinstance(self._where, str) and isinstance(condition, str):
-            return replace(self, _where=f"({self._where}) AND ({condition})")
-        if not isinstance(self._where, str) and not isinstance(condition, str):
-            return replace(self, _where=self._where & condition)
-        raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
-
-    def limit(self, rows: int) -> DataFrame:
-        """At most this many rows."""
-        return replace(self, _limit=rows)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def plan(self) -> ScanPlan:
-        """The scan plan: which files, deletes and inlined rows answer this read."""
-        view = self._view()
-        table = self._find(view)
-        predicate = to_predicate(self._where, table.schema)
-        return view.plan(table, predicate, max_files=self._shared.config.plan_max_files)
-
+    @abstractmethod
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""
-        return self._shared.engine.scan(
-            self.plan(),
-            columns=self._columns,
-            where=self._where,
-            limit=self._limit,
-            row_ids=self._row_ids,
-            batch_rows=batch_rows or self._shared.config.fetch_batch_rows,
-        )
+
+    @abstractmethod
+    def count(self) -> int:
+        """The number of rows."""
+
+    @abstractmethod
+    def limit(self, rows: int) -> Frame:
+        """At most this many rows."""
 
     def to_reader(self, batch_rows: int | None = None) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches, in bounded memory."""
@@ -109,27 +70,8 @@ class DataFrame:
         rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
         return rows
 
-    def count(self) -> int:
-        """The number of rows; from the metadata alone where that can tell."""
-        plan = self.plan()
-        if self._where is None or isinstance(self._where, str):
-            known = plan.count() if self._where is None else None
-            total = self._shared.engine.count(plan, self._where) if known is None else known
-        else:
-            total = sum(batch.num_rows for batch in self.to_batches())
-        return total if self._limit is None else min(total, self._limit)
-
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows."""
-        table = self._find(self._view())
-        schema = table.schema.to_arrow()
-        if self._columns is None:
-            return schema
-        return pa.schema([schema.field(table.schema.find(name).name) for name in self._columns])
 
     # -- showing -----------------------------------------------------------------------------------------------------
 
@@ -152,6 +94,86 @@ class DataFrame:
         from quacklake.lake.display import html_table
 
         return html_table(self.head(), total=self.count())
+
+
+@dataclass(frozen=True, repr=False)
+class DataFrame(Frame):
+    """Rows of one table, read when asked for.
+
+    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that
+    speaks the Arrow C interface.
+    """
+
+    _shared: Shared
+    _view: Callable[[], Transaction]
+    _find: Callable[[Transaction], TableInfo]
+    _columns: tuple[str, ...] | None = None
+    _where: Filter | None = None
+    _limit: int | None = None
+    _row_ids: bool = False
+
+    # -- shaping -----------------------------------------------------------------------------------------------------
+
+    def select(self, *columns: str) -> DataFrame:
+        """Only these columns, in this order."""
+        return replace(self, _columns=tuple(columns))
+
+    def where(self, condition: Filter) -> DataFrame:
+        """Only the rows that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
+        return replace(self, _where=both(self._where, condition))
+
+    def limit(self, rows: int) -> DataFrame:
+        """At most this many rows."""
+        return replace(self, _limit=rows)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> ScanPlan:
+        """The scan plan: which files, deletes and inlined rows answer this read."""
+        view = self._view()
+        table = self._find(view)
+        predicate = to_predicate(self._where, table.schema)
+        return view.plan(table, predicate, max_files=self._shared.config.plan_max_files)
+
+    def scan(self, batch_rows: int | None = None) -> Scan:
+        """Start reading; the scan can be cancelled."""
+        return self._shared.engine.scan(
+            self.plan(),
+            columns=self._columns,
+            where=self._where,
+            limit=self._limit,
+            row_ids=self._row_ids,
+            batch_rows=batch_rows or self._shared.config.fetch_batch_rows,
+        )
+
+    def count(self) -> int:
+        """The number of rows; from the metadata alone where that can tell."""
+        plan = self.plan()
+        if self._where is None or isinstance(self._where, str):
+            known = plan.count() if self._where is None else None
+            total = self._shared.engine.count(plan, self._where) if known is None else known
+        else:
+            total = sum(batch.num_rows for batch in self.to_batches())
+        return total if self._limit is None else min(total, self._limit)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        table = self._find(self._view())
+        if self._columns is None:
+            return table.schema.to_arrow()
+        return pa.schema([find(table.schema, name).arrow_field() for name in self._columns])
+
+
+def both(first: Filter | None, second: Filter) -> Filter:
+    """A filter that says what two say. Raises ``TypeError`` for SQL text and an Arrow expression."""
+    if first is None:
+        return second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"({first}) AND ({second})"
+    if not isinstance(first, str) and not isinstance(second, str):
+        return first & second
+    raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
 
 
 def _need(name: str) -> Any:

@@ -18,14 +18,15 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
-from quacklake.format.snapshots import Snapshot, parse_time
-from quacklake.lake import operations
+from quacklake.format.snapshots import Snapshot
+from quacklake.lake import layout, operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
+from quacklake.lake.times import instant
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
 
@@ -88,19 +89,34 @@ class _Writing(_Reading):
         """Drop a schema; with ``cascade`` also its tables."""
         self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
-    def create_table(self, name: str, columns: Any, *, if_not_exists: bool = False) -> Table:
+    def create_table(
+        self,
+        name: str,
+        columns: Any,
+        *,
+        if_not_exists: bool = False,
+        replace: bool = False,
+        partition_by: str | Sequence[str] = (),
+        sort_by: str | Sequence[str] = (),
+    ) -> Table:
         """Add a table.
 
         ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
-        table in the same snapshot.
+        table in the same snapshot. With ``replace`` a table of that name is dropped in the same snapshot.
+        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
         """
+        if replace and if_not_exists:
+            raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
         schema, source = _schema_of(columns)
 
         def work(tx: Transaction) -> None:
-            if if_not_exists and tx.get_table(ref.schema, ref.name) is not None:
+            existing = tx.get_table(ref.schema, ref.name)
+            if if_not_exists and existing is not None:
                 return
-            info = tx.create_table(ref.schema, ref.name, schema)
+            if replace and existing is not None:
+                tx.drop_table(existing)
+            info = layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
             if source is not None:
                 operations.append(self._shared, tx, info, source)
 
@@ -163,6 +179,16 @@ class Lake(_Writing):
     def version(self) -> str:
         """The version of the DuckLake format of this lake."""
         return self._shared.catalog.version
+
+    def migrate(self) -> str:
+        """Bring a lake of an older format version to the present one, which can be written; returns that version.
+
+        All or nothing (on MySQL: run it again after a failure). Clients of the older version cannot open it any more;
+        those that have it open should be closed before.
+        """
+        self._shared.catalog.migrate()
+        self._shared.forget()
+        return self.version
 
     def __repr__(self) -> str:
         state = f"snapshot {self._shared.latest().id}, {len(self.tables())} tables"
@@ -272,7 +298,7 @@ class Lake(_Writing):
             if version is not None:
                 snapshot = reader.at_version(version)
             else:
-                snapshot = reader.at_time(_instant(timestamp))
+                snapshot = reader.at_time(instant(timestamp))
         return LakeAt(self._shared, self._transaction(snapshot, read_only=True))
 
     def snapshots(self) -> pa.Table:
@@ -340,14 +366,3 @@ def _schema_of(columns: Any) -> tuple[TableSchema, Any]:
         return from_arrow(pa.schema(list(columns.items()))), None
     source = to_source(columns)
     return from_arrow(source.schema), source
-
-
-def _instant(time: dt.datetime | str | None) -> dt.datetime:
-    if isinstance(time, str):
-        try:
-            return parse_time(time)
-        except Exception as error:
-            raise InputError(f"{time!r} is not a time", hint="write 2024-01-01 12:00:00+00") from error
-    if not isinstance(time, dt.datetime):
-        raise InputError(f"a timestamp must be a datetime or text, not {type(time).__name__}")
-    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)

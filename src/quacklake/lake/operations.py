@@ -9,36 +9,30 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
-from quacklake.format import inline
 from quacklake.format.bounds import decode
 from quacklake.format.measure import of_array
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
-from quacklake.format.stats import ColumnStats
-from quacklake.lake import conform
+from quacklake.lake import conform, evolution
+from quacklake.lake.expression import Expression
 from quacklake.lake.frames import Source
+from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
 from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.transaction import InlinedInsert, NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
+from quacklake.transaction import NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "Expression", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update"]
+__all__ = ["DeleteFiles", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update"]
 
 _DUPLICATES_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """SQL text that computes a value, where a plain Python value would be a literal."""
-
-    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +46,18 @@ class MergeResult:
 # -- append ------------------------------------------------------------------------------------------------------------
 
 
-def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source) -> int | None:
-    """Add rows; returns how many, or None when a stream did not say."""
+def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source, *, evolve: bool = False) -> int | None:
+    """Add rows; returns how many, or None when a stream did not say. With ``evolve`` the table gets their columns."""
     if source.empty:
         return 0
-    matches = shared.match(source.schema, table)
+    if evolve:
+        table = evolution.evolve(shared, tx, table, source.schema)
+    matches = shared.match(source.schema, table, partial=evolve)
     small = source.first(shared.inline_limit(table))
     if small is not None:
         if small.num_rows:
             rows = conform.to_table(shared.engine, small, matches)
-            tx.pending(table).add_insert(_insert(shared, table, rows, [None] * rows.num_rows))
+            tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * rows.num_rows))
         return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))
     with source.lend() as rows, shared.engine.connection() as connection:
@@ -87,27 +83,6 @@ def _write(
     return sum(file.record_count for file in files)
 
 
-def _insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]) -> InlinedInsert:
-    """Rows of the table's exact types, encoded for its catalog."""
-    database = shared.catalog.database
-    columns: list[list[Any] | None] = []
-    stats: list[ColumnStats] = []
-    for index, column in enumerate(table.schema.columns):
-        array = rows.column(index)
-        columns.append(inline.encode(array, column, database))
-        if column.nested and column.travels_as_text:
-            stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())
-        else:
-            stats.extend(of_array(array, column))
-    hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
-    texts = shared.engine.texts(rows, hard)
-    encoded = [
-        texts[column.id] if values is None else values
-        for column, values in zip(table.schema.columns, columns, strict=True)
-    ]
-    return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
-
-
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
@@ -122,16 +97,18 @@ def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None)
         pending.delete_all(plan)
         return count
     with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True)
+        query = shared.engine.bind(connection, plan, rows=True, where=where)
         target = shared.engine.find(connection, query, where, table.schema)
     pending.delete(plan, target)
     return target.count
 
 
-def overwrite(shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None) -> int | None:
+def overwrite(
+    shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None, *, evolve: bool = False
+) -> int | None:
     """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
     delete(shared, tx, table, where)
-    return append(shared, tx, table, source)
+    return append(shared, tx, table, source, evolve=evolve)
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
@@ -149,7 +126,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
     pending = tx.pending(table)
     pending.add_read(predicate)
     with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True)
+        query = shared.engine.bind(connection, plan, rows=True, where=where)
         with writing():
             relation = connection.sql(query)
             relation = relation if where is None else relation.filter(where)
@@ -207,7 +184,7 @@ def _replace_rows(
         row_ids = [
             kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
         ]
-        pending.add_insert(_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
+        pending.add_insert(encoded_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
         return int(places.num_rows)
     _map_local_ids(connection, changed, kept)
     with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
@@ -241,11 +218,15 @@ def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Ma
 # -- merge -------------------------------------------------------------------------------------------------------------
 
 
-def merge(shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str]) -> MergeResult:
+def merge(
+    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+) -> MergeResult:
     """Update the rows whose keys the source has, insert the others. Row ids of updated rows stay.
 
     Raises ``ConstraintError`` that names the keys when the source has one twice.
     """
+    if evolve:
+        table = evolution.evolve(shared, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
     if not keys:
         raise InputError("merge needs at least one key column", hint='pass on="id"')
@@ -295,7 +276,7 @@ def _insert_query(
     count = int(counted[0]) if counted else 0
     if count and count <= shared.inline_limit(table):
         rows = connection.execute(f"SELECT {_fetched(table)} FROM ({query})").to_arrow_table()
-        tx.pending(table).add_insert(_insert(shared, table, rows, [None] * count))
+        tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
     elif count:
         _write(shared, tx, connection, query, table)
     return count
@@ -335,24 +316,42 @@ def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[
 
 
 def seal(shared: Shared, tx: Transaction) -> None:
-    """Before the commit: many small inserts of one table together become a file."""
+    """Before the commit: many small inserts of one table together become a file.
+
+    So does every insert into a table that has got a column which cannot be inlined.
+    """
     for pending in tx.pendings():
         table = pending.table
         new = [insert for insert in pending.inserts if insert.rows.num_rows]
-        total = sum(insert.rows.num_rows for insert in new)
-        if len(new) < 2 or total <= shared.inline_limit(table):
+        limit = shared.inline_limit(table)
+        if sum(insert.rows.num_rows for insert in new) <= limit:
             continue
-        fresh = [insert for insert in new if all(row_id is None for row_id in insert.row_ids)]
-        if not fresh:
+        chosen = [insert for insert in new if not limit or all(row_id is None for row_id in insert.row_ids)]
+        if not chosen:
             continue
-        rows = pa.concat_tables([insert.rows for insert in fresh], promote_options="permissive")
-        pending.keep_inserts([insert for insert in new if insert not in fresh])
+        rows = pa.concat_tables([insert.rows for insert in chosen], promote_options="permissive")
+        rows = rows.rename_columns(list(table.schema.names))
+        row_ids = pa.array([row_id for insert in chosen for row_id in insert.row_ids], pa.int64())
+        pending.keep_inserts([insert for insert in new if insert not in chosen])
         select = ", ".join(
             f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns
         )
-        with shared.engine.connection() as connection:
-            connection.register("ql_source", rows.rename_columns(list(table.schema.names)))
-            _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=rows.nbytes)
+        for kept in (True, False):
+            part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
+            if part.num_rows:
+                _write_sealed(shared, tx, table, select, part, row_ids.drop_null() if kept else None)
+
+
+def _write_sealed(
+    shared: Shared, tx: Transaction, table: TableInfo, select: str, rows: pa.Table, row_ids: pa.Array | None
+) -> None:
+    if row_ids is not None:
+        rows = rows.append_column(NAME_ROW_ID, row_ids)
+        select += f", {quote(NAME_ROW_ID)}"
+    with shared.engine.connection() as connection:
+        connection.register("ql_source", rows)
+        query = f"SELECT {select} FROM ql_source"
+        _write(shared, tx, connection, query, table, row_ids=row_ids is not None, size=rows.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,13 +371,17 @@ class DeleteFiles:
     ) -> NewDeleteFile:
         """All deletes of a data file, the given positions among them."""
         writer = self.shared.writer
-        return writer.write_deletes(table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot)
+        vectors = self.shared.writes_vectors(table)
+        return writer.write_deletes(
+            table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot, vectors=vectors
+        )
 
     def write_past(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
         """The deletes that a data file had before it ended."""
-        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated)
+        vectors = self.shared.writes_vectors(table)
+        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors)
 
     def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
         """The same delete file with another snapshot for its new deletes."""

@@ -39,17 +39,17 @@ class Shared:
     tables: TableCache
     writer: FileWriter
     recent: Snapshot | None = None
-    _matches: dict[tuple[pa.Schema, TableSchema], list[Match]] = field(default_factory=dict)
+    _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def match(self, rows: pa.Schema, table: TableInfo) -> list[Match]:
+    def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> list[Match]:
         """How rows of an Arrow schema become rows of a table; remembered, for the next batch is mostly alike."""
-        key = (rows, table.schema)
+        key = (rows, table.schema, partial)
         found = self._matches.get(key)
         if found is None:
-            found = match(rows, table.schema, table.qualified_name)
+            found = match(rows, table.schema, table.qualified_name, partial=partial)
             if len(self._matches) >= _MATCHES:
                 self._matches.clear()
             self._matches[key] = found
@@ -91,6 +91,11 @@ class Shared:
         with self._lock:
             self._options = None
 
+    def forget(self) -> None:
+        """Read everything anew, after a migration."""
+        self.tables.clear()
+        self.forget_options()
+
     def option(self, name: str, table: TableInfo | None = None) -> Any:
         """What an option is for a table."""
         ids = {} if table is None else {"schema_id": table.schema_id, "table_id": table.id}
@@ -109,6 +114,10 @@ class Shared:
             return self.config.data_inlining_row_limit
         return int(self.option("data_inlining_row_limit", table))
 
+    def writes_vectors(self, table: TableInfo) -> bool:
+        """Whether deletes from a table's files become deletion vectors."""
+        return bool(self.option("write_deletion_vectors", table))
+
     def write_options(self, table: TableInfo) -> WriteOptions:
         """How files of a table are written."""
         size_bytes = self.option("parquet_row_group_size_bytes", table)
@@ -119,4 +128,6 @@ class Shared:
             row_group_size=int(self.option("parquet_row_group_size", table)),
             row_group_size_bytes=None if size_bytes is None else int(size_bytes),
             target_file_size=int(self.option("target_file_size", table)),
+            hive=bool(self.option("hive_file_pattern", table)),
+            sort=bool(self.option("sort_on_insert", table)),
         )

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from quacklake.format.objects import TableInfo
-from quacklake.lake import operations
+from quacklake.format.partitions import key_texts
+from quacklake.lake import evolution, layout, operations
 from quacklake.lake.add_files import AddOptions, add_files, to_patterns
 from quacklake.lake.dataframe import DataFrame
+from quacklake.lake.evolution import ColumnType
+from quacklake.lake.feed import Bound, ChangeFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
@@ -68,6 +71,18 @@ class Table:
         """The names of the columns."""
         return list(self.info.schema.names)
 
+    @property
+    def partitioned_by(self) -> list[str]:
+        """The keys by which new files are partitioned, such as ``month(ts)``."""
+        info = self.info
+        return key_texts(info.partition, info.schema)
+
+    @property
+    def sorted_by(self) -> list[str]:
+        """The keys by which the rows of new files are sorted, such as ``ts DESC NULLS LAST``."""
+        sort = self.info.sort
+        return [] if sort is None else [str(key) for key in sort.keys]
+
     def count(self, where: Filter | None = None) -> int:
         """The number of rows that satisfy a filter, or of all."""
         return self.scan(where=where).count()
@@ -120,15 +135,19 @@ class Table:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Any) -> int:
+    def append(self, data: Any, *, evolve: bool = False) -> int:
         """Add rows; returns how many.
 
         Takes pandas, polars, Arrow tables, batches, readers and streams, a DuckDB relation or a list of dictionaries.
+        With ``evolve`` the table gets the columns it lacks, and wider types where the rows need them, in the same
+        snapshot.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
         source = to_source(data)
         return self._write(
-            lambda tx, table: operations.append(self._shared, tx, table, source) or 0, blind=True, source=source
+            lambda tx, table: operations.append(self._shared, tx, table, source, evolve=evolve) or 0,
+            blind=True,
+            source=source,
         )
 
     def add_files(
@@ -150,11 +169,12 @@ class Table:
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
         return self._write(lambda tx, table: add_files(self._shared, tx, table, patterns, options))
 
-    def overwrite(self, data: Any, where: str | None = None) -> int:
+    def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
         source = to_source(data)
         return self._write(
-            lambda tx, table: operations.overwrite(self._shared, tx, table, source, where) or 0, source=source
+            lambda tx, table: operations.overwrite(self._shared, tx, table, source, where, evolve=evolve) or 0,
+            source=source,
         )
 
     def delete(self, where: str | None = None) -> int | None:
@@ -168,25 +188,109 @@ class Table:
         """
         return self._write(lambda tx, table: operations.update(self._shared, tx, table, values, where))
 
-    def merge(self, data: Any, on: str | Sequence[str]) -> MergeResult:
+    def merge(self, data: Any, on: str | Sequence[str], *, evolve: bool = False) -> MergeResult:
         """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
 
         Two rows with one key in ``data`` are a ``ConstraintError`` that names it.
         """
         source = to_source(data)
         keys = [on] if isinstance(on, str) else list(on)
-        return self._write(lambda tx, table: operations.merge(self._shared, tx, table, source, keys), source=source)
+        return self._write(
+            lambda tx, table: operations.merge(self._shared, tx, table, source, keys, evolve=evolve), source=source
+        )
+
+    # -- layout ------------------------------------------------------------------------------------------------------
+
+    def set_partitioned_by(self, *keys: str) -> None:
+        """Partition what is written from now on; files that exist stay as they are.
+
+        A key is a column, or ``year``, ``month``, ``day`` or ``hour`` of one, or ``bucket(16, id)``: one of 16 by a
+        hash. Raises ``InputError`` when a column is missing or of another type; then nothing is changed.
+        """
+        self._write(lambda tx, table: layout.partition(tx, table, keys))
+
+    def reset_partitioned_by(self) -> None:
+        """Write without partitions from now on."""
+        self._write(lambda tx, table: layout.reset_partition(tx, table))
+
+    def set_sorted_by(self, *keys: str) -> None:
+        """Sort the rows of every file written from now on, by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
+
+        Without more said, a key is ascending and NULL comes last. Raises ``InputError``; then nothing is changed.
+        """
+        self._write(lambda tx, table: layout.sort(self._shared, tx, table, keys))
+
+    def reset_sorted_by(self) -> None:
+        """Write rows in the order in which they come from now on."""
+        self._write(lambda tx, table: layout.reset_sort(tx, table))
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable
         result: T = self._run(lambda tx: work(tx, self._find(tx)), blind=blind, replayable=replayable)
         return result
 
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    def add_column(self, path: str, type: ColumnType, default: Any = None) -> None:
+        """Add a column at the end, or with ``a.b`` a field to the struct ``a``; existing rows have ``default`` in it.
+
+        ``type`` is an Arrow type or DuckDB's text for one, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. The
+        values of a list are called ``element``, those of a map ``key`` and ``value``: ``items.element.price``.
+        """
+        self._write(lambda tx, table: evolution.add_column(self._shared, tx, table, path, type, default))
+
+    def drop_column(self, path: str) -> None:
+        """Drop a column, or a field of a struct; older snapshots keep it."""
+        self._write(lambda tx, table: evolution.drop_column(self._shared, tx, table, path))
+
+    def rename_column(self, path: str, new_name: str) -> None:
+        """Give a column, or a field of a struct, another name."""
+        self._write(lambda tx, table: evolution.rename_column(self._shared, tx, table, path, new_name))
+
+    def alter_column(self, path: str, type: ColumnType) -> None:
+        """Widen the type of a column or field; a nested type may also gain and lose fields, matched by name.
+
+        Raises ``InputError`` for a change that could lose a value.
+        """
+        self._write(lambda tx, table: evolution.alter_column(self._shared, tx, table, path, type))
+
+    def set_default(self, path: str, value: Any) -> None:
+        """Let new rows that lack a column have a value in it: a literal, or ``quacklake.expr("now()")``."""
+        self._write(lambda tx, table: evolution.set_default(self._shared, tx, table, path, value))
+
+    def drop_default(self, path: str) -> None:
+        """Let a column have no default any more."""
+        self._write(lambda tx, table: evolution.drop_default(self._shared, tx, table, path))
+
+    def set_not_null(self, path: str) -> None:
+        """Refuse NULL in a column from now on. Raises ``ConstraintError`` when a row has one."""
+        self._write(lambda tx, table: evolution.set_not_null(self._shared, tx, table, path))
+
+    def drop_not_null(self, path: str) -> None:
+        """Allow NULL in a column."""
+        self._write(lambda tx, table: evolution.drop_not_null(self._shared, tx, table, path))
+
     # -- history -----------------------------------------------------------------------------------------------------
 
     def files(self) -> pa.Table:
         """The data files of the newest snapshot with their delete files."""
         return self.plan().files.drop_columns(list(SECRET))
+
+    def changes(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+        """What snapshots ``since`` to ``until`` (both included; the newest when not given) did to the rows.
+
+        Bounds are snapshot ids or times. A lazy frame with the columns ``snapshot_id``, ``rowid``, ``change_type`` and
+        the table's own. Reading it raises ``SnapshotExpiredError`` when the history it needs is gone.
+        """
+        return ChangeFrame(self._shared, self._view, self._find, since, until)
+
+    def insertions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+        """The rows that came: inserted ones, and updated ones as they are after."""
+        return ChangeFrame(self._shared, self._view, self._find, since, until, _deletes=False)
+
+    def deletions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+        """The rows that went: deleted ones, and updated ones as they were before."""
+        return ChangeFrame(self._shared, self._view, self._find, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
         """The snapshots that changed this table, newest first."""

@@ -7,6 +7,7 @@ applies the whole filter to the rows in any case.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
@@ -18,15 +19,17 @@ from quacklake.format.bounds import comparable, decode
 from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
+from quacklake.scan import virtual
 from quacklake.scan.substrait import from_arrow_expression
 
-__all__ = ["Filter", "to_predicate", "unknown_columns"]
+__all__ = ["Filter", "to_predicate", "unknown_columns", "virtual_columns"]
 
 Filter: TypeAlias = "str | pc.Expression"
 
 _COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_IN = 1000
+_WORD = re.compile(r"\w+")
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
 # sqlglot's duckdb dialect calls TIMESTAMP "without time zone"
 _TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
@@ -37,7 +40,7 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
     if where is None:
         return ANYTHING
     if isinstance(where, pc.Expression):
-        return from_arrow_expression(where, schema)
+        return from_arrow_expression(where, virtual.with_virtual(schema))
     if not isinstance(where, str):
         raise PredicateError(
             f"a filter must be SQL text or a pyarrow.compute expression, not {type(where).__name__}",
@@ -68,6 +71,18 @@ def unknown_columns(where: str, schema: TableSchema) -> str | None:
     names = [column.name for column in parse_filter(where).find_all(exp.Column)]
     unknown = next((name for name in names if schema.get(name) is None), None)
     return None if unknown is None else nearest(unknown, schema.names)
+
+
+def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: Filter | None) -> tuple[Column, ...]:
+    """The virtual columns that a read needs: the chosen ones and those its filter may speak of."""
+    names: Iterable[str] = columns or ()
+    if isinstance(where, pc.Expression):
+        # an expression does not tell its columns: any word in it may be one
+        names = [*names, *_WORD.findall(str(where))]
+    elif where is not None and any(name in where.lower() for name in virtual.VIRTUAL):
+        names = [*names, *(column.name for column in parse_filter(where).find_all(exp.Column))]
+    found = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
+    return tuple(column for name, column in virtual.VIRTUAL.items() if name in found)
 
 
 def _translate(node: exp.Expr, schema: TableSchema) -> Predicate:

@@ -15,6 +15,7 @@ from quacklake.catalog import InlinedRows
 from quacklake.format import inline
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
+from quacklake.format.shapes import initial_value, reshaped
 from quacklake.scan.plan import INLINED_META, column_key
 
 __all__ = ["decode", "local_rows"]
@@ -30,17 +31,22 @@ def _cursor() -> duckdb.DuckDBPyConnection:
     return found
 
 
-def decode(found: Sequence[InlinedRows], schema: TableSchema, database: str) -> pa.Table | None:
-    """All inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows."""
-    tables = [_decode_one(rows, schema, database) for rows in found]
+def decode(found: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False) -> pa.Table | None:
+    """All inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
+
+    With ``ends`` the last column is ``end_snapshot``.
+    """
+    tables = [_decode_one(rows, schema, database, ends=ends) for rows in found]
     if not tables:
         return None
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
 
 
-def _decode_one(found: InlinedRows, schema: TableSchema, database: str) -> pa.Table:
+def _decode_one(found: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
     old = {column.id: column for column in found.schema.columns}
     columns = [_expression(column, old.get(column.id), database) for column in schema.columns]
+    if ends:
+        columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
     meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
     query = f"SELECT {', '.join([*meta, f'{found.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
     connection = _cursor()
@@ -54,12 +60,9 @@ def _decode_one(found: InlinedRows, schema: TableSchema, database: str) -> pa.Ta
 def _expression(column: Column, stored: Column | None, database: str) -> str:
     key = column_key(column)
     if stored is None:
-        value = "NULL" if column.initial_default is None else "'" + column.initial_default.replace("'", "''") + "'"
-        value = f"CAST({value} AS {column.duckdb_type()})"
+        value = initial_value(column)
     else:
-        value = inline.decode_expression(stored, database, quote(key))
-        if stored.duckdb_type() != column.duckdb_type():
-            value = f"CAST({value} AS {column.duckdb_type()})"
+        value = reshaped(inline.decode_expression(stored, database, quote(key)), stored, column)
     return f"{value}::VARCHAR AS {quote(key)}" if column.travels_as_text else f"{value} AS {quote(key)}"
 
 

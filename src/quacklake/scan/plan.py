@@ -60,7 +60,8 @@ _VERSION = 1
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
 
-    ``files_total`` counts the files before pruning; ``pruned`` tells whether ``files`` leaves any out.
+    ``pruned`` tells whether ``files`` leaves any out. The nested columns of files that began after ``shaped_at`` and
+    were not compacted have the fields that ``schema`` says; in others these may have other names, or be missing.
     """
 
     table_id: int
@@ -73,6 +74,7 @@ class ScanPlan:
     deletes: pa.Table = field(default_factory=POSITIONS.empty_table)
     inlined: pa.Table | None = None
     pruned: bool = False
+    shaped_at: int | None = None
     mappings: tuple[NameMapping, ...] = ()
 
     def __repr__(self) -> str:
@@ -133,6 +135,7 @@ class ScanPlan:
             "snapshot_id": self.snapshot_id,
             "root": self.root,
             "pruned": self.pruned,
+            "shaped_at": self.shaped_at,
             "columns": [asdict(row) for row in flatten(self.schema)],
             "mappings": [asdict(row) for mapping in self.mappings for row in flatten_mapping(mapping)],
         }

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.catalog import Reader
 from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.snapshots import Snapshot
@@ -15,7 +16,7 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["plan_scan"]
+__all__ = ["plan_files", "plan_mappings", "plan_scan"]
 
 
 def plan_scan(
@@ -41,12 +42,11 @@ def plan_scan(
                 f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        _refuse_unreadable(found, table, encrypted=encrypted)
-        mapped = [id_ for id_ in found.column("mapping_id").unique().to_pylist() if id_ is not None]
-        mappings = reader.name_mappings(mapped) if mapped else ()
+        files = plan_files(found, table, store, snapshot.id, encrypted=encrypted)
+        mappings = plan_mappings(reader, files)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
-    files = _resolve(found, table, store, snapshot.id)
+        shaped_at = reader.shaped_at(snapshot, table)
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -58,15 +58,30 @@ def plan_scan(
         deletes=_only_planned(deletes, files, pruned=predicate != ANYTHING),
         inlined=rows,
         pruned=predicate != ANYTHING,
+        shaped_at=shaped_at,
         mappings=mappings,
     )
+
+
+def plan_files(
+    found: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
+) -> pa.Table:
+    """Files as the catalog has them as a plan lists them (``FILES``). Raises as ``plan_scan`` does."""
+    _refuse_unreadable(found, table, encrypted=encrypted)
+    return _resolve(found, table, store, snapshot_id)
+
+
+def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
+    """The name mappings that files from elsewhere need."""
+    mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
+    return reader.name_mappings(mapped) if mapped else ()
 
 
 def _refuse_unreadable(files: pa.Table, table: TableInfo, *, encrypted: bool) -> None:
     if encrypted:
         _check_keys(files, "path", "encryption_key", table)
         _check_keys(files, "delete_path", "delete_encryption_key", table)
-    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet"}
+    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
     if formats:
         raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
 

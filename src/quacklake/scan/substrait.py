@@ -88,7 +88,7 @@ class _Translator:
         if reference.WhichOneof("reference_type") != "struct_field" or reference.struct_field.HasField("child"):
             return None
         column: Column = self._schema.columns[reference.struct_field.field]
-        return column
+        return column if column.id > 0 else None  # nothing is known of virtual columns
 
     def _compare(self, column: Column | None, operator: str, node: Any) -> Predicate:
         if column is None or column.nested or node.WhichOneof("rex_type") != "literal":

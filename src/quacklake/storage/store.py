@@ -223,6 +223,16 @@ class Store:
         if self.is_local:
             self._attempts.run("make_parent", self._show(path), lambda: make_directory(Path(target).parent))
 
+    def rename(self, path: str, new_path: str) -> None:
+        """Let a file of a local store be called ``new_path``; folders are made as needed. A file there is replaced."""
+        source, target = Path(self._confinement.writable(path)), Path(self._confinement.writable(new_path))
+
+        def action() -> None:
+            make_directory(target.parent)
+            source.replace(target)
+
+        self._attempts.run("rename", self._show(path), action)
+
     def sync(self, paths: Sequence[str]) -> None:
         """Have files that an engine wrote on disk, name and all, before anything refers to them.
 

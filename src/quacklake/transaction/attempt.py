@@ -24,16 +24,21 @@ from quacklake.transaction.validation import check_conflicts
 __all__ = ["Attempt"]
 
 
+#: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
+_Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
+
+
 @dataclass
 class _Rows:
     """The rows of the metadata tables that a commit inserts, with their real ids."""
 
     files: list[DataFile] = field(default_factory=list)
     stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
+    partition_values: list[tuple[int, int, int, str | None]] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)
     mappings: list[tuple[int, NameMapping]] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
-    inlined: list[tuple[TableInfo, int, list[tuple[object, ...]], list[int]]] = field(default_factory=list)
+    inlined: list[_Inlined] = field(default_factory=list)
 
 
 class Attempt:
@@ -57,6 +62,7 @@ class Attempt:
         check_conflicts(writer, self.changes, self.latest, self.catalog.database)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
+        created += _new_layouts(changes)
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
@@ -78,7 +84,9 @@ class Attempt:
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
+        self._insert_inlined([found for found in rows.inlined if len(found[2]) > writer.batch_rows], draft)
         with writer.batch():
+            self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)
             writer.put_totals(rows.totals, known)
             writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             if self.catalog.has_tokens:
@@ -97,8 +105,13 @@ class Attempt:
         return self.writer.totals(table_ids) if known is None else known
 
     def _real(self, table: TableInfo) -> TableInfo:
+        partition, sort = table.partition, table.sort
         return replace(
-            table, id=self.ids.get(table.id, table.id), schema_id=self.ids.get(table.schema_id, table.schema_id)
+            table,
+            id=self.ids.get(table.id, table.id),
+            schema_id=self.ids.get(table.schema_id, table.schema_id),
+            partition=partition and replace(partition, id=self.ids.get(partition.id, partition.id)),
+            sort=sort and replace(sort, id=self.ids.get(sort.id, sort.id)),
         )
 
     def _inlined_versions(self, tables: list[TableChange]) -> dict[int, int | None]:
@@ -108,7 +121,7 @@ class Attempt:
         """
         versions: dict[int, int | None] = {self.ids.get(id_, id_): None for id_ in self.changes.inlining}
         altered = {self._real(table).id for table in self.changes.created_tables}
-        altered |= {table.id for table in self.changes.altered_tables if table.renamed or table.reshaped}
+        altered |= {table.id for table in self.changes.altered_tables if table.renamed or table.stored_otherwise}
         for change in tables:
             if change.inlined:
                 id_ = change.table.id
@@ -140,6 +153,13 @@ class Attempt:
         records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
         for file in change.data_files:
             id_ = self.ids[file.id] = next(self._file_ids)
+            # one that the transaction itself has replaced never existed: its files belong to no partition
+            partition_id = None if file.partition_id is None else self.ids.get(file.partition_id, file.partition_id)
+            if partition_id is not None and partition_id >= 0:
+                values = file.partition_values.items()
+                rows.partition_values.extend((id_, change.table.id, index, text) for index, text in values)
+            else:
+                partition_id = None
             rows.files.append(
                 DataFile(
                     id=id_,
@@ -154,6 +174,7 @@ class Attempt:
                     row_id_start=next_row,
                     encryption_key=file.encryption_key,
                     mapping_id=None if file.mapping_id is None else self.ids.get(file.mapping_id, file.mapping_id),
+                    partition_id=partition_id,
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
@@ -165,6 +186,9 @@ class Attempt:
     def _plan_inlined(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
         if not change.inlined:
             return total
+        if not change.data_files:
+            # stock clients remember the totals of a table for as long as this counter stands still
+            next(self._file_ids)
         next_row = total.next_row_id
         encoded: list[tuple[object, ...]] = []
         row_ids: list[int] = []
@@ -187,7 +211,7 @@ class Attempt:
                 end_snapshot=None,
                 path=file.path,
                 path_is_relative=True,
-                format="parquet",
+                format=file.format,
                 delete_count=file.delete_count,
                 file_size_bytes=file.file_size_bytes,
                 footer_size=file.footer_size,
@@ -203,7 +227,7 @@ class Attempt:
                 end_snapshot=snapshot.id,
                 path=past.path,
                 path_is_relative=True,
-                format="parquet",
+                format=past.format,
                 delete_count=past.delete_count,
                 file_size_bytes=past.file_size_bytes,
                 footer_size=past.footer_size,
@@ -220,6 +244,8 @@ class Attempt:
         writer.end_table_rows(renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
             writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
+        repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
+        writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         writer.end_foreign_objects(changes.dropped_objects, snapshot.id)
@@ -261,6 +287,7 @@ class Attempt:
             started = difference(altered.before.schema, altered.after.schema).started
             columns += [(altered.id, row) for row in started]
         writer.add_columns(columns, snapshot.id)
+        self._insert_layouts(created, snapshot)
         # stock clients look up here which columns an inlined table has
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
         reshaped = [table.id for table in changes.altered_tables if table.reshaped]
@@ -268,19 +295,37 @@ class Attempt:
         writer.add_schema_versions(list(changed), snapshot)
         writer.register_inlined_tables(inlined, snapshot.schema_version)
 
+    def _insert_layouts(self, created: list[TableInfo], snapshot: Snapshot) -> None:
+        altered = self.changes.altered_tables
+        partitioned = created + [self._real(table.after) for table in altered if table.repartitioned]
+        ordered = created + [self._real(table.after) for table in altered if table.resorted]
+        partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
+        self.writer.add_partitions(partitions, snapshot.id)
+        self.writer.add_sorts([(table.id, table.sort) for table in ordered if table.sort is not None], snapshot.id)
+
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
         writer.add_name_mappings(rows.mappings)
         writer.add_data_files(rows.files)
         writer.add_file_stats(rows.stats)
+        writer.add_partition_values(rows.partition_values)
         writer.add_delete_files(rows.deletes)
-        for table, version, encoded, row_ids in rows.inlined:
-            target = writer.inlined_table(table.id, version, table.schema)
-            writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
         for change in tables:
             if change.inlined_deletes:
                 pairs = [(self.ids.get(file, file), position) for file, position in change.inlined_deletes]
                 writer.add_inlined_deletes(change.table.id, pairs, snapshot.id)
+
+    def _insert_inlined(self, rows: list[_Inlined], snapshot: Snapshot) -> None:
+        for table, version, encoded, row_ids in rows:
+            target = self.writer.inlined_table(table.id, version, table.schema)
+            self.writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
+
+
+def _new_layouts(changes: ChangeSet) -> list[int]:
+    """The local ids of partitionings and orders that the change set brings."""
+    tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
+    found = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
+    return [id_ for id_ in found if id_ < 0]
 
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:

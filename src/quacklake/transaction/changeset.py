@@ -15,6 +15,7 @@ from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.predicate import Predicate
+from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
 
@@ -33,8 +34,9 @@ __all__ = [
 class NewDataFile:
     """A data file that is written but not yet part of the lake; ``path`` is below the table's folder.
 
-    A file from elsewhere has a name mapping. When it is not in the table's folder, ``path`` is absolute and
-    ``location`` is what the store calls it.
+    ``partition_id`` names the partitioning it was written under, ``partition_values`` are the texts of its keys. A file
+    from elsewhere has a name mapping; when it is not in the table's folder, ``path`` is absolute and ``location`` is
+    what the store calls it.
     """
 
     id: int
@@ -46,6 +48,8 @@ class NewDataFile:
     encryption_key: str | None = field(default=None, repr=False)
     mapping_id: int | None = None
     location: str | None = None
+    partition_id: int | None = None
+    partition_values: Mapping[int, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class NewDeleteFile:
     replaces: int | None = None
     begin_snapshot: int | None = None
     snapshot: int | None = None
+    format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
 
 
@@ -79,6 +84,7 @@ class PastDeleteFile:
     replaces: int | None
     begin_snapshot: int
     partial_max: int | None
+    format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
 
 
@@ -153,8 +159,26 @@ class AlteredTable:
 
     @property
     def reshaped(self) -> bool:
-        """True when a column differs in any way."""
-        return self.before.schema != self.after.schema
+        """True when a column differs in any way, or the partitioning does.
+
+        Such a table has a schema version, and inlined rows, of its own from then on.
+        """
+        return self.before.schema != self.after.schema or self.repartitioned
+
+    @property
+    def repartitioned(self) -> bool:
+        """True when new files are partitioned in another way."""
+        return self.before.partition != self.after.partition
+
+    @property
+    def resorted(self) -> bool:
+        """True when new files are sorted in another way."""
+        return self.before.sort != self.after.sort
+
+    @property
+    def stored_otherwise(self) -> bool:
+        """True when inlined rows need another table: a column is new, gone, renamed or of another type."""
+        return not stored_alike(self.before.schema, self.after.schema)
 
     @property
     def altered(self) -> bool:
@@ -213,6 +237,8 @@ class ChangeSet:
             for table in (*self.created_tables, *(table.after for table in self.altered_tables if table.renamed))
         ]
         found += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
+        laid_out = [table.id for table in self.created_tables if table.partition is not None or table.sort is not None]
+        found += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
         for table in self.tables:
             id_ = real.get(table.table.id, table.table.id)
             found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]

@@ -36,7 +36,8 @@ class Target:
 class TouchedFile:
     """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown).
 
-    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file; ``delete_key`` opens that one.
+    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file; ``record_count`` the rows of
+    the data file, deleted ones too; ``delete_key`` opens the delete file of an encrypted lake.
     """
 
     path: str
@@ -44,6 +45,8 @@ class TouchedFile:
     delete_path: str | None
     live: int | None
     inlined: int = 0
+    delete_format: str | None = None
+    record_count: int | None = None
     delete_key: str | None = field(default=None, repr=False)
 
 
@@ -168,14 +171,17 @@ def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
     """The planned files with these ids, before anything in them is deleted by this transaction."""
     if not wanted:
         return {}
-    names = ("data_file_id", "path", "delete_file_id", "delete_path", "record_count", "delete_count", "partial_max")
-    columns = [plan.files.column(name).to_pylist() for name in (*names, "delete_encryption_key")]
+    names = ("data_file_id", "path", "delete_file_id", "delete_path", "delete_format", "delete_encryption_key")
+    counts = ("record_count", "delete_count", "partial_max")
     found: dict[int, TouchedFile] = {}
-    for id_, path, delete_id, delete_path, records, deleted, partial, key in zip(*columns, strict=True):
+    for id_, path, delete_id, delete_path, format_, key, records, deleted, partial in zip(
+        *(plan.files.column(name).to_pylist() for name in (*names, *counts)), strict=True
+    ):
         if id_ in wanted:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live, plan.deleted_counts.get(id_, 0), key)
+            inlined = plan.deleted_counts.get(id_, 0)
+            found[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records, key)
     return found
 
 
@@ -204,6 +210,7 @@ def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
             "footer_size": file.footer_size,
             "encryption_key": file.encryption_key,
             "mapping_id": file.mapping_id,
+            "partition_id": file.partition_id,
         }
         for file in files
     ]

@@ -50,6 +50,11 @@ class TableCache:
         found: TableInfo | None = self._get(key, lambda reader: reader.table(snapshot, schema, name))
         return found
 
+    def clear(self) -> None:
+        """Forget everything, after a migration."""
+        with self._lock:
+            self._entries.clear()
+
     def _get(self, key: Any, load: Callable[[Any], Any]) -> Any:
         with self._lock:
             if key in self._entries:

@@ -26,6 +26,7 @@ from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.paths import object_dir, uuid7
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import TableSchema
+from quacklake.format.shapes import same_shapes, stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
@@ -38,6 +39,9 @@ from quacklake.transaction.tables import TableCache
 __all__ = ["DeleteWriter", "Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
+
+UNCOMMITTED = -1
+"""The schema version of a table whose columns a transaction has changed: nothing in the catalog has it yet."""
 
 
 class DeleteWriter(Protocol):
@@ -87,6 +91,8 @@ class Transaction:
         self._created: dict[tuple[str, str], TableInfo] = {}
         self._altered: dict[int, AlteredTable] = {}
         self._dropped: dict[int, TableInfo] = {}
+        self._column_ids: dict[int, int] = {}
+        self._reshaped: set[int] = set()
         self._schema_ids: dict[str, int] = {}
         self._written: list[str] = []
         self._delete_writer: DeleteWriter | None = None
@@ -176,6 +182,8 @@ class Transaction:
 
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)
+        if plan.table_id in self._reshaped:
+            plan = replace(plan, shaped_at=self.base.id)  # every file may be older than the change
         return plan if pending is None else pending.overlay(plan)
 
     # -- schema changes ----------------------------------------------------------------------------------------------
@@ -265,6 +273,12 @@ class Transaction:
     def alter_table(self, table: TableInfo, after: TableInfo) -> TableInfo:
         """Let a table be as ``after`` says: another name, other columns, another layout. Rows stay as they are."""
         self._check_writable()
+        ids = self._column_ids.get(table.id, 0), table.schema.max_id, after.schema.max_id
+        self._column_ids[table.id] = max(ids)
+        if not same_shapes(table.schema, after.schema):
+            self._reshaped.add(table.id)
+        if not stored_alike(table.schema, after.schema):
+            after = replace(after, schema_version=UNCOMMITTED)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
             self._created[(fold(after.schema_name), fold(after.name))] = after
@@ -274,6 +288,14 @@ class Transaction:
         if table.id in self._pending:
             self._pending[table.id].table = after
         return after
+
+    def next_column_id(self, table: TableInfo) -> int:
+        """An id above every id that a column of the table ever had, in this transaction too."""
+        known = max(self._column_ids.get(table.id, 0), table.schema.max_id)
+        if table.id >= 0:
+            with self.catalog.read() as reader:
+                known = max(known, reader.last_column_id(table.id))
+        return known + 1
 
     def drop_table(self, table: TableInfo) -> None:
         """Drop a table; its files stay until its snapshots expire."""
@@ -310,10 +332,7 @@ class Transaction:
                 "this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot"
             )
         if self.catalog.read_only:
-            raise ReadOnlyError(
-                f"this lake is open read-only (format version {self.catalog.version})",
-                hint="a lake of an older format version must be migrated before it is written",
-            )
+            raise self.catalog.refusal()
 
     def change_set(
         self,
@@ -325,11 +344,11 @@ class Transaction:
         self._delete_writer = writer
         changes = [self._table_change(p, writer, delete_limit(p.table)) for p in self._pending.values()]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
-        reshaped = [*self._created.values(), *(table.after for table in altered if table.reshaped)]
+        reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
         return ChangeSet(
             token=str(uuid7()),
             base=self.base,
-            tables=tuple(change for change in changes if change.kinds()),
+            tables=tuple(change for change in changes if change.kinds() or self._constrains(change)),
             created_schemas=tuple(self._created_schemas.values()),
             created_tables=tuple(self._created.values()),
             altered_tables=altered,
@@ -339,6 +358,10 @@ class Transaction:
             inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
         )
+
+    def _constrains(self, change: TableChange) -> bool:
+        """True when a table is altered because of what was read in it, as by NOT NULL."""
+        return change.table.id in self._altered and change.reads is not None
 
     def _table_change(self, pending: PendingTable, writer: DeleteWriter, limit: int) -> TableChange:
         new = {file.id for file in pending.files}

@@ -146,6 +146,27 @@ def test_a_column_that_no_snapshot_fills_takes_no_room(run: Run, lake: Path) -> 
     assert "commit_extra_info" not in run("snapshots").out
 
 
+def test_changes_tell_what_snapshots_did_to_rows(run: Run, lake: Path) -> None:
+    rows = run("changes", "people", "--since", "2", "--until", "5", "--output", "json").json
+    assert sorted((row["change_type"], row["rowid"], row["name"]) for row in rows) == [
+        ("update_postimage", 1, "Bea"),
+        ("update_preimage", 1, "Bob"),
+    ]
+    chosen = run(
+        "changes", "big.numbers", "--since", "1", "--where", "change_type = 'delete'", "--columns", "n", "--limit", "2"
+    )
+    assert chosen.out.splitlines()[-1] == "3 rows, 2 shown"
+    everything = run("changes", "people", "--since", "2000-01-01", "--output", "csv").out.splitlines()
+    assert everything[0] == "snapshot_id,rowid,change_type,id,name"
+    assert len(everything) == 6
+
+
+def test_changes_need_to_know_since_when(run: Run, lake: Path) -> None:
+    assert run("changes", "people").code == 2
+    answer = run("changes", "people", "--since", "yesterday")
+    assert (answer.code, answer.err.splitlines()[0]) == (1, "error: 'yesterday' is not a time")
+
+
 def test_files_lists_paths_sizes_and_deletes(run: Run, lake: Path) -> None:
     rows = run("files", "big.numbers", "--output", "json").json
     assert [row["record_count"] for row in rows] == [100, 100]
@@ -168,6 +189,7 @@ def test_reading_commands_cannot_write(run: Run, lake: Path) -> None:
         ("snapshots",),
         ("files", "people"),
         ("history", "people"),
+        ("changes", "people", "--since", "1"),
     ):
         assert run(*words).code == 0
     assert (lake / "lake.db").read_bytes() == before

@@ -2,11 +2,13 @@
 
 from quacklake.cli.commands.add_files import ADD_FILES
 from quacklake.cli.commands.append import APPEND
+from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.demo import DEMO
 from quacklake.cli.commands.files import FILES
 from quacklake.cli.commands.history import HISTORY
 from quacklake.cli.commands.info import INFO
+from quacklake.cli.commands.migrate import MIGRATE
 from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
@@ -14,5 +16,18 @@ from quacklake.cli.commands.tables import TABLES
 
 __all__ = ["COMMANDS", "Command"]
 
-COMMANDS: tuple[Command, ...] = (DEMO, INFO, TABLES, SHOW, SNAPSHOTS, FILES, HISTORY, APPEND, ADD_FILES, SETTINGS)
+COMMANDS: tuple[Command, ...] = (
+    DEMO,
+    INFO,
+    TABLES,
+    SHOW,
+    SNAPSHOTS,
+    FILES,
+    HISTORY,
+    CHANGES,
+    APPEND,
+    ADD_FILES,
+    MIGRATE,
+    SETTINGS,
+)
 """Every command, in the order in which help lists them."""

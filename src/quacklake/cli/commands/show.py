@@ -8,22 +8,28 @@ import csv
 from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
 from quacklake.lake import Lake, LakeAt
+from quacklake.lake.dataframe import Frame
 
-__all__ = ["SHOW"]
+__all__ = ["SHOW", "add_rows", "print_frame"]
 
 _ROWS = 20
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="table or schema.table")
+    add_rows(parser)
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--at", metavar="VERSION", type=int, help="as it was at a snapshot")
+    when.add_argument("--at-time", metavar="TIME", help="as it was at a time, such as '2024-01-01 12:00:00+00'")
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """Which rows and columns to show, and how many."""
     parser.add_argument("--where", metavar="CONDITION", help="only rows that satisfy an SQL condition")
     parser.add_argument("--columns", metavar="NAMES", type=_names, help="only these columns, with commas between them")
     parser.add_argument(
         "--limit", metavar="ROWS", type=_limit, default=_ROWS, help=f"how many (default: {_ROWS}), or all"
     )
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument("--at", metavar="VERSION", type=int, help="as it was at a snapshot")
-    when.add_argument("--at-time", metavar="TIME", help="as it was at a time, such as '2024-01-01 12:00:00+00'")
 
 
 def _names(text: str) -> list[str]:
@@ -41,11 +47,15 @@ def _limit(text: str) -> int | None:
 def _run(context: Context) -> None:
     arguments = context.arguments
     with context.open() as lake:
-        frame = _view(lake, arguments).table(arguments.table).scan(arguments.columns, arguments.where)
-        total = frame.count() if context.output.format == "table" else None
-        if arguments.limit is not None:
-            frame = frame.limit(arguments.limit)
-        context.output.rows(frame.to_reader(), total=total, shorten=True)
+        print_frame(context, _view(lake, arguments).table(arguments.table).scan(arguments.columns, arguments.where))
+
+
+def print_frame(context: Context, frame: Frame) -> None:
+    """Print as many rows of a frame as the arguments say."""
+    total = frame.count() if context.output.format == "table" else None
+    if context.arguments.limit is not None:
+        frame = frame.limit(context.arguments.limit)
+    context.output.rows(frame.to_reader(), total=total, shorten=True)
 
 
 def _view(lake: Lake, arguments: argparse.Namespace) -> Lake | LakeAt:

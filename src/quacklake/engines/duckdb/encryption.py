@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.engines.duckdb.failures import reading, writing
-from quacklake.engines.duckdb.mapped import literal
 from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 from quacklake.errors import CorruptFileError, MissingExtraError
+from quacklake.format.names import literal
 from quacklake.storage import Store
 
 __all__ = ["EncryptedFiles", "encryption_clause", "lend_keys", "new_key", "prepare_writing"]

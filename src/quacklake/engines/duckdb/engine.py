@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -16,14 +17,18 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
+from quacklake.engines.duckdb.feed import feed_sql
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.sql import scan_sql
+from quacklake.engines.duckdb.shapes import Shapes, file_shapes
+from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
-from quacklake.errors import ConstraintError, PredicateError
+from quacklake.errors import ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
-from quacklake.scan.filters import unknown_columns
+from quacklake.scan.feed import FeedPlan
+from quacklake.scan.filters import unknown_columns, virtual_columns
+from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import Target
 
@@ -81,10 +86,29 @@ class DuckDBEngine:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def bind(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, *, rows: bool = False) -> str:
-        """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request)."""
+    def bind(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        plan: ScanPlan,
+        *,
+        rows: bool = False,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+    ) -> str:
+        """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request).
+
+        Virtual columns are there when ``columns`` or ``where`` name them.
+        """
         prefix = f"ql{next(self._names)}"
-        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows)
+        with reading():
+            shapes = self._shapes(connection)(plan, plan.schema.columns)
+        virtual = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)}
+        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=virtual, shapes=shapes)
+        return self.prepare(connection, sql)
+
+    @staticmethod
+    def prepare(connection: duckdb.DuckDBPyConnection, sql: ScanSql) -> str:
+        """Lend, register and run what a query needs first; returns the query."""
         if sql.keys:
             lend_keys(connection, sql.keys_variable, sql.keys)
         for name, table in sql.tables:
@@ -105,13 +129,60 @@ class DuckDBEngine:
         batch_rows: int = 122_880,
     ) -> Scan:
         """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream."""
-        chosen = [plan.schema.find(name) for name in columns] if columns is not None else list(plan.schema.columns)
+        chosen = [find(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
+        bind = partial(self.bind, plan=plan, rows=row_ids, columns=columns, where=where)
+        return self._stream(bind, plan.schema, chosen, where, limit, batch_rows, row_ids=row_ids)
+
+    def feed(
+        self,
+        plan: FeedPlan,
+        *,
+        inserts: bool = True,
+        deletes: bool = True,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+        limit: int | None = None,
+        batch_rows: int = 122_880,
+    ) -> Scan:
+        """Run a feed plan: what came, what went, or both, as a stream."""
+        schema = plan.schema
+        chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
+        bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes)
+        return self._stream(bind, schema, chosen, where, limit, batch_rows)
+
+    def bind_feed(
+        self, connection: duckdb.DuckDBPyConnection, plan: FeedPlan, *, inserts: bool = True, deletes: bool = True
+    ) -> str:
+        """Prepare a feed plan on a connection; returns the query that yields its rows."""
+        prefix = f"ql{next(self._names)}"
+        with reading():
+            sql = feed_sql(plan, self.store, prefix, self._shapes(connection), inserts=inserts, deletes=deletes)
+        return self.prepare(connection, sql)
+
+    def _shapes(self, connection: duckdb.DuckDBPyConnection) -> Shapes:
+        """What tells the shapes of a plan's files, asking them on a connection."""
+        return lambda plan, columns: file_shapes(
+            lambda query: connection.execute(query).fetchall(), plan, self.store, columns
+        )
+
+    def _stream(
+        self,
+        bind: Callable[[duckdb.DuckDBPyConnection], str],
+        schema: TableSchema,
+        chosen: Sequence[Column],
+        where: Filter | None,
+        limit: int | None,
+        batch_rows: int,
+        *,
+        row_ids: bool = False,
+    ) -> Scan:
+        """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of."""
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._root.cursor()
         try:
-            with telemetry.timed("engine.bind"), _filtering(where, plan.schema), reading():
-                relation = connection.sql(self.bind(connection, plan, rows=row_ids))
+            with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
+                relation = connection.sql(bind(connection))
                 if isinstance(where, str):
                     relation = relation.filter(where)
                 if expression is None:
@@ -124,13 +195,20 @@ class DuckDBEngine:
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
         batches = stream(relation, connection, pa.schema(fields), expression, limit, batch_rows)
         if isinstance(where, str):
-            batches = _checked(batches, where, plan.schema)
+            batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """The number of rows that satisfy a filter, counted where they are."""
-        with self.connection() as connection, _filtering(where, plan.schema), reading():
-            relation = connection.sql(self.bind(connection, plan))
+        return self._count(partial(self.bind, plan=plan, where=where), plan.schema, where)
+
+    def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
+        """The number of changes that satisfy a filter."""
+        return self._count(partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes), plan.schema, where)
+
+    def _count(self, bind: Callable[[duckdb.DuckDBPyConnection], str], schema: TableSchema, where: str | None) -> int:
+        with self.connection() as connection, _filtering(where, schema), reading():
+            relation = connection.sql(bind(connection))
             relation = relation if where is None else relation.filter(where)
             found = relation.aggregate("count(*)").fetchone()
         return int(found[0]) if found else 0
@@ -150,6 +228,20 @@ class DuckDBEngine:
             connection.register("ql_source", pa.table({"i": range(len(texts)), "v": texts}))
             query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
             return connection.execute(query).to_arrow_table().column("v").combine_chunks()
+
+    def canonical_expression(self, expression: str, schema: TableSchema) -> str:
+        """An expression over columns as DuckDB itself would write it. Raises ``InputError`` when it makes no sense."""
+        columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
+        with self.connection() as connection:
+            try:
+                question = "SELECT json_deserialize_sql(json_serialize_sql(?))"
+                found = connection.execute(question, [f"SELECT {expression}"]).fetchone()
+                text = str(found[0] if found else expression).removeprefix("SELECT ")
+                connection.sql(f"SELECT {text} FROM (SELECT {columns})")
+            except duckdb.Error as error:
+                first = str(error).strip().splitlines()[0]
+                raise InputError(f"the expression {expression!r} cannot be computed: {first}") from error
+        return text
 
     def texts(self, table: pa.Table, columns: Sequence[Column]) -> dict[int, list[str | None]]:
         """Columns as the text DuckDB casts them to: column id -> texts."""

@@ -7,7 +7,7 @@ import logging
 import duckdb
 from fsspec.implementations.arrow import ArrowFSWrapper
 
-from quacklake.engines.duckdb.mapped import literal
+from quacklake.format.names import literal
 from quacklake.storage import S3Options, Store
 
 __all__ = ["connect_store", "load_httpfs"]

@@ -6,27 +6,33 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb.mapped import Field, literal, mapped_columns
+from quacklake.engines.duckdb.mapped import Field, mapped_columns
+from quacklake.engines.duckdb.shapes import Shape
+from quacklake.engines.duckdb.vectors import deleted_positions
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.names import fold, quote
+from quacklake.format.inline import data_table_name
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import FIELD_POS, FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
-from quacklake.scan.plan import ScanPlan, column_key
+from quacklake.format.shapes import reshaped
+from quacklake.scan.plan import LOCAL_VERSION, ScanPlan, column_key
+from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
 
-__all__ = ["ROW_COLUMNS", "Branch", "ScanSql", "scan_sql"]
+__all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "Reads", "ScanSql", "dated_deletes_query", "scan_sql"]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
 _NO_MAPPING = -(1 << 62)
-_SHIFT = 40
+SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 
 
@@ -37,7 +43,8 @@ class Branch:
     indexes: tuple[int, ...]
     deletes: bool
     partial: bool
-    mapping: int | None = None
+    mapping: int | None
+    shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class ScanSql:
     keys: tuple[str, ...] = field(default=(), repr=False)
 
 
-class _Reads:
+class Reads:
     """Makes the ``read_parquet`` calls of one query, and collects the keys they need."""
 
     def __init__(self, store: Store, variable: str) -> None:
@@ -65,7 +72,7 @@ class _Reads:
     def source(
         self, paths: Sequence[str], keys: Sequence[str | None], fields: Sequence[Field], rows: int | None
     ) -> str:
-        """A FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and ``file_row_number``.
+        """A FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the other virtual columns.
 
         A call takes one key, so that there is one for each: those of one write share theirs.
         """
@@ -80,7 +87,7 @@ class _Reads:
             urls = self.store.urls([paths[index] for index in indexes])
             source = _read_parquet(urls, fields, rows, None if key is None else self._config(key))
             place = f"{_list(indexes)}[file_index::BIGINT + 1]" if len(indexes) > 1 else f"{indexes[0]:d}::BIGINT"
-            parts.append(f"SELECT {names}, {place} AS file_index, file_row_number FROM {source}")
+            parts.append(f"SELECT {names}, {place} AS file_index, file_row_number, filename FROM {source}")
         return f"({' UNION ALL '.join(parts)})"
 
     def _config(self, key: str) -> str:
@@ -88,12 +95,27 @@ class _Reads:
         return f"{{footer_key_value: getvariable('{self.variable}')[{number:d}]}}"
 
 
-def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column], *, rows: bool = False) -> ScanSql:
+def scan_sql(
+    plan: ScanPlan,
+    store: Store,
+    prefix: str,
+    columns: Sequence[Column],
+    *,
+    rows: bool = False,
+    virtual: Mapping[str, str] | None = None,
+    shapes: Mapping[int, Shape] = MappingProxyType({}),
+    reads: Reads | None = None,
+) -> ScanSql:
     """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart.
+
+    ``virtual`` asks for virtual columns: name -> the name it gets. ``shapes`` are those of the files whose nested
+    columns have other fields than the table's, by their row in the plan. ``reads`` is that of several scans in one.
 
     Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
-    taken = next((column.name for column in columns if rows and fold(column.name) in ROW_COLUMNS), None)
+    extra = virtual or {}
+    reserved = {*(ROW_COLUMNS if rows else ()), *extra.values()}
+    taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
     if taken is not None:
         raise UnsupportedFeatureError(
             f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
@@ -102,13 +124,13 @@ def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []
     parts: list[str] = []
-    reads = _Reads(store, f"{prefix}_keys")
-    for number, branch in enumerate(_branches(plan)):
+    reads = Reads(store, f"{prefix}_keys") if reads is None else reads
+    for number, branch in enumerate(_branches(plan, shapes)):
         deleted = None
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
             setup.append(_deleted_keys(plan, reads, branch, deleted, tables))
-        parts.append(_files_query(plan, reads, branch, columns, deleted, rows=rows))
+        parts.append(_files_query(plan, reads, branch, columns, deleted, rows=rows, virtual=extra))
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
         if any(column.type.startswith("float") for column in columns):
@@ -117,15 +139,15 @@ def scan_sql(plan: ScanPlan, store: Store, prefix: str, columns: Sequence[Column
             setup.append(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name}_arrow")
         else:
             tables.append((name, plan.inlined))
-        parts.append(_inlined_query(name, columns, rows=rows))
+        parts.append(_inlined_query(plan, name, columns, rows=rows, virtual=extra))
     if not parts:
-        parts.append(_empty_query(columns, rows=rows))
+        parts.append(_empty_query(columns, rows=rows, virtual=extra))
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup), reads.variable, tuple(reads.keys))
 
 
-def _branches(plan: ScanPlan) -> list[Branch]:
+def _branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """The files grouped by shape, each group in plan order."""
-    groups: dict[tuple[bool, bool, int], list[int]] = {}
+    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
@@ -133,46 +155,88 @@ def _branches(plan: ScanPlan) -> list[Branch]:
     partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
     mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
     for index, key in enumerate(zip(with_deletes, partial, mappings, strict=True)):
-        groups.setdefault(key, []).append(index)
+        groups.setdefault((*key, shapes.get(index, ())), []).append(index)
     return [
-        Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping)
-        for (deletes, some, mapping), indexes in sorted(groups.items())
+        Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping, shape)
+        for (deletes, some, mapping, shape), indexes in sorted(groups.items(), key=lambda group: group[0][:3])
     ]
 
 
 def _files_query(
-    plan: ScanPlan, reads: _Reads, branch: Branch, columns: Sequence[Column], deleted: str | None, *, rows: bool
+    plan: ScanPlan,
+    reads: Reads,
+    branch: Branch,
+    columns: Sequence[Column],
+    deleted: str | None,
+    *,
+    rows: bool,
+    virtual: Mapping[str, str],
 ) -> str:
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     paths = files.column("path").to_pylist()
     if branch.mapping is None:
-        # named by id: a user's column may be called file_index too
-        fields = [Field(c.id, column_key(c), c.duckdb_type(), c.initial_default) for c in columns]
-        select = [f"p.{column_key(column)} AS {quote(column.name)}" for column in columns]
+        fields, select = _own_columns(branch, columns)
+        if rows or "rowid" in virtual:
+            fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
+        if branch.partial or "snapshot_id" in virtual:
+            fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
     else:
         fields, select = mapped_columns(plan.mapping(branch.mapping), columns, reads.store.urls(paths))
-    stored = "NULL"  # a file from elsewhere has no row ids of ours
-    if rows and branch.mapping is None:
-        fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
-        stored = "p._ql_stored_row_id"
-    if branch.partial:
-        fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
     if rows:
-        starts, ids = (_list(files.column(name).to_pylist()) for name in ("row_id_start", "data_file_id"))
         select += [
-            f"coalesce({stored}, {starts}[p.file_index::BIGINT + 1] + p.file_row_number) AS _ql_row_id",
-            f"{ids}[p.file_index::BIGINT + 1] AS _ql_file_id",
+            f"{_row_id(files, branch)} AS _ql_row_id",
+            f"{_of_file(files.column('data_file_id').to_pylist())} AS _ql_file_id",
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
         ]
+    select += [f"{_virtual(name, files, branch)} AS {quote(alias)}" for name, alias in virtual.items()]
     keys = files.column("encryption_key").to_pylist()
     source = reads.source(paths, keys, fields, pc.sum(files.column("record_count")).as_py())
     query = f"SELECT {', '.join(select) or '1'} FROM {source} p"
     if deleted is not None:
-        query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {_SHIFT}) | p.file_row_number) = d.key"
-    if branch.partial:
+        query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {SHIFT}) | p.file_row_number) = d.key"
+    if branch.partial and branch.mapping is None:
         query += f" WHERE p._ql_snapshot_id IS NULL OR p._ql_snapshot_id <= {plan.snapshot_id:d}"
     return f"({query})"
+
+
+def _own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
+    """The fields to read from files with field ids, and the select list that makes the table's columns of them."""
+    stored = dict(branch.shape)
+    # named by id: a user's column may be called file_index too
+    fields = [
+        Field(column.id, column_key(column), stored.get(column.id, column).duckdb_type(), column.initial_default)
+        for column in columns
+    ]
+    values = [(column, f"p.{column_key(column)}") for column in columns]
+    select = [
+        f"{reshaped(value, stored[column.id], column) if column.id in stored else value} AS {quote(column.name)}"
+        for column, value in values
+    ]
+    return fields, select
+
+
+def _of_file(values: Sequence[int | None]) -> str:
+    """One of these values for each file of a ``read_parquet``."""
+    return f"{_list(values)}[p.file_index::BIGINT + 1]"
+
+
+def _row_id(files: pa.Table, branch: Branch) -> str:
+    counted = f"{_of_file(files.column('row_id_start').to_pylist())} + p.file_row_number"
+    # a file from elsewhere has no row ids of ours in it
+    return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
+
+
+def _virtual(name: str, files: pa.Table, branch: Branch) -> str:
+    """A virtual column of rows in files."""
+    if name == "rowid":
+        return _row_id(files, branch)
+    if name == "snapshot_id":
+        begin = _of_file(files.column("begin_snapshot").to_pylist())
+        return f"coalesce(p._ql_snapshot_id, {begin})" if branch.mapping is None else begin
+    if name == "file_index":
+        return f"{_of_file(branch.indexes)}::UBIGINT"
+    return f"p.{name}"
 
 
 def _read_parquet(urls: Iterable[str], fields: Sequence[Field], rows: int | None, config: str | None = None) -> str:
@@ -188,31 +252,60 @@ def _list(values: Sequence[int | None]) -> str:
     return "([" + ", ".join("NULL" if value is None else str(int(value)) for value in values) + "]::BIGINT[])"
 
 
-def _deleted_keys(plan: ScanPlan, reads: _Reads, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
+def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
     """A statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     parts = []
     paths = files.column("delete_path").to_pylist()
-    with_file = [index for index, path in enumerate(paths) if path is not None]
+    formats = files.column("delete_format").to_pylist()
+    with_file = [index for index, path in enumerate(paths) if path is not None and formats[index] != "puffin"]
     if with_file:
         fields = [Field(FIELD_POS, "pos", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "snapshot_id", "BIGINT")]
         keys = files.column("delete_encryption_key").to_pylist()
         some = [paths[index] for index in with_file]
         source = reads.source(some, [keys[index] for index in with_file], fields, None)
         parts.append(
-            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {_SHIFT}) | pos AS key FROM {source}"
+            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {SHIFT}) | pos AS key FROM {source}"
             f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
         )
+    vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
+    if vectors:
+        tables.append((f"{name}_vectors", _vector_keys(files, reads.store, vectors, plan.snapshot_id)))
+        parts.append(f"SELECT key FROM {name}_vectors")
     ids = files.column("data_file_id").combine_chunks()
     index = pc.index_in(plan.deletes.column("file_id"), value_set=ids)
     inline = pa.table({"file_index": index, "position": plan.deletes.column("row_id")}).filter(pc.is_valid(index))
     if inline.num_rows:
         tables.append((f"{name}_inline", inline))
-        parts.append(f"SELECT (file_index::BIGINT << {_SHIFT}) | position AS key FROM {name}_inline")
+        parts.append(f"SELECT (file_index::BIGINT << {SHIFT}) | position AS key FROM {name}_inline")
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
 
 
-def _inlined_query(name: str, columns: Sequence[Column], *, rows: bool) -> str:
+def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
+    """The positions in delete files (``DELETE_FILES`` of a feed) with their snapshots: ``key``, ``snapshot_id``."""
+    fields = [Field(FIELD_POS, "pos", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "stored", "BIGINT")]
+    ids, begins, lasts = (
+        _of_file(files.column(name).to_pylist()) for name in ("data_file_id", "begin_snapshot", "last")
+    )
+    paths, keys = (files.column(name).to_pylist() for name in ("path", "encryption_key"))
+    source = reads.source(paths, keys, fields, None)
+    dated = f"SELECT ({ids} << {SHIFT}) | p.pos AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
+    return f"SELECT key, snapshot_id FROM ({dated} FROM {source} p) WHERE snapshot_id <= last"
+
+
+def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
+    """The keys of the rows that deletion vectors say are deleted at a snapshot."""
+    paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
+    parts = []
+    for index in indexes:
+        found = deleted_positions(store, paths[index], counts[index], snapshot_id)
+        parts.append(pc.add(found, pa.scalar(index << SHIFT, pa.int64())))
+    return pa.table({"key": pa.chunked_array(parts, pa.int64())})
+
+
+def _inlined_query(
+    plan: ScanPlan, name: str, columns: Sequence[Column], *, rows: bool, virtual: Mapping[str, str]
+) -> str:
     select = [f"CAST({column_key(column)} AS {column.duckdb_type()}) AS {quote(column.name)}" for column in columns]
     if rows:
         select += [
@@ -221,11 +314,30 @@ def _inlined_query(name: str, columns: Sequence[Column], *, rows: bool) -> str:
             "schema_version AS _ql_version",
             "row_id AS _ql_position",
         ]
+    select += [f"{_inlined_virtual(key, plan)} AS {quote(alias)}" for key, alias in virtual.items()]
     return f"(SELECT {', '.join(select) or '1'} FROM {name})"
 
 
-def _empty_query(columns: Sequence[Column], *, rows: bool) -> str:
+def _inlined_virtual(name: str, plan: ScanPlan) -> str:
+    """A virtual column of inlined rows; their tables in the catalog are named and counted as files after the others."""
+    local = f"schema_version = {LOCAL_VERSION:d}"
+    if name == "filename":
+        stored = literal(data_table_name(plan.table_id, 0).removesuffix("0"))
+        return f"CASE WHEN {local} THEN '__ducklake_inlined_transaction_local_data' ELSE {stored} || schema_version END"
+    if name == "file_index":
+        assert plan.inlined is not None
+        found: list[int] = pc.unique(plan.inlined.column("schema_version")).to_pylist()
+        ordered = sorted(found, key=lambda version: (version == LOCAL_VERSION, version))
+        return f"(list_position({_list(ordered)}, schema_version) + {plan.files.num_rows - 1:d})::UBIGINT"
+    if name == "snapshot_id":
+        return "begin_snapshot"
+    # rows of an open transaction have negative ids
+    return f"CASE WHEN {local} THEN -1 - row_id ELSE row_id END" if name == "file_row_number" else "row_id"
+
+
+def _empty_query(columns: Sequence[Column], *, rows: bool, virtual: Mapping[str, str]) -> str:
     select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
     if rows:
         select += [f"NULL::BIGINT AS {name}" for name in ROW_COLUMNS]
+    select += [f"NULL::{VIRTUAL[name].duckdb_type()} AS {quote(alias)}" for name, alias in virtual.items()]
     return f"(SELECT {', '.join(select) or '1'} WHERE false)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -15,8 +15,9 @@ from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.mapped import literal
-from quacklake.format.names import quote
+from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
+from quacklake.engines.duckdb.vectors import dated_positions
+from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
     FIELD_POS,
@@ -28,9 +29,11 @@ from quacklake.format.objects import (
     NAME_SNAPSHOT_ID,
     TableInfo,
 )
-from quacklake.format.paths import data_file_name, delete_file_name
+from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.schema import Column, TableSchema
+from quacklake.format.sorting import order_by
 from quacklake.format.stats import ColumnStats
+from quacklake.format.vectors import encode
 from quacklake.storage import Store
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
@@ -45,6 +48,7 @@ _DELETE_SCHEMA = pa.schema(
 )
 _DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
+_OPEN_FILES = 256
 #: A written delete file: name, size, footer size and key.
 _Written = tuple[str, int, int, str | None]
 #: A new file below the data root, told before it is written.
@@ -53,7 +57,10 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How Parquet files are written; the lake's options say so."""
+    """How Parquet files are written; the lake's options say so.
+
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order.
+    """
 
     compression: str = "snappy"
     compression_level: int | None = None
@@ -61,6 +68,29 @@ class WriteOptions:
     row_group_size: int = 122_880
     row_group_size_bytes: int | None = None
     target_file_size: int = 512 * 1024 * 1024
+    hive: bool = True
+    sort: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One write: the rows are those of a query on ``connection``, the files those of ``table``."""
+
+    connection: duckdb.DuckDBPyConnection
+    table: TableInfo
+    options: WriteOptions
+    announce: Announce
+    new_id: Callable[[], int]
+    row_ids: bool
+    key: str | None = field(default=None, repr=False)
+
+    @property
+    def order(self) -> list[str]:
+        return order_by(self.table.sort) if self.options.sort else []
+
+    def clauses(self) -> list[str]:
+        clauses = _clauses(self.table.schema, self.options, row_ids=self.row_ids)
+        return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
 class FileWriter:
@@ -87,66 +117,149 @@ class FileWriter:
         row_ids: bool = False,
         size_hint: int | None = None,
     ) -> list[NewDataFile]:
-        """Write the rows of a query as data files of a table.
+        """Write the rows of a query as data files of a table, partitioned and sorted as it is.
 
         The query yields the table's columns in order, then with ``row_ids`` the row id. ``size_hint`` is the size of
         the rows in memory, when known; without one the rows may become several files.
         """
+        if self.encrypted and not self._prepared:
+            prepare_writing(connection)  # all connections are to one database: once is enough
+            self._prepared = True
+        job = _Job(connection, table, options, announce, new_id, row_ids, self._new_key())
+        keys = partition_keys(table)
+        large = size_hint is not None and size_hint >= options.target_file_size
+        if keys is None:
+            ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
+            files = self._copy(job, ordered, "", size_hint)
+        elif job.order or large or not self.store.is_local:
+            files = self._write_in_turn(job, query, keys, size_hint)
+        else:
+            files = self._write_at_once(job, query, keys)
+        # on disk before the catalog names them: a power cut must not leave a commit without its rows
+        self.store.sync([table.location + file.path for file in files])
+        return files
+
+    def _copy(self, job: _Job, query: str, folder: str, size_hint: int | None) -> list[NewDataFile]:
+        """The rows of a query as files in one folder below the table's; those of a sorted table stay in order."""
+        location, options = job.table.location + folder, job.options
         single = size_hint is not None and size_hint < options.target_file_size
         name = data_file_name()
         stem = name.removesuffix(".parquet")
-        self.store.make_parent(table.location + name)
-        clauses = _clauses(table.schema, options, row_ids=row_ids)
-        key = self._new_key()
-        if key is not None:
-            if not self._prepared:
-                prepare_writing(connection)  # all connections are to one database: once is enough
-                self._prepared = True
-            clauses.append(encryption_clause(connection, key))
+        self.store.make_parent(location + name)
+        clauses = job.clauses()
         if single:
-            target = self.store.url(table.location + name)
-            announce(table.location + name)
+            target = self.store.url(location + name)
+            job.announce(location + name)
         else:
-            target = self.store.url(table.location.rstrip("/"))
+            target = self.store.url(location.rstrip("/"))
             clauses += [
                 f"FILE_SIZE_BYTES {options.target_file_size:d}",
                 f"FILENAME_PATTERN {literal(stem + '_{i}')}",
                 "OVERWRITE_OR_IGNORE true",
             ]
+            query = by_one_thread(query) if job.order else query
+        rows = self._run(job, query, target, clauses, location, None if single else stem)
+        files = [self._file(row, job, folder) for row in rows]
+        if not single:
+            for file in files:
+                job.announce(job.table.location + file.path)
+        return files
+
+    def _run(
+        self, job: _Job, query: str, target: str, clauses: Sequence[str], location: str, stem: str | None
+    ) -> list[tuple[Any, ...]]:
+        """Run one ``COPY``; of a failed one all files whose names begin with ``stem`` are announced."""
         faults.reach("engine.write.before")
         try:
             with telemetry.timed("engine.write"), writing():
-                rows = connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
+                rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
+            faults.reach("engine.write.after")
         except BaseException:
-            if not single:
-                self._announce_leftovers(table, stem, announce)
+            if stem is not None:
+                self._announce_leftovers(location, stem, job.announce)
             raise
-        faults.reach("engine.write.after")
-        files = [self._file(row, table, new_id(), key) for row in rows if row[1]]
-        if not single:
-            for file in files:
-                announce(table.location + file.path)
-        # on disk before the catalog names them: a power cut must not leave a commit without its rows
-        self.store.sync([table.location + file.path for file in files])
-        return files
+        return [row for row in rows if row[1]]
 
-    def _announce_leftovers(self, table: TableInfo, stem: str, announce: Announce) -> None:
-        for entry in self.store.list(table.location.rstrip("/")):
+    def _write_at_once(self, job: _Job, query: str, keys: Keys) -> list[NewDataFile]:
+        """All partitions with one statement, quick but without an order: a file for each, moved to its folder."""
+        location = job.table.location
+        stem = data_file_name().removesuffix(".parquet")
+        self.store.make_parent(location + stem)
+        names = ", ".join(keys.names)
+        clauses = [
+            *job.clauses(),
+            f"PARTITION_BY ({names})",
+            "WRITE_PARTITION_COLUMNS false",
+            # folders are ours to name: DuckDB's can be too long, or be called like a column that stays in the file
+            "HIVE_FILE_PATTERN false",
+            f"FILENAME_PATTERN {literal(stem + '_{i}')}",
+            "OVERWRITE_OR_IGNORE true",
+        ]
+        # in the order of the keys few files are open at a time, and none is begun twice
+        rows_in_order = f"{keys.query(query)} ORDER BY {names}"
+        job.connection.execute(f"SET partitioned_write_max_open_files = {_OPEN_FILES:d}")
+        rows = self._run(job, rows_in_order, self.store.url(location.rstrip("/")), clauses, location, stem)
+        try:
+            return [self._place(row, job, keys) for row in rows]
+        except BaseException:
+            self._announce_leftovers(location, stem, job.announce)
+            raise
+
+    def _place(self, row: tuple[Any, ...], job: _Job, keys: Keys) -> NewDataFile:
+        """A file of a partitioned ``COPY``, moved to the folder of its values."""
+        texts = [row[5][name.strip('"')] for name in keys.names]
+        values = keys.values(texts)
+        folder = keys.folder(values, hive=job.options.hive)
+        file = self._file(row, job, folder)
+        location = job.table.location
+        job.announce(location + file.path)
+        if folder:
+            self.store.rename(location + file.path.removeprefix(folder), location + file.path)
+        return replace(file, partition_id=keys.spec.id, partition_values=values)
+
+    def _write_in_turn(self, job: _Job, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
+        """One partition after the other from a table of sorted rows: in order, and with files of the wanted size."""
+        names = [column.name for column in job.table.schema.columns] + ([NAME_ROW_ID] if job.row_ids else [])
+        # named by their place: a user's column may be called rowid too
+        own = [f"c{index}" for index in range(len(names))]
+        rows, key_list = f"ql_partitioned_{uuid7().hex}", ", ".join(keys.names)
+        ordered = f"{keys.query(query)} ORDER BY {', '.join([*keys.names, *job.order])}"
+        with writing():
+            job.connection.execute(f"CREATE TEMP TABLE {rows}({', '.join([*own, *keys.names])}) AS {ordered}")
+        try:
+            texts = ", ".join(f"CAST(any_value({name}) AS VARCHAR)" for name in keys.names)
+            groups = job.connection.execute(
+                f"SELECT min(rowid), max(rowid), {texts} FROM {rows} GROUP BY {key_list} ORDER BY 1"
+            ).fetchall()
+            select = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(own, names, strict=True))
+            files: list[NewDataFile] = []
+            for first, last, *found in groups:
+                values = keys.values(found)
+                part = f"SELECT {select} FROM {rows} WHERE rowid BETWEEN {first:d} AND {last:d}"
+                size = None if size_hint is None else size_hint * (last - first + 1) // (groups[-1][1] + 1)
+                written = self._copy(job, part, keys.folder(values, hive=job.options.hive), size)
+                files += [replace(file, partition_id=keys.spec.id, partition_values=values) for file in written]
+            return files
+        finally:
+            job.connection.execute(f"DROP TABLE {rows}")
+
+    def _announce_leftovers(self, location: str, stem: str, announce: Announce) -> None:
+        for entry in self.store.list(location.rstrip("/")):
             if entry.path.rsplit("/", 1)[-1].startswith(stem):
                 announce(entry.path)
 
-    def _file(self, row: tuple[Any, ...], table: TableInfo, id_: int, key: str | None) -> NewDataFile:
+    def _file(self, row: tuple[Any, ...], job: _Job, folder: str) -> NewDataFile:
         url, count, size, footer, statistics = row[:5]
         telemetry.count("engine.files_written")
         telemetry.count("engine.bytes_written", size)
         return NewDataFile(
-            id=id_,
-            path=str(url).replace("\\", "/").rsplit("/", 1)[-1],
+            id=job.new_id(),
+            path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(_stats(statistics, table.schema)),
-            encryption_key=key,
+            stats=tuple(_stats(statistics, job.table.schema)),
+            encryption_key=job.key,
         )
 
     def write_deletes(
@@ -158,13 +271,19 @@ class FileWriter:
         announce: Announce,
         snapshot: int,
         begin_snapshot: int | None = None,
+        *,
+        vectors: bool = False,
     ) -> NewDeleteFile:
         """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
 
         With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
-        the one after ``snapshot``.
+        the one after ``snapshot``. With ``vectors`` the deletes of one snapshot become a deletion vector. Those of
+        several never do: the only form with room for their snapshots is one that stock DuckLake 1.0 cannot read.
         """
         positions = positions.cast(pa.int64())
+        if file.delete_path is None and vectors:
+            name, size = self._write_vector(table, announce, positions)
+            return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
         if file.delete_path is None:
             name, size, footer, key = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
             return NewDeleteFile(data_file_id, name, len(positions), size, footer, encryption_key=key)
@@ -174,7 +293,15 @@ class FileWriter:
         rows = _by_position(pa.concat_tables([before, new]))
         name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return NewDeleteFile(
-            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin_snapshot, snapshot + 1, key
+            data_file_id,
+            name,
+            rows.num_rows,
+            size,
+            footer,
+            file.delete_file_id,
+            begin_snapshot,
+            snapshot + 1,
+            encryption_key=key,
         )
 
     def write_past_deletes(
@@ -185,18 +312,33 @@ class FileWriter:
         announce: Announce,
         snapshot: int,
         dated: DatedDeletes,
+        *,
+        vectors: bool = False,
     ) -> PastDeleteFile:
         """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
         rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
         if file.delete_path is not None:
             rows = pa.concat_tables([self._dated_rows(file, snapshot, dated.file_begin), rows])
         rows = _by_position(rows)
-        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         first, last = pc.min_max(rows.column(1)).as_py().values()
         begin = first if dated.file_begin is None else min(first, dated.file_begin)
         partial_max = last if last != begin else None
+        if vectors and partial_max is None and not self.encrypted:
+            name, size = self._write_vector(table, announce, rows.column(NAME_POS))
+            return PastDeleteFile(
+                data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
+            )
+        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return PastDeleteFile(
-            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin, partial_max, key
+            data_file_id,
+            name,
+            rows.num_rows,
+            size,
+            footer,
+            file.delete_file_id,
+            begin,
+            partial_max,
+            encryption_key=key,
         )
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
@@ -211,7 +353,12 @@ class FileWriter:
     def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
         """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
         assert file.delete_path is not None
-        rows = self._delete_rows(file.delete_path, file.delete_key)
+        if file.delete_format == "puffin":
+            found = dated_positions(self.store, file.delete_path, file.record_count)
+            dates = pc.fill_null(found.column("snapshot_id"), begin_snapshot)
+            rows = pa.table([found.column("pos"), dates], schema=_DATED_ROWS)
+        else:
+            rows = self._delete_rows(file.delete_path, file.delete_key)
         if NAME_SNAPSHOT_ID not in rows.column_names:
             begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
             rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
@@ -246,6 +393,17 @@ class FileWriter:
                 writer.write_table(rows)
         size = self.store.size(path)
         return name, size, self._footer_size(path, size), key
+
+    def _write_vector(
+        self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
+    ) -> tuple[str, int]:
+        """Write a deletion vector; its name and size."""
+        name = delete_file_name("puffin")
+        announce(table.location + name)
+        blob = encode(positions)
+        with self.store.open_output(table.location + name) as sink:
+            sink.write(blob)
+        return name, len(blob)
 
     def _delete_rows(self, path: str, key: str | None) -> pa.Table:
         if key is not None:

@@ -1,0 +1,140 @@
+"""The nested columns as they are in data files: which fields, by id and name, a file has.
+
+DuckDB maps the columns of a file by field id, but the fields inside them by name. Files that are older than a change of
+fields are therefore asked for their own, and grouped by the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow.compute as pc
+
+from quacklake.errors import QuacklakeError, UnsupportedFeatureError
+from quacklake.format.names import literal
+from quacklake.format.schema import Column
+from quacklake.format.shapes import same_shape
+from quacklake.format.type_text import parse_column
+from quacklake.scan.plan import ScanPlan
+from quacklake.storage import Store
+
+__all__ = ["Shape", "Shapes", "file_shapes"]
+
+#: Nested columns that a file has in another shape than the table: (column id, column as it is in the file).
+Shape = tuple[tuple[int, Column], ...]
+
+#: What tells the shapes of a plan's files that differ from the table's, for some columns.
+Shapes = Callable[[ScanPlan, Sequence[Column]], Mapping[int, Shape]]
+
+#: Runs a query and gives its rows.
+Run = Callable[[str], Sequence[Sequence[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    name: str
+    id: int | None
+    type: str | None
+    children: tuple[_Node, ...]
+
+
+def file_shapes(run: Run, plan: ScanPlan, store: Store, columns: Sequence[Column]) -> Mapping[int, Shape]:
+    """The shapes of the files that differ from the table's, by their row in the plan. One query for all of them."""
+    nested = [column for column in columns if column.nested]
+    if plan.shaped_at is None or not nested:
+        return {}
+    begins, starts = plan.files.column("begin_snapshot"), plan.files.column("row_id_start")
+    # stock clients compact old files as they are: without a first row id a file says nothing of its age
+    old = pc.or_(pc.fill_null(pc.less_equal(begins, plan.shaped_at), True), pc.is_null(starts))
+    # files from elsewhere have names instead of field ids, and a mapping of them
+    indexes = pc.indices_nonzero(pc.and_(old, pc.is_null(plan.files.column("mapping_id")))).to_pylist()
+    if not indexes:
+        return {}
+    if any(plan.files.column("encryption_key")[index].is_valid for index in indexes):
+        raise UnsupportedFeatureError(
+            f"{plan.schema_name}.{plan.table_name} has encrypted files that are older than a change of nested fields",
+            hint="DuckDB does not tell the fields of an encrypted file; compact the table with stock DuckDB first",
+        )
+    urls = list(store.urls([plan.files.column("path")[index].as_py() for index in indexes]))
+    listed = ", ".join(literal(url) for url in urls)
+    query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
+    trees = dict(_trees(run(query)))
+    found: dict[int, Shape] = {}
+    for index, url in zip(indexes, urls, strict=True):
+        shape = _shape(trees[url], nested)
+        if shape:
+            found[index] = shape
+    return found
+
+
+def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:
+    """The tree of each file; the rows are in depth-first order, file by file."""
+    reader = iter(rows)
+    for row in reader:
+        yield row[0], _node(row, reader)
+
+
+def _node(row: Sequence[Any], rest: Iterator[Sequence[Any]]) -> _Node:
+    _, name, count, id_, type_ = row
+    children = tuple([_node(next(rest), rest) for _ in range(count or 0)])
+    return _Node(name, id_, type_, children)
+
+
+def _shape(tree: _Node, columns: Sequence[Column]) -> Shape:
+    by_id = {node.id: node for node in tree.children}
+    found = []
+    for column in columns:
+        node = by_id.get(column.id)
+        if node is not None:
+            stored = _stored(node, column)
+            if not same_shape(stored, column):
+                found.append((column.id, _readable(stored, column)))
+    return tuple(found)
+
+
+def _stored(node: _Node, wanted: Column | None) -> Column:
+    """A node of a file as a column; what the table has too is read as the table's type."""
+    id_ = 0 if node.id is None else node.id
+    if wanted is not None and not wanted.nested:
+        return replace(wanted, name=node.name)
+    if not node.children:
+        return Column(id_, node.name, _scalar(node.type))
+    kind, nodes = _parts(node, wanted)
+    known = {child.id: child for child in wanted.children} if wanted is not None else {}
+    if kind == "struct":
+        children = tuple(_stored(child, known.get(child.id or 0)) for child in nodes)
+    else:
+        inner = wanted.children if wanted is not None else (None,) * len(nodes)
+        names = ("element",) if kind == "list" else ("key", "value")
+        parts = zip(nodes, inner, names, strict=True)
+        children = tuple(replace(_stored(child, one), name=name) for child, one, name in parts)
+    return Column(id_, node.name, kind, children=children)
+
+
+def _parts(node: _Node, wanted: Column | None) -> tuple[str, tuple[_Node, ...]]:
+    """What a group of a file is, and the nodes that are its children there: lists and maps have a level more."""
+    kind = wanted.type if wanted is not None else "struct"
+    if kind == "struct" or len(node.children) != 1:
+        return "struct", node.children
+    return kind, node.children[0].children
+
+
+def _scalar(type_: str | None) -> str:
+    try:
+        return parse_column("", type_ or "").type
+    except QuacklakeError:
+        return "blob"
+
+
+def _readable(stored: Column, wanted: Column) -> Column:
+    """The fields that the table still has; of a struct without any, one, so that NULL can be told from others."""
+    if not stored.nested:
+        return stored
+    if stored.type != "struct":
+        pairs = zip(stored.children, wanted.children, strict=True)
+        return replace(stored, children=tuple(_readable(one, two) for one, two in pairs))
+    known = {child.id: child for child in wanted.children}
+    kept = tuple(_readable(child, known[child.id]) for child in stored.children if child.id in known)
+    return replace(stored, children=kept or stored.children[:1])

@@ -1,0 +1,48 @@
+"""Deletion vectors in the lake's store: the deleted positions of one data file, and since when they are deleted.
+
+A file may hold a vector for every snapshot that deleted rows. They are decoded one at a time and no position is kept
+twice, so that what a file costs is bounded by the rows of its data file, however many vectors it claims to have.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.format.vectors import blobs_of, decode
+from quacklake.storage import Store
+
+__all__ = ["DATED_POSITIONS", "dated_positions", "deleted_positions"]
+
+#: A position, and the snapshot that deleted it; NULL when the file does not say.
+DATED_POSITIONS = pa.schema([("pos", pa.int64()), ("snapshot_id", pa.int64())])
+
+
+def deleted_positions(store: Store, path: str, rows: int | None, snapshot: int) -> pa.Array:
+    """The positions that a file of deletion vectors has at a snapshot; ``rows`` is the size of its data file.
+
+    Raises ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
+    """
+    visible = [blob for date, blob in _blobs(store, path) if date is None or date <= snapshot]
+    # the last vector has what the others have
+    return decode(visible[-1], rows=rows) if visible else pa.array([], pa.int64())
+
+
+def dated_positions(store: Store, path: str, rows: int | None) -> pa.Table:
+    """All positions in a file of deletion vectors, each once and with the first snapshot that has it.
+
+    Raises as :func:`deleted_positions` does.
+    """
+    parts = [DATED_POSITIONS.empty_table()]
+    seen = pa.array([], pa.int64())
+    for date, blob in _blobs(store, path):
+        positions = decode(blob, rows=rows)
+        new = positions.filter(pc.invert(pc.is_in(positions, value_set=seen)))
+        parts.append(pa.table([new, pa.repeat(pa.scalar(date, pa.int64()), len(new))], schema=DATED_POSITIONS))
+        seen = pa.concat_arrays([seen, new])
+    return pa.concat_tables(parts)
+
+
+def _blobs(store: Store, path: str) -> list[tuple[int | None, memoryview]]:
+    with store.open_input(path) as source:
+        return blobs_of(source.read())

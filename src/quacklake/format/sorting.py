@@ -1,0 +1,146 @@
+"""The order in which a table's rows lie in its files: keys, how they are spelled, and what they speak of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import sqlglot
+from sqlglot import exp
+
+from quacklake.errors import InputError, nearest
+from quacklake.format.names import fold
+from quacklake.format.schema import TableSchema
+
+__all__ = ["SortKey", "SortSpec", "make_sort", "order_by", "parse_sort", "rename_column", "sort_columns"]
+
+_DIALECT = "duckdb"
+_DIRECTION = re.compile(r"(\s+(ASC|DESC))?(\s+NULLS\s+(FIRST|LAST))?\s*\Z", re.IGNORECASE)
+_FORBIDDEN = (exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One key of an order: SQL over a row, its direction, and where NULL comes.
+
+    ``direction`` is ``ASC`` or ``DESC``, ``null_order`` is ``NULLS_FIRST`` or ``NULLS_LAST``.
+    """
+
+    expression: str
+    direction: str = "ASC"
+    null_order: str = "NULLS_LAST"
+    dialect: str = _DIALECT
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.direction} {self.null_order.replace('_', ' ')}"
+
+
+@dataclass(frozen=True, slots=True)
+class SortSpec:
+    """How new files of a table are sorted from one snapshot on."""
+
+    id: int
+    keys: tuple[SortKey, ...]
+
+
+def parse_sort(text: str, schema: TableSchema) -> SortKey:
+    """The key of a text such as ``ts DESC NULLS LAST`` or ``lower(name)``.
+
+    Raises :class:`InputError` unless it is one expression over columns of the table, without a subquery, an aggregate
+    or a window.
+    """
+    ordered = _parse(text)
+    found = ordered.this.find(*_FORBIDDEN)
+    if found is not None:
+        raise InputError(f"the sort key {text!r} must be computed from one row, without {found.sql(dialect=_DIALECT)}")
+    columns = list(ordered.this.find_all(exp.Column))
+    if not columns:
+        raise InputError(f"the sort key {text!r} speaks of no column")
+    for column in columns:
+        if len(column.parts) > 1:
+            raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
+        if schema.get(column.name) is None:
+            raise InputError(
+                f'the sort key {text!r} speaks of a column "{column.name}" that does not exist',
+                hint=nearest(column.name, schema.names),
+            )
+    return SortKey(
+        _expression(text, ordered.this),
+        "DESC" if ordered.args.get("desc") else "ASC",
+        "NULLS_FIRST" if ordered.args.get("nulls_first") else "NULLS_LAST",
+    )
+
+
+def _expression(text: str, tree: exp.Expr) -> str:
+    """The text without its direction, or as the parser writes it where that is not plain to see."""
+    own = _DIRECTION.sub("", text).strip()
+    try:
+        same = _parse(own).this == tree and "--" not in own and "/*" not in own
+    except InputError:
+        same = False
+    return own if same else tree.sql(dialect=_DIALECT, comments=False)
+
+
+def _parse(text: str) -> exp.Ordered:
+    try:
+        parsed = sqlglot.parse(f"SELECT 1 ORDER BY {text}", dialect=_DIALECT)
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        parsed = []
+    select = parsed[0] if len(parsed) == 1 else None
+    order = select.args.get("order") if isinstance(select, exp.Select) else None
+    known = ("expressions", "order", "kind")
+    only = select is not None and not any(value for key, value in select.args.items() if key not in known)
+    if not only or not isinstance(order, exp.Order) or len(order.expressions) != 1:
+        raise InputError(f"the sort key {text!r} is not one expression", hint='write for example "ts DESC"')
+    ordered: exp.Ordered = order.expressions[0]
+    return ordered
+
+
+def make_sort(
+    id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str] = lambda text: text
+) -> SortSpec:
+    """The order that texts like those of :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
+    parsed = (parse_sort(text, schema) for text in keys)
+    return SortSpec(id, tuple(replace(key, expression=canonical(key.expression)) for key in parsed))
+
+
+def order_by(spec: SortSpec | None) -> list[str]:
+    """The keys for an ``ORDER BY`` of DuckDB; those in another dialect are passed over."""
+    return [] if spec is None else [str(key) for key in spec.keys if key.dialect == _DIALECT]
+
+
+def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
+    """The ids of the columns that an order speaks of: they cannot be dropped."""
+    named = (schema.get(column.name) for key in _readable(spec) for column in _parse(str(key)).find_all(exp.Column))
+    return frozenset(column.id for column in named if column is not None)
+
+
+def rename_column(spec: SortSpec, before: str, after: str) -> SortSpec:
+    """The order with another name for a column."""
+    return replace(spec, keys=tuple(_renamed(key, before, after) for key in spec.keys))
+
+
+def _renamed(key: SortKey, before: str, after: str) -> SortKey:
+    if key not in _readable(SortSpec(0, (key,))):
+        return key
+    tree = _parse(str(key)).this
+    found = [column for column in tree.find_all(exp.Column) if fold(column.name) == fold(before)]
+    if not found:
+        return key
+    for column in found:
+        column.set("this", exp.to_identifier(after, quoted=True))
+    return replace(key, expression=tree.sql(dialect=_DIALECT))
+
+
+def _readable(spec: SortSpec | None) -> list[SortKey]:
+    """The keys whose expression can be taken apart; others come from another client and are left alone."""
+    found = []
+    for key in spec.keys if spec is not None else ():
+        try:
+            if key.dialect == _DIALECT:
+                _parse(str(key))
+                found.append(key)
+        except InputError:
+            continue
+    return found

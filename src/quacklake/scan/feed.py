@@ -1,0 +1,210 @@
+"""The change feed: which rows came and went in a range of snapshots, as a plan that an engine can run.
+
+A row in a file comes with the snapshot of its file, or with the one stored beside it when the file was merged from
+several. It goes with the snapshot that a delete file or the catalog has for its position, or else with its file.
+What compaction wrote or ended neither comes nor goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import telemetry
+from quacklake.catalog import Reader
+from quacklake.errors import InputError, SnapshotExpiredError
+from quacklake.format.changes import ChangeKind, parse
+from quacklake.format.names import fold
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.snapshots import Snapshot
+from quacklake.scan import inlined
+from quacklake.scan.plan import FILES, ScanPlan
+from quacklake.scan.planner import plan_files, plan_mappings
+from quacklake.storage import Store
+
+__all__ = ["DATED_POSITIONS", "DELETE_FILES", "FEED_COLUMNS", "FeedPlan", "plan_feed"]
+
+#: The columns of a feed before the table's own.
+FEED_COLUMNS = (
+    Column(-1, "snapshot_id", "int64"),
+    Column(-2, "rowid", "int64"),
+    Column(-3, "change_type", "varchar"),
+)
+#: One row per delete file. Deletes after ``last``, when the data file ended, do not count.
+DELETE_FILES = pa.schema(
+    [
+        ("data_file_id", pa.int64()),
+        ("path", pa.string()),
+        ("format", pa.string()),
+        ("begin_snapshot", pa.int64()),
+        ("last", pa.int64()),
+        ("record_count", pa.int64()),
+        ("encryption_key", pa.string()),
+    ]
+)
+#: Deletes in the catalog: the position of a row in a data file, and the snapshot that deleted it.
+DATED_POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64()), ("snapshot_id", pa.int64())])
+
+_COMPACTIONS = (ChangeKind.MERGE_ADJACENT, ChangeKind.REWRITE_DELETE, ChangeKind.COMPACTED_TABLE)
+_INSERTS = (ChangeKind.INSERTED_INTO_TABLE, ChangeKind.INLINED_INSERT)
+_DELETES = (ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINED_DELETE)
+
+
+@dataclass(frozen=True)
+class FeedPlan:
+    """Everything an engine needs to tell what snapshots ``since`` to ``until`` (both included) changed in a table.
+
+    ``rows`` has the data files as they were written, without deletes. ``ended`` are those that a change has ended in
+    the range, each with its snapshot. ``inserted`` and ``deleted`` are inlined rows, dated by ``begin_snapshot``.
+    ``updates`` are the snapshots that may have rows that both went and came.
+    """
+
+    since: int
+    until: int
+    rows: ScanPlan
+    ended: dict[int, int] = field(default_factory=dict)
+    delete_files: pa.Table = field(default_factory=DELETE_FILES.empty_table, repr=False)
+    positions: pa.Table = field(default_factory=DATED_POSITIONS.empty_table)
+    inserted: pa.Table | None = None
+    deleted: pa.Table | None = None
+    compactions: tuple[int, ...] = ()
+    updates: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns of the feed. One of the table's with a name of the feed's own gets a number."""
+        taken = {column.name for column in FEED_COLUMNS}
+        columns = list(FEED_COLUMNS)
+        for column in self.rows.schema.columns:
+            name = column.name
+            number = 0
+            while fold(name) in taken:
+                number += 1
+                name = f"{column.name}_{number}"
+            taken.add(fold(name))
+            # a row that is gone may have had NULL where none may be today
+            columns.append(replace(column, name=name, nullable=True))
+        return TableSchema(tuple(columns))
+
+
+def plan_feed(
+    reader: Reader,
+    store: Store,
+    table: TableInfo,
+    since: int,
+    until: Snapshot,
+    *,
+    database: str,
+    max_files: int | None = None,
+) -> FeedPlan:
+    """The plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
+
+    Raises ``SnapshotExpiredError`` when one of them, or the one before, has expired; otherwise as ``plan_scan`` does.
+    """
+    empty = ScanPlan(
+        table.id, table.schema_name, table.name, until.id, store.root, table.schema, files=FILES.empty_table()
+    )
+    if since > until.id:
+        return FeedPlan(since, until.id, empty)
+    with telemetry.timed("scan.plan_feed"):
+        compactions, updates = _changes(reader, table.id, since, until.id)
+        found = reader.changed_files(table, since, until.id)
+        if max_files is not None and found.num_rows > max_files:
+            raise InputError(
+                f"the changes of {table.qualified_name} are in {found.num_rows} files, plan_max_files is {max_files}",
+                hint="ask for fewer snapshots, or raise the setting",
+            )
+        positions = reader.inlined_deletes_until(table.id, until.id)
+        rows = inlined.decode(reader.changed_inlined_rows(table, since, until.id), table.schema, database, ends=True)
+        shaped_at = reader.shaped_at(until, table)
+        mappings = plan_mappings(reader, found)
+    joined = plan_files(found, table, store, until.id)
+    files, ends = _data_files(joined, found)
+    inserted, deleted = _inlined(rows, since, until.id)
+    return FeedPlan(
+        since=since,
+        until=until.id,
+        rows=replace(empty, files=files, shaped_at=shaped_at, mappings=mappings),
+        ended={id_: end for id_, end in ends.items() if since <= end <= until.id and end not in compactions},
+        delete_files=_delete_files(joined, found, until.id),
+        positions=_positions(positions, files, ends, until.id),
+        inserted=inserted,
+        deleted=deleted,
+        compactions=compactions,
+        updates=updates,
+    )
+
+
+def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The snapshots that compacted the table, and those that may have updated rows of it."""
+    first = max(since - 1, 0)
+    made = reader.changes_between(first, until)
+    if len(made) != until - first + 1:
+        missing = next(id_ for id_ in range(first, until + 1) if id_ not in made)
+        raise SnapshotExpiredError(
+            f"the changes since snapshot {since} cannot be told: snapshot {missing} has expired",
+            hint="read the whole table once, then its changes from there on; lake.snapshots() lists what exists",
+        )
+    compactions, updates = [], []
+    for id_, text in made.items():
+        if id_ < since or f":{table_id}" not in (text or ""):
+            continue
+        kinds = {change.kind for change in parse(text) if change.id == table_id}
+        if kinds.intersection(_COMPACTIONS):
+            compactions.append(id_)
+        if kinds.intersection(_INSERTS) and kinds.intersection(_DELETES):
+            updates.append(id_)
+    return tuple(compactions), tuple(updates)
+
+
+def _data_files(joined: pa.Table, found: pa.Table) -> tuple[pa.Table, dict[int, int]]:
+    """Each data file once, without its delete files, and when those that ended did."""
+    ids = found.column("data_file_id").to_pylist()
+    first = [index for index, id_ in enumerate(ids) if index == 0 or ids[index - 1] != id_]
+    files = joined.take(pa.array(first, pa.int64()))
+    for name in FILES.names:
+        if name.startswith("delete_"):
+            at = FILES.get_field_index(name)
+            files = files.set_column(at, FILES.field(name), pa.nulls(files.num_rows, FILES.field(name).type))
+    ends = zip(ids, found.column("end_snapshot").to_pylist(), strict=True)
+    return files, {id_: end for id_, end in ends if end is not None}
+
+
+def _delete_files(joined: pa.Table, found: pa.Table, until: int) -> pa.Table:
+    table = pa.table(
+        [
+            joined.column("data_file_id"),
+            joined.column("delete_path"),
+            joined.column("delete_format"),
+            found.column("delete_begin_snapshot"),
+            pc.min_element_wise(found.column("end_snapshot"), pa.scalar(until, pa.int64())),
+            joined.column("record_count"),
+            joined.column("delete_encryption_key"),
+        ],
+        schema=DELETE_FILES,
+    )
+    return table.filter(pc.is_valid(table.column("path")))
+
+
+def _positions(found: pa.Table, files: pa.Table, ends: dict[int, int], until: int) -> pa.Table:
+    """The deletes in the catalog that count: of the files at hand, and not later than these ended."""
+    rows = pa.table(found.columns, schema=DATED_POSITIONS)
+    rows = rows.filter(pc.is_in(rows.column("file_id"), value_set=files.column("data_file_id").combine_chunks()))
+    last = pa.array([ends.get(id_, until) for id_ in rows.column("file_id").to_pylist()], pa.int64())
+    return rows.filter(pc.less_equal(rows.column("snapshot_id"), last))
+
+
+def _inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | None, pa.Table | None]:
+    """Inlined rows that came, and those that went, dated by when they did."""
+    if rows is None:
+        return None, None
+    begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
+    lived = pc.fill_null(pc.not_equal(begin, end), True)
+    rows = rows.drop_columns(["end_snapshot"])
+    came = pc.and_(pc.and_(pc.greater_equal(begin, since), pc.less_equal(begin, until)), lived)
+    went = pc.and_(pc.and_(pc.greater_equal(end, since), pc.less_equal(end, until)), lived)
+    dated = rows.set_column(rows.schema.get_field_index("begin_snapshot"), "begin_snapshot", end)
+    return rows.filter(came), dated.filter(pc.fill_null(went, False))
