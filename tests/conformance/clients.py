@@ -62,6 +62,7 @@ class LakeSite:
     folder: Path
     inlining: int
     server_url: str | None = None
+    encrypted: bool = False
     _attached: ClassVar[LakeSite | None] = None
     _lake: quacklake.Lake | None = field(default=None, repr=False)
     _stock: duckdb.DuckDBPyConnection | None = field(default=None, repr=False)
@@ -106,6 +107,8 @@ class LakeSite:
     def another_lake(self, **settings: Any) -> quacklake.Lake:
         """A second opening of the lake by Quacklake, which the caller closes."""
         options: dict[str, Any] = {"data_inlining_row_limit": self.inlining, "ducklake_retry_wait_ms": 5, **settings}
+        if self.encrypted:
+            options["encrypted"] = True
         return quacklake.connect(self.url, data_path=self.data_path, duckdb_threads=1, **options)
 
     def close_lake(self) -> None:
@@ -120,7 +123,8 @@ class LakeSite:
         if self.in_a_file:
             self.close_lake()
         if self._stock is None:
-            self._stock = self._attach("l", f"DATA_PATH '{self.data_path}', DATA_INLINING_ROW_LIMIT {self.inlining}")
+            options = f"DATA_PATH '{self.data_path}', DATA_INLINING_ROW_LIMIT {self.inlining}"
+            self._stock = self._attach("l", options + (", ENCRYPTED" if self.encrypted else ""))
         return self._stock
 
     def second_stock(self) -> duckdb.DuckDBPyConnection:

@@ -32,14 +32,14 @@ def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeSi
     """Makes the place of a lake: ``make_site(kind, inlining=10)``. Closed when the test ends."""
     made: list[LakeSite] = []
 
-    def make(kind: str, inlining: int = 10) -> LakeSite:
+    def make(kind: str, inlining: int = 10, *, encrypted: bool = False) -> LakeSite:
         url = None
         if kind in SERVERS:
             server = request.getfixturevalue(f"{kind}_server")
             url = server.create_database(f"t_{uuid.uuid4().hex}")
         folder = tmp_path / f"lake{len(made)}"
         folder.mkdir()
-        site = LakeSite(kind, folder, inlining, url)
+        site = LakeSite(kind, folder, inlining, url, encrypted)
         made.append(site)
         return site
 

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, UnsupportedFeatureError
+from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
 
 from .clients import LakeSite
 from .conftest import MakeSite
@@ -106,7 +106,6 @@ def test_a_partitioned_or_sorted_table_stays_right_for_both_after_our_writes(sit
         assert site.stock().execute(f"SELECT count(*) FROM p WHERE {condition}").fetchone() == expected
 
 
-@pytest.mark.xfail(raises=UnsupportedFeatureError, reason="files mapped by name are not read yet")
 def test_files_added_from_elsewhere_are_read(site: LakeSite) -> None:
     stock = site.stock()
     stock.execute("CREATE TABLE t(i BIGINT, s VARCHAR)")
@@ -114,12 +113,3 @@ def test_files_added_from_elsewhere_are_read(site: LakeSite) -> None:
     stock.execute(f"COPY (SELECT i, 's' || i AS s FROM range(30) r(i)) TO '{site.data_path}/added.parquet'")
     stock.execute(f"CALL ducklake_add_data_files('l', 't', '{site.data_path}/added.parquet')")
     assert site.lake().table("t").count("i >= 0") == 30
-
-
-@pytest.mark.xfail(raises=UnsupportedFeatureError, reason="encrypted lakes are not read yet")
-def test_an_encrypted_lake_is_read(site: LakeSite) -> None:
-    connection = site._attach("l", f"DATA_PATH '{site.data_path}', ENCRYPTED")
-    connection.execute("CREATE TABLE t AS SELECT i FROM range(100) r(i)")
-    connection.execute("USE memory; DETACH l")
-    connection.close()
-    assert site.lake().table("t").count("i >= 0") == 100

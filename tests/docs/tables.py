@@ -57,7 +57,7 @@ def settings_table() -> str:
 
 def _default(setting: Setting) -> str:
     value = setting.default
-    if value is None:
+    if value is None or value == ():
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.errors import PathError
+from quacklake.errors import ConfigError, PathError
 from quacklake.storage import Store
 
 ROOT = "/lake/data/"
@@ -115,7 +115,7 @@ def test_the_catalog_s_paths_become_paths_under_the_root() -> None:
             store.resolve(outside, False)
     with pytest.raises(PathError):
         store.resolve("x", True, "/etc/")
-    with pytest.raises(PathError, match="external=True"):
+    with pytest.raises(PathError, match="foreign_paths"):
         STORES[1].resolve("s3://bucket/elsewhere/x", False)
 
 
@@ -130,9 +130,11 @@ def test_a_root_behind_a_link_is_known_by_both_names(tmp_path: Path) -> None:
 
 
 def test_external_files_can_be_read_but_not_touched(tmp_path: Path) -> None:
-    outside = tmp_path / "elsewhere.bin"
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    outside = folder / "file.bin"
     outside.write_bytes(b"there")
-    store = Store.open(str(tmp_path / "root"), external=True)
+    store = Store.open(str(tmp_path / "root"), external=[str(folder), "s3://other/"])
     for spelling in (str(outside), f"file://{outside}"):
         path = store.resolve(spelling, False)
         assert path == str(outside)
@@ -142,8 +144,11 @@ def test_external_files_can_be_read_but_not_touched(tmp_path: Path) -> None:
     for call in (lambda: store.write(path, b""), lambda: store.delete([path]), lambda: store.make_parent(path)):
         with pytest.raises(PathError):
             call()
-    with pytest.raises(PathError):
-        store.resolve("/a/../b", False)
+    for hostile in ("/a/../b", "/etc/passwd", f"{folder}/../x", f"{folder}2/x", str(folder), "etc/passwd", "s3://o/x"):
+        with pytest.raises(PathError):
+            store.resolve(hostile, False)
+        with pytest.raises(PathError):
+            store.read(hostile if hostile.startswith(("/", "s3:")) else f"/{hostile}")
     assert store.url(store.resolve("s3://other/x", False)) == "s3://other/x"
     with pytest.raises(PathError, match="another kind of store"):
         store.read("s3://other/x")
@@ -212,3 +217,24 @@ def test_very_many_urls_are_made_without_looking_at_files() -> None:
     urls = STORES[0].urls(paths)
     assert time.perf_counter() - start < 1
     assert urls[-1] == ROOT + paths[-1]
+
+
+def test_a_link_in_an_external_folder_leads_nowhere_else(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(b"secret")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "link.bin").symlink_to(secret)
+    store = Store.open(str(tmp_path / "root"), external=[str(folder)])
+    with pytest.raises(PathError, match="symbolic link"):
+        store.read(store.resolve(f"{folder}/link.bin", False))
+
+
+@pytest.mark.parametrize("folder", ["../x\0", "s3://bucket/../x", ""])
+def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path, folder: str) -> None:
+    if folder:
+        with pytest.raises(ConfigError, match="foreign_paths"):
+            Store.open(str(tmp_path), external=[folder])
+    else:
+        with pytest.raises(PathError):
+            Store.open(str(tmp_path), external=[]).resolve("/etc/passwd", False)

@@ -146,6 +146,11 @@ class Catalog:
         return self._tables.version
 
     @property
+    def encrypted(self) -> bool:
+        """True when every file of the lake is encrypted with a key of its own."""
+        return self.metadata.get("encrypted") == "true"
+
+    @property
     def outdated(self) -> bool:
         """True when the lake has an older format version, which is read but not written."""
         return self.version != VERSION and self.version not in NEWER_VERSIONS

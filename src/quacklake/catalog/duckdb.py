@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import duckdb
@@ -10,9 +11,12 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.database import Database, Failure, Rows
 
 __all__ = ["DuckDBDatabase"]
+
+_BULK = 100
+"""From this many rows on, a table of Arrow is quicker than one statement for each."""
 
 
 class DuckDBDatabase(Database):
@@ -41,6 +45,20 @@ class DuckDBDatabase(Database):
 
     def leave_queue(self, connection: Connection, scope: str) -> None:
         self._lock().release()
+
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        # one by one is slow here; of inlined rows only the driver knows what its values become
+        if len(rows) < _BULK or table.name.startswith("ducklake_inlined_"):
+            return super().insert_many(connection, table, keys, rows)
+        columns = [pa.array(values) for values in zip(*rows, strict=True)]
+        driver: Any = connection.connection.driver_connection
+        quote = connection.dialect.identifier_preparer
+        names = ", ".join(quote.quote(table.c[key].name) for key in keys)
+        driver.register("quacklake_rows", pa.table(columns, names=list(keys)))
+        try:
+            driver.execute(f"INSERT INTO {quote.format_table(table)} ({names}) FROM quacklake_rows")
+        finally:
+            driver.unregister("quacklake_rows")
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         # the cast alone would also read hexadecimal numbers and nan

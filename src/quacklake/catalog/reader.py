@@ -20,6 +20,7 @@ from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError
 from quacklake.format.changes import Change, parse
+from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
@@ -512,6 +513,36 @@ class Reader:
             .order_by(f.c.data_file_id, d.c.delete_file_id)
         )
         return _table(self.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
+
+    def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
+        """Name mappings of files from elsewhere, by their ids."""
+        t = self._t["name_mapping"]
+        partition = self._t.column("name_mapping", "is_partition").label("is_partition")
+
+        def build() -> Any:
+            return sa.select(
+                t.c.mapping_id, t.c.column_id, t.c.source_name, t.c.target_field_id, t.c.parent_column, partition
+            ).where(t.c.mapping_id.in_(sa.bindparam("ids", expanding=True)))
+
+        rows = self.run("name_mappings", self._cached("name_mappings", build), {"ids": list(ids)})
+        return unflatten_mappings(MappingRow(*row) for row in rows)
+
+    def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
+        """Every name mapping that files of a table have had."""
+        t = self._t["column_mapping"]
+        found = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
+        return self.name_mappings([row[0] for row in self.run("table_mappings", found)])
+
+    def added_since(self, table_id: int, version: int) -> set[str]:
+        """The paths of files from elsewhere that a table has got after a snapshot and still has."""
+        t = self._t["data_file"]
+        statement = sa.select(t.c.path).where(
+            t.c.table_id == table_id,
+            t.c.begin_snapshot > version,
+            t.c.end_snapshot.is_(None),
+            t.c.mapping_id.is_not(None),
+        )
+        return {row[0] for row in self.run("added_since", statement)}
 
     def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
         """Of these data files, those not ended, each with the id of its delete file that is not ended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
 from quacklake.format.inline import data_table_name
+from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partitions import PartitionSpec
@@ -332,6 +334,12 @@ class Writer(Reader):
                 for file in files
             ],
         )
+
+    def add_name_mappings(self, mappings: Sequence[tuple[int, NameMapping]]) -> None:
+        """Insert name mappings of files from elsewhere: (table, mapping) each."""
+        heads = [{"mapping_id": found.id, "table_id": table_id, "type": MAP_BY_NAME} for table_id, found in mappings]
+        self._insert("column_mapping", heads)
+        self._insert("name_mapping", [asdict(row) for _, mapping in mappings for row in flatten_mapping(mapping)])
 
     def add_file_stats(self, stats: Sequence[tuple[int, int, ColumnStats]]) -> None:
         """Insert column statistics of files: (data file, table, statistics)."""

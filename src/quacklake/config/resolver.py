@@ -39,6 +39,8 @@ class Config:
     catalog_type: str
     catalog_path: str | None
     data_path: str | None
+    encrypted: bool | None
+    foreign_paths: tuple[str, ...]
     metadata_schema: str | None
     s3_endpoint: str | None
     s3_access_key: Secret | None
@@ -218,4 +220,6 @@ def _parse_dsn(text: str) -> dict[str, str]:
 def _shown(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, tuple):
+        value = ",".join(value)
     return redact(value) if isinstance(value, str) else str(value)

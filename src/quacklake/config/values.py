@@ -14,7 +14,7 @@ from quacklake.config.redaction import MASK
 
 __all__ = ["PARSERS", "Kind", "Secret", "parse_duration", "parse_size"]
 
-Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration"]
+Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "list"]
 
 
 class Secret:
@@ -150,6 +150,13 @@ def _parse_bool(raw: object) -> bool:
     raise ValueError("true or false is expected")
 
 
+def _parse_list(raw: object) -> tuple[str, ...]:
+    parts = raw.split(",") if isinstance(raw, str) else [raw] if isinstance(raw, Path) else raw
+    if not isinstance(parts, list | tuple):
+        raise ValueError("a list of texts is expected")
+    return tuple(text for text in (_parse_text(part).strip() for part in parts) if text)
+
+
 PARSERS: Mapping[Kind, Callable[[object], object]] = MappingProxyType(
     {
         "text": _parse_text,
@@ -159,5 +166,6 @@ PARSERS: Mapping[Kind, Callable[[object], object]] = MappingProxyType(
         "bool": _parse_bool,
         "size": parse_size,
         "duration": parse_duration,
+        "list": _parse_list,
     }
 )

@@ -8,7 +8,7 @@ from typing import Any
 from quacklake.catalog import Catalog, CatalogUrl, open_catalog, parse_url
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
-from quacklake.errors import ConfigError, NotFoundError, UnsupportedFeatureError
+from quacklake.errors import ConfigError, NotFoundError
 from quacklake.lake.lake import Lake
 from quacklake.lake.settings import Shared
 from quacklake.storage import S3Options, Store
@@ -33,8 +33,9 @@ def connect(
     ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
     or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
     ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
-    ``override_data_path`` is given. A lake of an older format version opens read-only, or with ``migrate`` is brought
-    to the present one. Any setting may be passed by its name.
+    ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
+    catalog holds; opening one needs nothing. A lake of an older format version opens read-only, or with ``migrate`` is
+    brought to the present one. Any setting may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
@@ -61,13 +62,15 @@ def connect(
             catalog.load()
             if migrate and catalog.outdated:
                 catalog.migrate()
+        _check_encryption(catalog, config)
         store = _store(catalog, config, given, override=override_data_path)
     except BaseException:
         catalog.close()
         raise
     limit = config.duckdb_memory_limit
     engine = DuckDBEngine(store, memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
-    return Lake(Shared(catalog, store, engine, config, TableCache(catalog), FileWriter(store)))
+    writer = FileWriter(store, encrypted=catalog.encrypted)
+    return Lake(Shared(catalog, store, engine, config, TableCache(catalog), writer))
 
 
 def _create(
@@ -82,12 +85,19 @@ def _create(
             f"there is no lake at {url}, and no data_path to make one", hint="pass data_path= for the new lake's files"
         )
     store = Store.open(data_path, s3=_s3(config))
-    catalog.create(store.root)
+    catalog.create(store.root, encrypted=bool(config.encrypted))
+
+
+def _check_encryption(catalog: Catalog, config: Config) -> None:
+    if config.encrypted not in (None, catalog.encrypted):
+        known, wanted = ("encrypted", "plain") if catalog.encrypted else ("plain", "encrypted")
+        raise ConfigError(
+            f"the lake is {known}, and {wanted} files were asked for",
+            hint="leave encrypted= out: a lake stays what it was made",
+        )
 
 
 def _store(catalog: Catalog, config: Config, given: str | None, *, override: bool) -> Store:
-    if catalog.metadata.get("encrypted") == "true":
-        raise UnsupportedFeatureError("the lake is encrypted, which this version cannot read")
     stored = catalog.metadata.get("data_path")
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
@@ -105,7 +115,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
 
 
 def _open(root: str, config: Config) -> Store:
-    return Store.open(root, s3=_s3(config), max_retries=config.storage_max_retries)
+    return Store.open(root, s3=_s3(config), external=config.foreign_paths, max_retries=config.storage_max_retries)
 
 
 def _s3(config: Config) -> S3Options | None:

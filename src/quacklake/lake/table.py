@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
 from quacklake.lake import evolution, layout, operations
+from quacklake.lake.add_files import AddOptions, add_files, to_patterns
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.evolution import ColumnType
 from quacklake.lake.feed import Bound, ChangeFrame
@@ -147,6 +149,25 @@ class Table:
             blind=True,
             source=source,
         )
+
+    def add_files(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        allow_missing: bool = False,
+        ignore_extra_columns: bool = False,
+        hive_partitioning: bool | None = None,
+    ) -> int:
+        """Make existing Parquet files part of the table where they are, without copying; returns their rows.
+
+        ``paths`` is a path, a pattern such as ``"in/*.parquet"``, or a list of them. Columns are found by name. One
+        that only the table has needs ``allow_missing``, one that only a file has ``ignore_extra_columns``; a column may
+        also be in the names of the folders (``year=2024/``) unless ``hive_partitioning`` is false. Files outside the
+        data path must be in one of the ``foreign_paths`` of the lake's settings; they are never changed or deleted.
+        """
+        patterns = to_patterns(paths)
+        options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
+        return self._write(lambda tx, table: add_files(self._shared, tx, table, patterns, options))
 
     def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""

@@ -22,7 +22,7 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, ScanPlan
-from quacklake.scan.planner import plan_files
+from quacklake.scan.planner import plan_files, plan_mappings
 from quacklake.storage import Store
 
 __all__ = ["DATED_POSITIONS", "DELETE_FILES", "FEED_COLUMNS", "FeedPlan", "plan_feed"]
@@ -42,6 +42,7 @@ DELETE_FILES = pa.schema(
         ("begin_snapshot", pa.int64()),
         ("last", pa.int64()),
         ("record_count", pa.int64()),
+        ("encryption_key", pa.string()),
     ]
 )
 #: Deletes in the catalog: the position of a row in a data file, and the snapshot that deleted it.
@@ -65,7 +66,7 @@ class FeedPlan:
     until: int
     rows: ScanPlan
     ended: dict[int, int] = field(default_factory=dict)
-    delete_files: pa.Table = field(default_factory=DELETE_FILES.empty_table)
+    delete_files: pa.Table = field(default_factory=DELETE_FILES.empty_table, repr=False)
     positions: pa.Table = field(default_factory=DATED_POSITIONS.empty_table)
     inserted: pa.Table | None = None
     deleted: pa.Table | None = None
@@ -119,13 +120,14 @@ def plan_feed(
         positions = reader.inlined_deletes_until(table.id, until.id)
         rows = inlined.decode(reader.changed_inlined_rows(table, since, until.id), table.schema, database, ends=True)
         shaped_at = reader.shaped_at(until, table)
+        mappings = plan_mappings(reader, found)
     joined = plan_files(found, table, store, until.id)
     files, ends = _data_files(joined, found)
     inserted, deleted = _inlined(rows, since, until.id)
     return FeedPlan(
         since=since,
         until=until.id,
-        rows=replace(empty, files=files, shaped_at=shaped_at),
+        rows=replace(empty, files=files, shaped_at=shaped_at, mappings=mappings),
         ended={id_: end for id_, end in ends.items() if since <= end <= until.id and end not in compactions},
         delete_files=_delete_files(joined, found, until.id),
         positions=_positions(positions, files, ends, until.id),
@@ -180,6 +182,7 @@ def _delete_files(joined: pa.Table, found: pa.Table, until: int) -> pa.Table:
             found.column("delete_begin_snapshot"),
             pc.min_element_wise(found.column("end_snapshot"), pa.scalar(until, pa.int64())),
             joined.column("record_count"),
+            joined.column("delete_encryption_key"),
         ],
         schema=DELETE_FILES,
     )

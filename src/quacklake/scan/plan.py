@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.errors import CorruptFileError, QuacklakeError
+from quacklake.errors import CatalogError, CorruptFileError, QuacklakeError
+from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, unflatten_mappings
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 
 __all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "SECRET", "ScanPlan", "column_key"]
@@ -55,7 +56,7 @@ _DELETES = b"quacklake.deletes"
 _VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
 
@@ -74,6 +75,24 @@ class ScanPlan:
     inlined: pa.Table | None = None
     pruned: bool = False
     shaped_at: int | None = None
+    mappings: tuple[NameMapping, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without the tables: the one of the files holds encryption keys."""
+        inlined = 0 if self.inlined is None else self.inlined.num_rows
+        return (
+            f"<ScanPlan of {self.schema_name}.{self.table_name} at snapshot {self.snapshot_id}:"
+            f" {self.files.num_rows} files, {self.deletes.num_rows} deletes and {inlined} rows of the catalog>"
+        )
+
+    def mapping(self, id_: int) -> NameMapping:
+        """The name mapping of files from elsewhere. Raises ``CatalogError`` when the catalog has none of that id."""
+        found = next((mapping for mapping in self.mappings if mapping.id == id_), None)
+        if found is None:
+            raise CatalogError(
+                f"files of {self.schema_name}.{self.table_name} need the name mapping {id_}, which is gone"
+            )
+        return found
 
     @cached_property
     def deleted_counts(self) -> dict[int, int]:
@@ -107,7 +126,7 @@ class ScanPlan:
     # -- the manifest ------------------------------------------------------------------------------------------------
 
     def to_ipc(self) -> bytes:
-        """The plan as an Arrow IPC file."""
+        """The plan as an Arrow IPC file. That of an encrypted lake holds the keys of its files: keep it as such."""
         facts = {
             "version": _VERSION,
             "table_id": self.table_id,
@@ -118,6 +137,7 @@ class ScanPlan:
             "pruned": self.pruned,
             "shaped_at": self.shaped_at,
             "columns": [asdict(row) for row in flatten(self.schema)],
+            "mappings": [asdict(row) for mapping in self.mappings for row in flatten_mapping(mapping)],
         }
         metadata = {_FORMAT: json.dumps(facts).encode(), _DELETES: _write(self.deletes)}
         if self.inlined is not None:
@@ -134,10 +154,12 @@ class ScanPlan:
             if facts.pop("version") != _VERSION or not files.schema.equals(FILES):
                 raise ValueError("version")
             schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))
+            mappings = unflatten_mappings(MappingRow(**row) for row in facts.pop("mappings", ()))
             inlined = metadata.get(_INLINED)
             return cls(
                 **facts,
                 schema=schema,
+                mappings=mappings,
                 files=files.replace_schema_metadata(None),
                 deletes=_read(metadata[_DELETES]),
                 inlined=None if inlined is None else _read(inlined),

@@ -7,7 +7,8 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.catalog import Reader
-from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.snapshots import Snapshot
@@ -15,7 +16,7 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["plan_files", "plan_scan"]
+__all__ = ["plan_files", "plan_mappings", "plan_scan"]
 
 
 def plan_scan(
@@ -27,11 +28,12 @@ def plan_scan(
     database: str,
     predicate: Predicate = ANYTHING,
     max_files: int | None = None,
+    encrypted: bool = False,
 ) -> ScanPlan:
     """The plan of a table at a snapshot, with the files that the predicate rules out left out.
 
-    Raises ``PathError`` for a path in the catalog that leaves the data root, ``UnsupportedFeatureError`` for files this
-    version cannot read.
+    Raises ``PathError`` for a path in the catalog that leaves the data root, ``CorruptFileError`` for a file of an
+    ``encrypted`` lake that has no key, ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
         found = reader.files(snapshot, table, predicate)
@@ -40,7 +42,8 @@ def plan_scan(
                 f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        files = plan_files(found, table, store, snapshot.id)
+        files = plan_files(found, table, store, snapshot.id, encrypted=encrypted)
+        mappings = plan_mappings(reader, files)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
         shaped_at = reader.shaped_at(snapshot, table)
@@ -56,22 +59,41 @@ def plan_scan(
         inlined=rows,
         pruned=predicate != ANYTHING,
         shaped_at=shaped_at,
+        mappings=mappings,
     )
 
 
-def plan_files(found: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:
+def plan_files(
+    found: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
+) -> pa.Table:
     """Files as the catalog has them as a plan lists them (``FILES``). Raises as ``plan_scan`` does."""
-    _refuse_unreadable(found, table)
+    _refuse_unreadable(found, table, encrypted=encrypted)
     return _resolve(found, table, store, snapshot_id)
 
 
-def _refuse_unreadable(files: pa.Table, table: TableInfo) -> None:
-    for name, what in (("encryption_key", "encrypted files"), ("mapping_id", "files added with a name mapping")):
-        if files.column(name).null_count < files.num_rows:
-            raise UnsupportedFeatureError(f"{table.qualified_name} has {what}, which this version cannot read")
+def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
+    """The name mappings that files from elsewhere need."""
+    mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
+    return reader.name_mappings(mapped) if mapped else ()
+
+
+def _refuse_unreadable(files: pa.Table, table: TableInfo, *, encrypted: bool) -> None:
+    if encrypted:
+        _check_keys(files, "path", "encryption_key", table)
+        _check_keys(files, "delete_path", "delete_encryption_key", table)
     formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
     if formats:
         raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
+
+
+def _check_keys(files: pa.Table, path: str, key: str, table: TableInfo) -> None:
+    parquet = pc.fill_null(pc.not_equal(files.column("delete_format"), "puffin"), True) if path != "path" else True
+    lacking = files.filter(pc.and_(pc.and_(pc.is_valid(files.column(path)), pc.is_null(files.column(key))), parquet))
+    if lacking.num_rows:
+        raise CorruptFileError(
+            f"the lake is encrypted, but the catalog has no key for {lacking.column(path)[0].as_py()!r}"
+            f" of {table.qualified_name}"
+        )
 
 
 def _resolve(files: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:

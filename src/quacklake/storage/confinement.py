@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from quacklake.errors import PathError
+from quacklake.errors import ConfigError, PathError
 from quacklake.format.paths import checked_relative
-from quacklake.storage.roots import Root
+from quacklake.storage.roots import Root, absolute
 
 __all__ = ["Confinement"]
 
@@ -22,12 +22,24 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Confinement:
-    """The paths under ``root``, and with ``external`` also absolute ones elsewhere, for reading only."""
+    """The paths under ``root``, and absolute ones in the folders ``external``, for reading only."""
 
-    def __init__(self, root: Root, *, external: bool) -> None:
+    def __init__(self, root: Root, *, external: Iterable[str]) -> None:
         self._root = root
-        self._external = external
         self._local = root.scheme == "file"
+        self.external = tuple(self._folder(text) for text in external)
+
+    def _folder(self, text: str) -> str:
+        """A folder of ``external`` in its one spelling, with a slash at its end."""
+        if _URL.match(text) is None and self._local:
+            text = absolute(text)
+        try:
+            if not self.is_absolute(text):
+                raise PathError(f"the path {text!r} is not absolute")
+            plain = text.rstrip("/")
+            return self._outside(plain) + "/" if plain.strip("/") else "/"
+        except PathError as error:
+            raise ConfigError(f"{text!r} cannot be one of the foreign_paths: {error.message}") from None
 
     def is_absolute(self, path: str) -> bool:
         """True for a path that starts at a file system's root or names a store."""
@@ -52,8 +64,8 @@ class Confinement:
 
     def url(self, path: str) -> str:
         """See ``Store.url``."""
-        if self._external and self.is_absolute(path):
-            return self._outside(path)
+        if self.external and self.is_absolute(path):
+            return self._allowed(path)
         return self._root.url + self.own(path)
 
     def urls(self, paths: Iterable[str]) -> list[str]:
@@ -63,8 +75,11 @@ class Confinement:
 
     def readable(self, path: str) -> str:
         """The name by which the file system opens ``path``; ``PathError`` when it, or the link it is, leads outside."""
-        if self._external and self.is_absolute(path):
-            return self._outside_name(self._outside(path))
+        if self.external and self.is_absolute(path):
+            name = self._outside_name(self._allowed(path))
+            if self._local:
+                self._check_outside_links(path)
+            return name
         full = self._root.prefix + self.own(path)
         if self._local:
             self._check_links(path, full)
@@ -88,13 +103,10 @@ class Confinement:
                 rest = path[len(spelling) :]
                 return self.own(unquote(rest) if spelling.startswith("file:") else rest)
         if not self.is_absolute(path):
-            raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
-        if self._external:
-            return self._outside(path)
-        raise PathError(
-            f"the path {path!r} lies outside the data root {self._root.url}",
-            hint="open the store with external=True to read files that were added from elsewhere",
-        )
+            if not self._local:
+                raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
+            path = absolute(path)  # stock clients store what was typed, and read it from where they run
+        return self._allowed(path)
 
     def _spellings(self) -> tuple[str, ...]:
         """The root as a catalog may hold it: before or after following links."""
@@ -109,6 +121,24 @@ class Confinement:
             raise PathError(
                 f"the path {path!r} leads outside the data root {self._root.url} through a symbolic link",
                 hint="replace the link by a real folder, or make the folder it leads to the data path",
+            )
+
+    def _allowed(self, path: str) -> str:
+        """An absolute path in its one spelling, when it is in a folder of ``external``, else ``PathError``."""
+        outside = self._outside(path)
+        if outside.startswith(self.external):
+            return outside
+        raise PathError(
+            f"the path {path!r} lies outside the data root {self._root.url}",
+            hint="name its folder in the setting foreign_paths when files from there may be read",
+        )
+
+    def _check_outside_links(self, path: str) -> None:
+        real = os.path.realpath(self._outside(path))
+        if not any(real.startswith(_real(folder).replace("//", "/")) for folder in self.external):
+            raise PathError(
+                f"the path {path!r} leads outside the foreign_paths through a symbolic link",
+                hint="name the folder it leads to in the setting foreign_paths",
             )
 
     def _outside(self, path: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from quacklake.format.types import StatsKind
 from quacklake.storage.physical import FileType, fitting, geometry_extent
 from quacklake.storage.store import Store
 
-__all__ = ["Footer", "FooterColumn", "column_stats", "read_footer"]
+__all__ = ["Footer", "FooterColumn", "child_fields", "column_stats", "read_footer"]
 
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
@@ -31,7 +32,7 @@ class FooterColumn:
     """One leaf column of a file, over all its row groups; ``None`` where the file does not tell.
 
     ``field_id`` is the leaf's own, or when ``inherited`` that of the nearest node above it that has one.
-    ``value_count`` counts the values that are not NULL.
+    ``value_count`` counts the values that are not NULL, ``lake_type`` is the type that holds just such values.
     """
 
     field_id: int | None
@@ -44,6 +45,7 @@ class FooterColumn:
     min: Comparable | None = None
     max: Comparable | None = None
     extra: str | None = None
+    lake_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Footer:
     footer_size: int
     row_groups: int
     columns: tuple[FooterColumn, ...]
+    schema: pa.Schema = dataclasses.field(default_factory=lambda: pa.schema([]), compare=False)
 
 
 def read_footer(store: Store, path: str) -> Footer:
@@ -85,19 +88,19 @@ def column_stats(
     """
     by_id: dict[int, list[FooterColumn]] = {}
     for column in footer.columns:
-        if columns is not None:
-            column = replace(column, field_id=columns.get(column.path), inherited=False)
-        if column.field_id is not None:
-            by_id.setdefault(column.field_id, []).append(column)
-    return tuple(_stats(leaf, by_id[leaf.id]) for leaf in schema.leaves() if leaf.id in by_id)
+        id = column.field_id if columns is None else columns.get(column.path)
+        if id is not None:
+            by_id.setdefault(id, []).append(column)
+    by_name = columns is not None
+    return tuple(_stats(leaf, by_id[leaf.id], by_name) for leaf in schema.leaves() if leaf.id in by_id)
 
 
-def _stats(leaf: Column, parts: Sequence[FooterColumn]) -> ColumnStats:
+def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> ColumnStats:
     size = sum(part.size_bytes for part in parts)
     if leaf.type == "variant":
         # A group of several leaves; the first, its metadata, is there exactly when the value is.
         return ColumnStats(leaf.id, size, parts[0].value_count, parts[0].null_count)
-    if len(parts) != 1 or parts[0].inherited:
+    if len(parts) != 1 or (parts[0].inherited and not by_name):
         return ColumnStats(leaf.id, size)
     (part,) = parts
     return ColumnStats(
@@ -138,17 +141,52 @@ def _footer_length(tail: bytes, size: int, what: str) -> int:
     return length
 
 
-def _footer(file: Any, size: int, footer_size: int) -> Footer:
-    metadata, schema = file.metadata, file.schema
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A leaf column as the schema of a file describes it."""
+
+    id: int | None
+    inherited: bool
+    path: str
+    type: FileType
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaves:
+    """The schema of a file, taken apart. Many files have the same, and taking apart is most of the work."""
+
+    parquet: Any
+    arrow: pa.Schema
+    leaves: tuple[_Leaf, ...]
+
+
+_last: _Leaves | None = None
+
+
+def _leaves(file: Any) -> _Leaves:
+    """The leaves of a file; what the last file had is taken from there."""
+    global _last
+    last, schema = _last, file.schema
+    if last is not None and schema.equals(last.parquet):
+        return last
     ids = list(_field_ids(file.schema_arrow))
-    if len(ids) != metadata.num_columns:
-        raise ValueError(f"{len(ids)} leaves in the schema, {metadata.num_columns} columns in the file")
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = tuple(
-        _column(schema.column(index), id, inherited, [group.column(index) for group in groups])
-        for index, (id, inherited) in enumerate(ids)
+    if len(ids) != file.metadata.num_columns:
+        raise ValueError(f"{len(ids)} leaves in the schema, {file.metadata.num_columns} columns in the file")
+    parts = [(schema.column(index), *found) for index, found in enumerate(ids)]
+    leaves = tuple(
+        _Leaf(id, inherited, str(leaf.path), FileType.of(leaf), leaf.max_definition_level == 0)
+        for leaf, id, inherited in parts
     )
-    return Footer(int(metadata.num_rows), size, footer_size, len(groups), columns)
+    _last = _Leaves(schema, file.schema_arrow, leaves)
+    return _last
+
+
+def _footer(file: Any, size: int, footer_size: int) -> Footer:
+    metadata, known = file.metadata, _leaves(file)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = tuple(_column(leaf, [group.column(index) for group in groups]) for index, leaf in enumerate(known.leaves))
+    return Footer(int(metadata.num_rows), size, footer_size, len(groups), columns, known.arrow)
 
 
 def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | None, bool]]:
@@ -157,31 +195,32 @@ def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | No
         text = (field.metadata or {}).get(FIELD_ID)
         own = None if text is None else int(text)
         id = above if own is None else own
-        children = _children(field.type)
+        children = child_fields(field.type)
         if children:
             yield from _field_ids(children, id)
         else:
             yield id, own is None and above is not None
 
 
-def _children(type: pa.DataType) -> list[pa.Field]:
+def child_fields(type: pa.DataType) -> list[pa.Field]:
+    """The fields inside a nested Arrow type; none for a leaf."""
     if isinstance(type, pa.BaseExtensionType):
-        return _children(type.storage_type)
+        return child_fields(type.storage_type)
     if isinstance(type, pa.MapType):
         return [type.key_field, type.item_field]
     return [type.field(index) for index in range(type.num_fields)]
 
 
-def _column(schema: Any, id: int | None, inherited: bool, chunks: Sequence[Any]) -> FooterColumn:
-    type = FileType.of(schema)
-    nulls = [_null_count(schema, chunk) for chunk in chunks]
+def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
+    type = leaf.type
+    nulls = [_null_count(leaf, chunk) for chunk in chunks]
     null_count = None if None in nulls else sum(filter(None, nulls))
     total = sum(chunk.num_values for chunk in chunks)
     low, high = _extremes(type, chunks, nulls)
     return FooterColumn(
-        id,
-        inherited,
-        str(schema.path),
+        leaf.id,
+        leaf.inherited,
+        leaf.path,
         type,
         sum(chunk.total_compressed_size for chunk in chunks),
         None if null_count is None else total - null_count,
@@ -189,11 +228,12 @@ def _column(schema: Any, id: int | None, inherited: bool, chunks: Sequence[Any])
         low,
         high,
         _extent(chunks) if type.kind is StatsKind.GEOMETRY else None,
+        type.lake_type,
     )
 
 
-def _null_count(schema: Any, chunk: Any) -> int | None:
-    if schema.max_definition_level == 0 or chunk.num_values == 0:
+def _null_count(leaf: _Leaf, chunk: Any) -> int | None:
+    if leaf.required or chunk.num_values == 0:
         return 0
     statistics = chunk.statistics
     return int(statistics.null_count) if statistics is not None and statistics.has_null_count else None

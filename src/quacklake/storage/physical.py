@@ -6,16 +6,18 @@ import json
 import math
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from quacklake.format.bounds import Comparable
 from quacklake.format.geometry import EVERYTHING
-from quacklake.format.temporal import from_physical
+from quacklake.format.temporal import INFINITY, NANOS, from_physical
 from quacklake.format.types import StatsKind, parse_type, scalar
 
 __all__ = ["FileType", "fitting", "geometry_extent"]
 
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_UNIT_OF = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp_ns": "ns"}
 _BITS = {"INT32": 32, "INT64": 64}
 _TEXT = frozenset({"Enum", "JSON", "String"})
 _SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
@@ -24,7 +26,10 @@ _DIMENSIONS = ("", "_z", "_m", "_zm")
 
 @dataclass(frozen=True, slots=True)
 class FileType:
-    """The type of a Parquet leaf: how its values compare (``None``: not at all) and what it takes to read them."""
+    """The type of a Parquet leaf: how its values compare (``None``: not at all) and what it takes to read them.
+
+    ``lake_type`` is the type of a lake that holds just such values, if there is one.
+    """
 
     physical: str
     kind: StatsKind | None = None
@@ -32,40 +37,12 @@ class FileType:
     scale: int = 0
     unit: str = "us"
     utc: bool = False
+    lake_type: str | None = None
 
     @classmethod
     def of(cls, column: Any) -> FileType:
         """The type of a ``pyarrow.parquet.ColumnSchema``."""
-        physical = str(column.physical_type)
-        logical: dict[str, Any] = json.loads(column.logical_type.to_json())
-        match (logical["Type"], physical):
-            case ("Int", _):
-                return cls(physical, StatsKind.INTEGER, signed=bool(logical["isSigned"]))
-            case ("Decimal", _):
-                return cls(physical, StatsKind.DECIMAL, scale=int(logical["scale"]))
-            case ("Date", _):
-                return cls(physical, StatsKind.DATE, unit="D")
-            case ("Time", _):
-                return cls(physical, StatsKind.TIME, unit=_UNITS[logical["timeUnit"]])
-            case ("Timestamp", _):
-                unit = _UNITS[logical["timeUnit"]]
-                return cls(physical, StatsKind.TIMESTAMP, unit=unit, utc=bool(logical["isAdjustedToUTC"]))
-            case ("UUID", _):
-                return cls(physical, StatsKind.UUID)
-            case ("Geometry", _):
-                return cls(physical, StatsKind.GEOMETRY)
-            case (name, "BYTE_ARRAY") if name in _TEXT:
-                return cls(physical, StatsKind.TEXT)
-            case ("None", "BOOLEAN"):
-                return cls(physical, StatsKind.BOOLEAN)
-            case ("None", "INT32" | "INT64"):
-                return cls(physical, StatsKind.INTEGER)
-            case ("None", "FLOAT" | "DOUBLE"):
-                return cls(physical, StatsKind.FLOAT)
-            case ("None", "BYTE_ARRAY" | "FIXED_LEN_BYTE_ARRAY"):
-                return cls(physical, StatsKind.BLOB)
-            case _:
-                return cls(physical)
+        return _file_type(str(column.physical_type), column.logical_type.to_json())
 
     def comparable(self, raw: Any) -> Comparable | None:
         """A raw bound as ``format.bounds`` compares such values, or ``None`` when it says nothing certain."""
@@ -95,6 +72,48 @@ class FileType:
                 return None
 
 
+@lru_cache(maxsize=1024)
+def _file_type(physical: str, annotation: str) -> FileType:
+    logical: dict[str, Any] = json.loads(annotation)
+    match (logical["Type"], physical):
+        case ("Int", _):
+            signed = bool(logical["isSigned"])
+            name = f"{'' if signed else 'u'}int{logical['bitWidth']}"
+            return FileType(physical, StatsKind.INTEGER, signed=signed, lake_type=name)
+        case ("Decimal", _):
+            precision, scale = int(logical["precision"]), int(logical["scale"])
+            return FileType(physical, StatsKind.DECIMAL, scale=scale, lake_type=f"decimal({precision},{scale})")
+        case ("Date", _):
+            return FileType(physical, StatsKind.DATE, unit="D", lake_type="date")
+        case ("Time", _):
+            unit = _UNITS[logical["timeUnit"]]
+            return FileType(physical, StatsKind.TIME, unit=unit, lake_type="time_ns" if unit == "ns" else "time")
+        case ("Timestamp", _):
+            unit, utc = _UNITS[logical["timeUnit"]], bool(logical["isAdjustedToUTC"])
+            name = "timestamptz" if utc else "timestamp" if unit == "us" else f"timestamp_{unit}"
+            return FileType(physical, StatsKind.TIMESTAMP, unit=unit, utc=utc, lake_type=name)
+        case ("UUID", _):
+            return FileType(physical, StatsKind.UUID, lake_type="uuid")
+        case ("Geometry", _):
+            return FileType(physical, StatsKind.GEOMETRY, lake_type="geometry")
+        case ("Interval", _):
+            return FileType(physical, lake_type="interval")
+        case (name, "BYTE_ARRAY") if name in _TEXT:
+            return FileType(physical, StatsKind.TEXT, lake_type="json" if name == "JSON" else "varchar")
+        case ("None", "BOOLEAN"):
+            return FileType(physical, StatsKind.BOOLEAN, lake_type="boolean")
+        case ("None", "INT32" | "INT64"):
+            return FileType(physical, StatsKind.INTEGER, lake_type=physical.lower())
+        case ("None", "INT96"):
+            return FileType(physical, lake_type="timestamp")
+        case ("None", "FLOAT" | "DOUBLE"):
+            return FileType(physical, StatsKind.FLOAT, lake_type="float32" if physical == "FLOAT" else "float64")
+        case ("None", "BYTE_ARRAY" | "FIXED_LEN_BYTE_ARRAY"):
+            return FileType(physical, StatsKind.BLOB, lake_type="blob")
+        case _:
+            return FileType(physical)
+
+
 def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable | None:
     """A file's bound as one of a column of type ``column``; ``None`` where reading the file changes the order.
 
@@ -105,7 +124,11 @@ def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable
     name, kind = parse_type(column), scalar(column).stats
     match (file.kind, kind):
         case (StatsKind.TIMESTAMP, StatsKind.TIMESTAMP):
-            return bound if file.utc == (name.base == "timestamptz") else None
+            # a finer time is rounded when it is read, and then may lie beyond a bound that is not round itself
+            whole = isinstance(bound, int) and (
+                abs(bound) == INFINITY or bound % NANOS[_UNIT_OF.get(name.base, "us")] == 0
+            )
+            return bound if file.utc == (name.base == "timestamptz") and whole else None
         case (StatsKind.DATE, StatsKind.TIMESTAMP):
             return bound if name.base != "timestamptz" else None
         case (StatsKind.FLOAT, StatsKind.FLOAT):

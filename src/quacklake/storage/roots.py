@@ -15,7 +15,7 @@ from quacklake.config import redact
 from quacklake.errors import ConfigError
 from quacklake.storage.options import S3Options
 
-__all__ = ["SCHEMES", "Root", "open_root"]
+__all__ = ["SCHEMES", "Root", "absolute", "open_root"]
 
 SCHEMES = ("abfs", "abfss", "az", "file", "gcs", "gs", "s3")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -56,8 +56,13 @@ def open_root(text: str, s3: S3Options | None) -> Root:
     return _remote(scheme, text, s3)
 
 
+def absolute(path: str) -> str:
+    """A local path from the root of the file system, as text alone says it: links are not followed."""
+    return os.path.normpath(Path(path).expanduser().absolute())
+
+
 def _local(path: str) -> Root:
-    full = Path(os.path.normpath(Path(path).expanduser().absolute()))
+    full = Path(absolute(path))
     if full.exists() and not full.is_dir():
         raise ConfigError(f"the data path {full} is a file", hint="give the folder that holds, or will hold, the data")
     prefix = str(full).rstrip("/") + "/"

@@ -18,6 +18,7 @@ from quacklake.errors import CorruptFileError, StorageError
 from quacklake.storage.atomic import make_directory, replacing, sync
 from quacklake.storage.attempts import Attempts
 from quacklake.storage.confinement import Confinement
+from quacklake.storage.globbing import find
 from quacklake.storage.listing import FileEntry, walk
 from quacklake.storage.options import S3Options
 from quacklake.storage.roots import Root, open_root
@@ -45,7 +46,9 @@ class Store:
     Safe to share between threads.
     """
 
-    def __init__(self, root: Root, attempts: Attempts, *, external: bool = False, s3: S3Options | None = None) -> None:
+    def __init__(
+        self, root: Root, attempts: Attempts, *, external: Sequence[str] = (), s3: S3Options | None = None
+    ) -> None:
         self.s3 = s3
         self._root = root
         self._attempts = attempts
@@ -57,14 +60,15 @@ class Store:
         root: str,
         *,
         s3: S3Options | None = None,
-        external: bool = False,
+        external: Sequence[str] = (),
         max_retries: int = 5,
         retry_wait: float = 0.05,
     ) -> Store:
         """The store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``gcs://``, ``az://``, ``abfs://``.
 
-        Nothing is created or asked yet. With ``external`` files elsewhere may be read when the catalog names them by
-        an absolute path; they are never written or deleted. ``ConfigError`` when the root cannot be one.
+        Nothing is created or asked yet. ``external`` are folders elsewhere: files in them may be read when the
+        catalog names them by an absolute path; they are never written or deleted. ``ConfigError`` when the root or one
+        of those cannot be one.
         """
         secrets = s3.secrets if s3 else ()
         return cls(open_root(root, s3), Attempts(max_retries, retry_wait, secrets), external=external, s3=s3)
@@ -76,6 +80,11 @@ class Store:
     def root(self) -> str:
         """The root as an absolute local path or a full URL; ends with ``/``."""
         return self._root.url
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """The folders elsewhere from which files may be read, each ending with ``/``."""
+        return self._confinement.external
 
     @property
     def scheme(self) -> str:
@@ -100,8 +109,8 @@ class Store:
     def resolve(self, path: str, is_relative: bool, base: str = "") -> str:
         """The path under the root of what the catalog calls ``path``: absolute, or relative to the folder ``base``.
 
-        An absolute one must lie under the root, else ``PathError``; a store opened with ``external`` returns it as
-        it is and takes it wherever a file is read.
+        An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
+        is returned as it is, and taken wherever a file is read.
         """
         return self._confinement.resolve(path, is_relative, base)
 
@@ -112,6 +121,14 @@ class Store:
     def urls(self, paths: Iterable[str]) -> _Urls:
         """``url`` of each, quick for very many."""
         return self._confinement.urls(paths)
+
+    def find(self, pattern: str) -> _Urls:
+        """The files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
+
+        A relative one starts at the working directory, or in an object store at the root. ``PathError`` for one in
+        another kind of store.
+        """
+        return self._attempts.run("find", pattern, lambda: find(self._root, pattern))
 
     def exists_root(self) -> bool:
         """Whether the root folder is there; in an object store, whether anything lies under it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer
 from quacklake.format.evolution import difference
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
@@ -35,6 +36,7 @@ class _Rows:
     stats: list[tuple[int, int, ColumnStats]] = field(default_factory=list)
     partition_values: list[tuple[int, int, int, str | None]] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)
+    mappings: list[tuple[int, NameMapping]] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
     inlined: list[_Inlined] = field(default_factory=list)
 
@@ -144,6 +146,10 @@ class Attempt:
 
     def _plan_files(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
         """Give new data files their ids and row ids; returns the table's new totals."""
+        for mapping in change.mappings:
+            # stock clients count mappings with the files
+            id_ = self.ids[mapping.id] = next(self._file_ids)
+            rows.mappings.append((change.table.id, replace(mapping, id=id_)))
         records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
         for file in change.data_files:
             id_ = self.ids[file.id] = next(self._file_ids)
@@ -161,11 +167,13 @@ class Attempt:
                     begin_snapshot=snapshot.id,
                     end_snapshot=None,
                     path=file.path,
-                    path_is_relative=True,
+                    path_is_relative=file.location is None,
                     record_count=file.record_count,
                     file_size_bytes=file.file_size_bytes,
                     footer_size=file.footer_size,
                     row_id_start=next_row,
+                    encryption_key=file.encryption_key,
+                    mapping_id=None if file.mapping_id is None else self.ids.get(file.mapping_id, file.mapping_id),
                     partition_id=partition_id,
                 )
             )
@@ -207,6 +215,7 @@ class Attempt:
                 delete_count=file.delete_count,
                 file_size_bytes=file.file_size_bytes,
                 footer_size=file.footer_size,
+                encryption_key=file.encryption_key,
                 partial_max=file.snapshot,
             )
         for past in change.past_deletes:
@@ -222,6 +231,7 @@ class Attempt:
                 delete_count=past.delete_count,
                 file_size_bytes=past.file_size_bytes,
                 footer_size=past.footer_size,
+                encryption_key=past.encryption_key,
                 partial_max=past.partial_max,
             )
 
@@ -295,6 +305,7 @@ class Attempt:
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
+        writer.add_name_mappings(rows.mappings)
         writer.add_data_files(rows.files)
         writer.add_file_stats(rows.stats)
         writer.add_partition_values(rows.partition_values)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.format.shapes import stored_alike
@@ -33,7 +34,9 @@ __all__ = [
 class NewDataFile:
     """A data file that is written but not yet part of the lake; ``path`` is below the table's folder.
 
-    ``partition_id`` names the partitioning it was written under, ``partition_values`` are the texts of its keys.
+    ``partition_id`` names the partitioning it was written under, ``partition_values`` are the texts of its keys. A file
+    from elsewhere has a name mapping; when it is not in the table's folder, ``path`` is absolute and ``location`` is
+    what the store calls it.
     """
 
     id: int
@@ -42,6 +45,9 @@ class NewDataFile:
     file_size_bytes: int
     footer_size: int | None
     stats: tuple[ColumnStats, ...]
+    encryption_key: str | None = field(default=None, repr=False)
+    mapping_id: int | None = None
+    location: str | None = None
     partition_id: int | None = None
     partition_values: Mapping[int, str | None] = field(default_factory=dict)
 
@@ -63,6 +69,7 @@ class NewDeleteFile:
     begin_snapshot: int | None = None
     snapshot: int | None = None
     format: str = "parquet"
+    encryption_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,7 @@ class PastDeleteFile:
     begin_snapshot: int
     partial_max: int | None
     format: str = "parquet"
+    encryption_key: str | None = field(default=None, repr=False)
 
 
 #: Writes a delete file again with another date for its new deletes.
@@ -112,6 +120,7 @@ class TableChange:
     past_deletes: tuple[PastDeleteFile, ...] = ()
     touched: Mapping[int, int | None] = field(default_factory=dict)
     reads: Predicate | None = None
+    mappings: tuple[NameMapping, ...] = ()
 
     def paths(self) -> list[str]:
         """The new files, below the table's folder."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate, some
 from quacklake.scan.inlined import local_rows
@@ -36,7 +37,7 @@ class TouchedFile:
     """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown).
 
     ``inlined`` counts the rows that are deleted in the catalog, not in the delete file; ``record_count`` the rows of
-    the data file, deleted ones too.
+    the data file, deleted ones too; ``delete_key`` opens the delete file of an encrypted lake.
     """
 
     path: str
@@ -46,6 +47,7 @@ class TouchedFile:
     inlined: int = 0
     delete_format: str | None = None
     record_count: int | None = None
+    delete_key: str | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -60,6 +62,7 @@ class PendingTable:
     ended_rows: dict[int, set[int]] = field(default_factory=dict)
     ended_files: set[int] = field(default_factory=set)
     touched: dict[int, TouchedFile] = field(default_factory=dict)
+    mappings: list[NameMapping] = field(default_factory=list)
     reads: Predicate | None = None
     next_local_id: int = -1
 
@@ -136,7 +139,8 @@ class PendingTable:
             if insert.rows.num_rows:
                 parts.append(local_rows(insert.rows, ids, plan.schema, LOCAL_VERSION))
         rows = pa.concat_tables(parts, promote_options="permissive") if parts else None
-        return replace(seen, files=files, deletes=deletes, inlined=rows)
+        mappings = (*plan.mappings, *self.mappings)
+        return replace(seen, files=files, deletes=deletes, inlined=rows, mappings=mappings)
 
     def deleted_positions(self) -> dict[int, pa.Array]:
         """The newly deleted positions of each data file, sorted."""
@@ -167,17 +171,17 @@ def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
     """The planned files with these ids, before anything in them is deleted by this transaction."""
     if not wanted:
         return {}
-    names = ("data_file_id", "path", "delete_file_id", "delete_path", "delete_format")
+    names = ("data_file_id", "path", "delete_file_id", "delete_path", "delete_format", "delete_encryption_key")
     counts = ("record_count", "delete_count", "partial_max")
     found: dict[int, TouchedFile] = {}
-    for id_, path, delete_id, delete_path, format_, records, deleted, partial in zip(
+    for id_, path, delete_id, delete_path, format_, key, records, deleted, partial in zip(
         *(plan.files.column(name).to_pylist() for name in (*names, *counts)), strict=True
     ):
         if id_ in wanted:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
             inlined = plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records)
+            found[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records, key)
     return found
 
 
@@ -200,10 +204,12 @@ def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
     rows = [
         {
             "data_file_id": file.id,
-            "path": table.location + file.path,
+            "path": table.location + file.path if file.location is None else file.location,
             "record_count": file.record_count,
             "file_size_bytes": file.file_size_bytes,
             "footer_size": file.footer_size,
+            "encryption_key": file.encryption_key,
+            "mapping_id": file.mapping_id,
             "partition_id": file.partition_id,
         }
         for file in files

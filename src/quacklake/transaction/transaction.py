@@ -20,6 +20,7 @@ from quacklake.errors import (
     ReadOnlyError,
     nearest,
 )
+from quacklake.format.mappings import NameMapping
 from quacklake.format.names import check_name, fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.paths import object_dir, uuid7
@@ -175,6 +176,7 @@ class Transaction:
                 database=self.catalog.database,
                 predicate=predicate,
                 max_files=max_files,
+                encrypted=self.catalog.encrypted,
             )
         return self._overlay(plan)
 
@@ -393,6 +395,7 @@ class Transaction:
             past_deletes=tuple(past),
             touched={id_: file.delete_file_id for id_, file in pending.touched.items() if id_ >= 0},
             reads=pending.reads,
+            mappings=_used(pending),
         )
 
     def _dated_deletes(
@@ -454,6 +457,12 @@ class Transaction:
             self.store.delete(written)
         except QuacklakeError as error:
             _log.warning("could not remove %d uncommitted files: %s", len(written), error.message)
+
+
+def _used(pending: PendingTable) -> tuple[NameMapping, ...]:
+    """The new name mappings that a file still has."""
+    used = {file.mapping_id for file in pending.files}
+    return tuple(mapping for mapping in pending.mappings if mapping.id in used)
 
 
 def _begin(dated: DatedDeletes | None) -> int | None:

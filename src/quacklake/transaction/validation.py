@@ -27,6 +27,8 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
         return
     if latest.id < base.id:
         raise CommitConflict("the lake is older than the transaction's snapshot", hint="was it restored from a backup?")
+    for table in changes.tables:
+        _check_added(writer, table, base)
     if _blind(changes) and latest.schema_version == base.schema_version:
         return  # inserts exclude only changes of the schema
     by_id = {table.table.id: table for table in changes.tables}
@@ -35,6 +37,13 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
             _check_files(writer, by_id[table_id], base)
         if Check.READ in needed:
             _check_reads(writer, by_id[table_id], base, latest, database)
+
+
+def _check_added(writer: Writer, table: TableChange, base: Snapshot) -> None:
+    """A file from elsewhere must not be added twice."""
+    mine = {file.path for file in table.data_files if file.mapping_id is not None}
+    if mine and not mine.isdisjoint(writer.added_since(table.table.id, base.id)):
+        raise _overtaken(table.table, "a file was added")
 
 
 def _blind(changes: ChangeSet) -> bool:

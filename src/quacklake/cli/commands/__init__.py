@@ -1,5 +1,6 @@
 """The commands, one module each."""
 
+from quacklake.cli.commands.add_files import ADD_FILES
 from quacklake.cli.commands.append import APPEND
 from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
@@ -25,6 +26,7 @@ COMMANDS: tuple[Command, ...] = (
     HISTORY,
     CHANGES,
     APPEND,
+    ADD_FILES,
     MIGRATE,
     SETTINGS,
 )

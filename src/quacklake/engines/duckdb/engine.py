@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
+from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import feed_sql
 from quacklake.engines.duckdb.remote import connect_store
@@ -107,7 +108,9 @@ class DuckDBEngine:
 
     @staticmethod
     def prepare(connection: duckdb.DuckDBPyConnection, sql: ScanSql) -> str:
-        """Register and run what a query needs first; returns the query."""
+        """Lend, register and run what a query needs first; returns the query."""
+        if sql.keys:
+            lend_keys(connection, sql.keys_variable, sql.keys)
         for name, table in sql.tables:
             connection.register(name, table)
         with reading():
@@ -218,6 +221,13 @@ class DuckDBEngine:
                 relation = relation.filter(where)
             places = relation.project("_ql_file_id, _ql_version, _ql_position").to_arrow_table()
         return places_to_target(places)
+
+    def cast(self, texts: pa.Array, column: Column) -> pa.Array:
+        """Texts as values of a column's type; NULL for one that is none."""
+        with self.connection() as connection, reading():
+            connection.register("ql_source", pa.table({"i": range(len(texts)), "v": texts}))
+            query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
+            return connection.execute(query).to_arrow_table().column("v").combine_chunks()
 
     def canonical_expression(self, expression: str, schema: TableSchema) -> str:
         """An expression over columns as DuckDB itself would write it. Raises ``InputError`` when it makes no sense."""

@@ -21,6 +21,10 @@ from quacklake.errors import (
 __all__ = ["reading", "translate", "writing"]
 
 
+#: What DuckDB says of a file that a key does not open.
+_KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid AES key")
+
+
 def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     """The error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
     text = str(error).strip()
@@ -39,6 +43,11 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return ConstraintError(first.removeprefix("Invalid Input Error: "))
     if isinstance(error, duckdb.IOException) and "Parquet files do not support" in text:
         return ConstraintError(f"a value does not fit into a file: {first}")
+    if any(sign in text for sign in _KEY_SIGNS):
+        return CorruptFileError(
+            f"cannot {doing}: the encryption key of a file is missing or wrong",
+            hint="the keys are in the catalog, one for each file; its row or the file is not the original",
+        )
     damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
     if damaged or type(error) is duckdb.Error:  # the bare class is what a broken footer raises
         return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")

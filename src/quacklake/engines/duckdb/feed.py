@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.shapes import Shapes
-from quacklake.engines.duckdb.sql import SHIFT, ScanSql, dated_deletes_query, scan_sql
+from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql
 from quacklake.engines.duckdb.vectors import dated_positions
 from quacklake.format.names import quote
 from quacklake.format.schema import Column
@@ -42,6 +42,10 @@ class _Builder:
     tables: list[tuple[str, pa.Table]] = field(default_factory=list)
     setup: list[str] = field(default_factory=list)
     scans: int = 0
+    reads: Reads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reads = Reads(self.store, f"{self.prefix}_keys")
 
     def build(self, *, inserts: bool, deletes: bool) -> ScanSql:
         plan = self.plan
@@ -57,7 +61,8 @@ class _Builder:
         if not parts:
             nothing = (f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in plan.schema.columns)
             parts.append(f"SELECT {', '.join(nothing)} WHERE false")
-        return ScanSql(" UNION ALL ".join(f"({part})" for part in parts), tuple(self.tables), tuple(self.setup))
+        query = " UNION ALL ".join(f"({part})" for part in parts)
+        return ScanSql(query, tuple(self.tables), tuple(self.setup), self.reads.variable, tuple(self.reads.keys))
 
     # -- the parts of a feed: files or rows, and the query that dates them ---------------------------------------------
 
@@ -154,7 +159,7 @@ class _Builder:
         parts = []
         parquet = plan.delete_files.filter(pc.invert(puffin))
         if parquet.num_rows:
-            parts.append(dated_deletes_query(parquet, self.store))
+            parts.append(dated_deletes_query(parquet, self.reads))
         vectors = self._vectors(plan.delete_files.filter(puffin))
         positions = pc.add(pc.shift_left(plan.positions.column("file_id"), SHIFT), plan.positions.column("row_id"))
         inlined = pa.table({"key": positions, "snapshot_id": plan.positions.column("snapshot_id")})
@@ -216,6 +221,7 @@ class _Builder:
             rows=True,
             virtual={"snapshot_id": _DATE},
             shapes=self.shapes(scanned, columns),
+            reads=self.reads,
         )
         self.tables += sql.tables
         self.setup += sql.setup

@@ -10,7 +10,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from quacklake.format.names import literal
 from quacklake.storage import S3Options, Store
 
-__all__ = ["connect_store"]
+__all__ = ["connect_store", "load_httpfs"]
 
 _log = logging.getLogger("quacklake.engine")
 
@@ -20,8 +20,9 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     if store.is_local:
         return
     options = store.s3
-    if store.scheme == "s3" and options is not None and options.access_key is not None and _load_httpfs(connection):
-        _sign_in(connection, options, store.root)
+    if store.scheme == "s3" and options is not None and options.access_key is not None and load_httpfs(connection):
+        for number, scope in enumerate((store.root, *store.external)):
+            _sign_in(connection, options, scope, f"quacklake{number or ''}")
         return
     _log.debug("%s is read through Arrow's file system", store.root)
 
@@ -31,7 +32,7 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     connection.register_filesystem(Wrapper(store.filesystem))
 
 
-def _load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
+def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     """Load the extension from its wheel; False when it is not installed."""
     try:
         from duckdb_extensions import import_extension
@@ -43,7 +44,7 @@ def _load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     return True
 
 
-def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
+def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str, name: str) -> None:
     """Keys for the files under a root, known to this DuckDB only for as long as it lives."""
     facts = {
         "KEY_ID": options.access_key,
@@ -57,7 +58,7 @@ def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: st
     clauses = [f"{name} {literal(value)}" for name, value in facts.items() if value is not None]
     clauses.append(f"USE_SSL {'true' if options.secure else 'false'}")
     try:
-        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET quacklake (TYPE s3, {', '.join(clauses)})")
+        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {name} (TYPE s3, {', '.join(clauses)})")
     except duckdb.Error as error:
         # the statement holds the keys: its text must not travel in the error
         raise type(error)("the S3 sign-in was refused by httpfs") from None

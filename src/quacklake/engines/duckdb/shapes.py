@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from quacklake.errors import QuacklakeError
+from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.names import literal
 from quacklake.format.schema import Column
 from quacklake.format.shapes import same_shape
@@ -48,9 +48,15 @@ def file_shapes(run: Run, plan: ScanPlan, store: Store, columns: Sequence[Column
     begins, starts = plan.files.column("begin_snapshot"), plan.files.column("row_id_start")
     # stock clients compact old files as they are: without a first row id a file says nothing of its age
     old = pc.or_(pc.fill_null(pc.less_equal(begins, plan.shaped_at), True), pc.is_null(starts))
-    indexes = pc.indices_nonzero(old).to_pylist()
+    # files from elsewhere have names instead of field ids, and a mapping of them
+    indexes = pc.indices_nonzero(pc.and_(old, pc.is_null(plan.files.column("mapping_id")))).to_pylist()
     if not indexes:
         return {}
+    if any(plan.files.column("encryption_key")[index].is_valid for index in indexes):
+        raise UnsupportedFeatureError(
+            f"{plan.schema_name}.{plan.table_name} has encrypted files that are older than a change of nested fields",
+            hint="DuckDB does not tell the fields of an encrypted file; compact the table with stock DuckDB first",
+        )
     urls = list(store.urls([plan.files.column("path")[index].as_py() for index in indexes]))
     listed = ", ".join(literal(url) for url in urls)
     query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"

@@ -7,12 +7,13 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.engines.duckdb.mapped import Field, mapped_columns
 from quacklake.engines.duckdb.shapes import Shape
 from quacklake.engines.duckdb.vectors import deleted_positions
 from quacklake.errors import UnsupportedFeatureError
@@ -25,32 +26,73 @@ from quacklake.scan.plan import LOCAL_VERSION, ScanPlan, column_key
 from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
 
-__all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "ScanSql", "dated_deletes_query", "scan_sql"]
+__all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "Reads", "ScanSql", "dated_deletes_query", "scan_sql"]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
+_NO_MAPPING = -(1 << 62)
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Files of one shape. ``indexes`` are their rows in the plan."""
+    """Files of one shape. ``indexes`` are their rows in the plan; files from elsewhere have a name mapping."""
 
     indexes: tuple[int, ...]
     deletes: bool
     partial: bool
+    mapping: int | None
     shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
 class ScanSql:
-    """The query of a plan and what it needs first: tables to register and statements to run, by name."""
+    """The query of a plan and what it needs first: keys to lend, tables to register, statements to run.
+
+    The queries have the keys from the variable ``keys_variable``, a list in the order of ``keys``.
+    """
 
     query: str
     tables: tuple[tuple[str, pa.Table], ...]
     setup: tuple[str, ...]
+    keys_variable: str = ""
+    keys: tuple[str, ...] = field(default=(), repr=False)
+
+
+class Reads:
+    """Makes the ``read_parquet`` calls of one query, and collects the keys they need."""
+
+    def __init__(self, store: Store, variable: str) -> None:
+        self.store = store
+        self.variable = variable
+        self.keys: dict[str, int] = {}
+
+    def source(
+        self, paths: Sequence[str], keys: Sequence[str | None], fields: Sequence[Field], rows: int | None
+    ) -> str:
+        """A FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the other virtual columns.
+
+        A call takes one key, so that there is one for each: those of one write share theirs.
+        """
+        if not any(keys):
+            return _read_parquet(self.store.urls(paths), fields, rows)
+        groups: dict[str | None, list[int]] = {}
+        for index, key in enumerate(keys):
+            groups.setdefault(key, []).append(index)
+        names = ", ".join(found.name for found in fields)
+        parts = []
+        for key, indexes in groups.items():
+            urls = self.store.urls([paths[index] for index in indexes])
+            source = _read_parquet(urls, fields, rows, None if key is None else self._config(key))
+            place = f"{_list(indexes)}[file_index::BIGINT + 1]" if len(indexes) > 1 else f"{indexes[0]:d}::BIGINT"
+            parts.append(f"SELECT {names}, {place} AS file_index, file_row_number, filename FROM {source}")
+        return f"({' UNION ALL '.join(parts)})"
+
+    def _config(self, key: str) -> str:
+        number = self.keys.setdefault(key, len(self.keys) + 1)
+        return f"{{footer_key_value: getvariable('{self.variable}')[{number:d}]}}"
 
 
 def scan_sql(
@@ -62,11 +104,12 @@ def scan_sql(
     rows: bool = False,
     virtual: Mapping[str, str] | None = None,
     shapes: Mapping[int, Shape] = MappingProxyType({}),
+    reads: Reads | None = None,
 ) -> ScanSql:
     """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart.
 
     ``virtual`` asks for virtual columns: name -> the name it gets. ``shapes`` are those of the files whose nested
-    columns have other fields than the table's, by their row in the plan.
+    columns have other fields than the table's, by their row in the plan. ``reads`` is that of several scans in one.
 
     Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
@@ -81,12 +124,13 @@ def scan_sql(
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []
     parts: list[str] = []
+    reads = Reads(store, f"{prefix}_keys") if reads is None else reads
     for number, branch in enumerate(_branches(plan, shapes)):
         deleted = None
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
-            setup.append(_deleted_keys(plan, store, branch, deleted, tables))
-        parts.append(_files_query(plan, store, branch, columns, deleted, rows=rows, virtual=extra))
+            setup.append(_deleted_keys(plan, reads, branch, deleted, tables))
+        parts.append(_files_query(plan, reads, branch, columns, deleted, rows=rows, virtual=extra))
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
         if any(column.type.startswith("float") for column in columns):
@@ -98,25 +142,29 @@ def scan_sql(
         parts.append(_inlined_query(plan, name, columns, rows=rows, virtual=extra))
     if not parts:
         parts.append(_empty_query(columns, rows=rows, virtual=extra))
-    return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup))
+    return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup), reads.variable, tuple(reads.keys))
 
 
 def _branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """The files grouped by shape, each group in plan order."""
-    groups: dict[tuple[bool, bool, Shape], list[int]] = {}
+    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
     ).to_pylist()
     partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
-    for index, key in enumerate(zip(with_deletes, partial, strict=True)):
+    mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
+    for index, key in enumerate(zip(with_deletes, partial, mappings, strict=True)):
         groups.setdefault((*key, shapes.get(index, ())), []).append(index)
-    return [Branch(tuple(indexes), *key) for key, indexes in sorted(groups.items(), key=lambda group: group[0][:2])]
+    return [
+        Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping, shape)
+        for (deletes, some, mapping, shape), indexes in sorted(groups.items(), key=lambda group: group[0][:3])
+    ]
 
 
 def _files_query(
     plan: ScanPlan,
-    store: Store,
+    reads: Reads,
     branch: Branch,
     columns: Sequence[Column],
     deleted: str | None,
@@ -125,38 +173,47 @@ def _files_query(
     virtual: Mapping[str, str],
 ) -> str:
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
-    # named by id: a user's column may be called file_index too
-    stored = dict(branch.shape)
-    fields = [
-        _field(column.id, column_key(column), stored.get(column.id, column).duckdb_type(), column.initial_default)
-        for column in columns
-    ]
-    if rows or "rowid" in virtual:
-        fields.append(_field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT", None))
-    if branch.partial or "snapshot_id" in virtual:
-        fields.append(_field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT", None))
-    values = [(column, f"p.{column_key(column)}") for column in columns]
-    select = [
-        f"{reshaped(value, stored[column.id], column) if column.id in stored else value} AS {quote(column.name)}"
-        for column, value in values
-    ]
+    paths = files.column("path").to_pylist()
+    if branch.mapping is None:
+        fields, select = _own_columns(branch, columns)
+        if rows or "rowid" in virtual:
+            fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
+        if branch.partial or "snapshot_id" in virtual:
+            fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
+    else:
+        fields, select = mapped_columns(plan.mapping(branch.mapping), columns, reads.store.urls(paths))
     if rows:
         select += [
-            f"{_row_id(files)} AS _ql_row_id",
+            f"{_row_id(files, branch)} AS _ql_row_id",
             f"{_of_file(files.column('data_file_id').to_pylist())} AS _ql_file_id",
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
         ]
     select += [f"{_virtual(name, files, branch)} AS {quote(alias)}" for name, alias in virtual.items()]
-    source = _read_parquet(
-        store.urls(files.column("path").to_pylist()), fields, pc.sum(files.column("record_count")).as_py()
-    )
+    keys = files.column("encryption_key").to_pylist()
+    source = reads.source(paths, keys, fields, pc.sum(files.column("record_count")).as_py())
     query = f"SELECT {', '.join(select) or '1'} FROM {source} p"
     if deleted is not None:
         query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {SHIFT}) | p.file_row_number) = d.key"
-    if branch.partial:
+    if branch.partial and branch.mapping is None:
         query += f" WHERE p._ql_snapshot_id IS NULL OR p._ql_snapshot_id <= {plan.snapshot_id:d}"
     return f"({query})"
+
+
+def _own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
+    """The fields to read from files with field ids, and the select list that makes the table's columns of them."""
+    stored = dict(branch.shape)
+    # named by id: a user's column may be called file_index too
+    fields = [
+        Field(column.id, column_key(column), stored.get(column.id, column).duckdb_type(), column.initial_default)
+        for column in columns
+    ]
+    values = [(column, f"p.{column_key(column)}") for column in columns]
+    select = [
+        f"{reshaped(value, stored[column.id], column) if column.id in stored else value} AS {quote(column.name)}"
+        for column, value in values
+    ]
+    return fields, select
 
 
 def _of_file(values: Sequence[int | None]) -> str:
@@ -164,37 +221,38 @@ def _of_file(values: Sequence[int | None]) -> str:
     return f"{_list(values)}[p.file_index::BIGINT + 1]"
 
 
-def _row_id(files: pa.Table) -> str:
-    start = _of_file(files.column("row_id_start").to_pylist())
-    return f"coalesce(p._ql_stored_row_id, {start} + p.file_row_number)"
+def _row_id(files: pa.Table, branch: Branch) -> str:
+    counted = f"{_of_file(files.column('row_id_start').to_pylist())} + p.file_row_number"
+    # a file from elsewhere has no row ids of ours in it
+    return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
 
 
 def _virtual(name: str, files: pa.Table, branch: Branch) -> str:
     """A virtual column of rows in files."""
     if name == "rowid":
-        return _row_id(files)
+        return _row_id(files, branch)
     if name == "snapshot_id":
-        return f"coalesce(p._ql_snapshot_id, {_of_file(files.column('begin_snapshot').to_pylist())})"
+        begin = _of_file(files.column("begin_snapshot").to_pylist())
+        return f"coalesce(p._ql_snapshot_id, {begin})" if branch.mapping is None else begin
     if name == "file_index":
         return f"{_of_file(branch.indexes)}::UBIGINT"
     return f"p.{name}"
 
 
-def _read_parquet(urls: Iterable[str], fields: Sequence[str], rows: int | None) -> str:
+def _read_parquet(urls: Iterable[str], fields: Sequence[Field], rows: int | None, config: str | None = None) -> str:
     paths = ", ".join(literal(url) for url in urls)
-    return f"read_parquet([{paths}], schema=MAP {{{', '.join(fields)}}}, explicit_cardinality={max(rows or 0, 1):d})"
-
-
-def _field(id_: int, name: str, type_: str, default: str | None) -> str:
-    value = "NULL" if default is None else literal(default)
-    return f"{id_:d}: {{name: {literal(name)}, type: {literal(type_)}, default_value: {value}}}"
+    schema = ", ".join(found.sql for found in fields)
+    clauses = [f"schema=MAP {{{schema}}}", f"explicit_cardinality={max(rows or 0, 1):d}"]
+    if config is not None:
+        clauses.append(f"encryption_config={config}")
+    return f"read_parquet([{paths}], {', '.join(clauses)})"
 
 
 def _list(values: Sequence[int | None]) -> str:
     return "([" + ", ".join("NULL" if value is None else str(int(value)) for value in values) + "]::BIGINT[])"
 
 
-def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
+def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
     """A statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     parts = []
@@ -202,18 +260,17 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
     formats = files.column("delete_format").to_pylist()
     with_file = [index for index, path in enumerate(paths) if path is not None and formats[index] != "puffin"]
     if with_file:
-        fields = [
-            _field(FIELD_POS, "pos", "BIGINT", None),
-            _field(FIELD_SNAPSHOT_ID, "snapshot_id", "BIGINT", None),
-        ]
-        source = _read_parquet(store.urls(paths[index] for index in with_file), fields, None)
+        fields = [Field(FIELD_POS, "pos", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "snapshot_id", "BIGINT")]
+        keys = files.column("delete_encryption_key").to_pylist()
+        some = [paths[index] for index in with_file]
+        source = reads.source(some, [keys[index] for index in with_file], fields, None)
         parts.append(
             f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {SHIFT}) | pos AS key FROM {source}"
             f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
         )
     vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
     if vectors:
-        tables.append((f"{name}_vectors", _vector_keys(files, store, vectors, plan.snapshot_id)))
+        tables.append((f"{name}_vectors", _vector_keys(files, reads.store, vectors, plan.snapshot_id)))
         parts.append(f"SELECT key FROM {name}_vectors")
     ids = files.column("data_file_id").combine_chunks()
     index = pc.index_in(plan.deletes.column("file_id"), value_set=ids)
@@ -224,13 +281,14 @@ def _deleted_keys(plan: ScanPlan, store: Store, branch: Branch, name: str, table
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
 
 
-def dated_deletes_query(files: pa.Table, store: Store) -> str:
+def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
     """The positions in delete files (``DELETE_FILES`` of a feed) with their snapshots: ``key``, ``snapshot_id``."""
-    fields = [_field(FIELD_POS, "pos", "BIGINT", None), _field(FIELD_SNAPSHOT_ID, "stored", "BIGINT", None)]
+    fields = [Field(FIELD_POS, "pos", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "stored", "BIGINT")]
     ids, begins, lasts = (
         _of_file(files.column(name).to_pylist()) for name in ("data_file_id", "begin_snapshot", "last")
     )
-    source = _read_parquet(store.urls(files.column("path").to_pylist()), fields, None)
+    paths, keys = (files.column(name).to_pylist() for name in ("path", "encryption_key"))
+    source = reads.source(paths, keys, fields, None)
     dated = f"SELECT ({ids} << {SHIFT}) | p.pos AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
     return f"SELECT key, snapshot_id FROM ({dated} FROM {source} p) WHERE snapshot_id <= last"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
+from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
 from quacklake.engines.duckdb.vectors import dated_positions
@@ -48,6 +49,8 @@ _DELETE_SCHEMA = pa.schema(
 _DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
 _OPEN_FILES = 256
+#: A written delete file: name, size, footer size and key.
+_Written = tuple[str, int, int, str | None]
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
 
@@ -79,20 +82,28 @@ class _Job:
     announce: Announce
     new_id: Callable[[], int]
     row_ids: bool
+    key: str | None = field(default=None, repr=False)
 
     @property
     def order(self) -> list[str]:
         return order_by(self.table.sort) if self.options.sort else []
 
     def clauses(self) -> list[str]:
-        return _clauses(self.table.schema, self.options, row_ids=self.row_ids)
+        clauses = _clauses(self.table.schema, self.options, row_ids=self.row_ids)
+        return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
 class FileWriter:
-    """Writes files for one store."""
+    """Writes files for one store; those of an encrypted lake with a fresh key for each write."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, encrypted: bool = False) -> None:
         self.store = store
+        self.encrypted = encrypted
+        self._secret_files = EncryptedFiles(store)
+        self._prepared = False
+
+    def _new_key(self) -> str | None:
+        return new_key() if self.encrypted else None
 
     def write(
         self,
@@ -111,7 +122,10 @@ class FileWriter:
         The query yields the table's columns in order, then with ``row_ids`` the row id. ``size_hint`` is the size of
         the rows in memory, when known; without one the rows may become several files.
         """
-        job = _Job(connection, table, options, announce, new_id, row_ids)
+        if self.encrypted and not self._prepared:
+            prepare_writing(connection)  # all connections are to one database: once is enough
+            self._prepared = True
+        job = _Job(connection, table, options, announce, new_id, row_ids, self._new_key())
         keys = partition_keys(table)
         large = size_hint is not None and size_hint >= options.target_file_size
         if keys is None:
@@ -245,6 +259,7 @@ class FileWriter:
             file_size_bytes=size,
             footer_size=footer,
             stats=tuple(_stats(statistics, job.table.schema)),
+            encryption_key=job.key,
         )
 
     def write_deletes(
@@ -270,15 +285,23 @@ class FileWriter:
             name, size = self._write_vector(table, announce, positions)
             return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
         if file.delete_path is None:
-            name, size, footer = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-            return NewDeleteFile(data_file_id, name, len(positions), size, footer)
+            name, size, footer, key = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
+            return NewDeleteFile(data_file_id, name, len(positions), size, footer, encryption_key=key)
         before = self._dated_rows(file, snapshot, begin_snapshot)
         dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
         new = pa.table([positions, dates], schema=before.schema)
         rows = _by_position(pa.concat_tables([before, new]))
-        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return NewDeleteFile(
-            data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin_snapshot, snapshot + 1
+            data_file_id,
+            name,
+            rows.num_rows,
+            size,
+            footer,
+            file.delete_file_id,
+            begin_snapshot,
+            snapshot + 1,
+            encryption_key=key,
         )
 
     def write_past_deletes(
@@ -300,22 +323,32 @@ class FileWriter:
         first, last = pc.min_max(rows.column(1)).as_py().values()
         begin = first if dated.file_begin is None else min(first, dated.file_begin)
         partial_max = last if last != begin else None
-        if vectors and partial_max is None:
+        if vectors and partial_max is None and not self.encrypted:
             name, size = self._write_vector(table, announce, rows.column(NAME_POS))
             return PastDeleteFile(
                 data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
             )
-        name, size, footer = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
-        return PastDeleteFile(data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, begin, partial_max)
+        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        return PastDeleteFile(
+            data_file_id,
+            name,
+            rows.num_rows,
+            size,
+            footer,
+            file.delete_file_id,
+            begin,
+            partial_max,
+            encryption_key=key,
+        )
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
         """Write a delete file again with another snapshot for its new positions."""
-        rows = self._delete_rows(table.location + file.path)
+        rows = self._delete_rows(table.location + file.path, file.encryption_key)
         dates = rows.column(NAME_SNAPSHOT_ID)
         dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
         rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
-        name, size, footer = self._write_rows(table, announce, rows)
-        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
+        name, size, footer, key = self._write_rows(table, announce, rows)
+        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot, encryption_key=key)
 
     def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
         """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
@@ -325,7 +358,7 @@ class FileWriter:
             dates = pc.fill_null(found.column("snapshot_id"), begin_snapshot)
             rows = pa.table([found.column("pos"), dates], schema=_DATED_ROWS)
         else:
-            rows = self._delete_rows(file.delete_path)
+            rows = self._delete_rows(file.delete_path, file.delete_key)
         if NAME_SNAPSHOT_ID not in rows.column_names:
             begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
             rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
@@ -339,19 +372,27 @@ class FileWriter:
         announce: Announce,
         columns: Sequence[pa.ChunkedArray | pa.Array],
         schema: pa.Schema,
-    ) -> tuple[str, int, int]:
+    ) -> _Written:
         url = self.store.url(file.path)
         return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
 
-    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> tuple[str, int, int]:
-        """Write a delete file; its name, size and footer size."""
+    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> _Written:
+        """Write a delete file; its name, size, footer size and key."""
         name = delete_file_name()
         path = table.location + name
         announce(path)
-        with self.store.open_output(path) as sink, pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer:
-            writer.write_table(rows)
+        key = self._new_key()
+        if key is not None:
+            fields = [int((field.metadata or {})[_FIELD]) for field in rows.schema]
+            self._secret_files.write(rows, fields, path, key)
+        else:
+            with (
+                self.store.open_output(path) as sink,
+                pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer,
+            ):
+                writer.write_table(rows)
         size = self.store.size(path)
-        return name, size, self._footer_size(path, size)
+        return name, size, self._footer_size(path, size), key
 
     def _write_vector(
         self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
@@ -364,7 +405,9 @@ class FileWriter:
             sink.write(blob)
         return name, len(blob)
 
-    def _delete_rows(self, path: str) -> pa.Table:
+    def _delete_rows(self, path: str, key: str | None) -> pa.Table:
+        if key is not None:
+            return self._secret_files.read(path, key)
         with self.store.open_input(path) as source:
             return pq.read_table(source)
 

@@ -1,0 +1,117 @@
+"""Encrypted Parquet files: fresh keys, and how DuckDB gets them without any SQL text holding one.
+
+Keys go to a connection as a variable, through Arrow, so that no statement, plan or error message can quote them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+import threading
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.failures import reading, writing
+from quacklake.engines.duckdb.remote import connect_store, load_httpfs
+from quacklake.errors import CorruptFileError, MissingExtraError
+from quacklake.format.names import literal
+from quacklake.storage import Store
+
+__all__ = ["EncryptedFiles", "encryption_clause", "lend_keys", "new_key", "prepare_writing"]
+
+_KEY_BYTES = 16
+_LENGTHS = (16, 24, 32)
+_VARIABLE = "ql_file_key"
+
+
+def new_key() -> str:
+    """A fresh key as the catalog stores it."""
+    return base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+
+
+def lend_keys(connection: duckdb.DuckDBPyConnection, variable: str, keys: Sequence[str]) -> None:
+    """Let a connection know keys of the catalog: a list in a variable. ``CorruptFileError`` when one is no key."""
+    name = f"{variable}_given"
+    connection.register(
+        name, pa.table({"i": range(len(keys)), "k": pa.array([_raw(key) for key in keys], pa.binary())})
+    )
+    try:
+        connection.execute(f"SET VARIABLE {variable} = (SELECT list(k ORDER BY i) FROM {name})")
+    finally:
+        connection.unregister(name)
+
+
+def _raw(key: str) -> bytes:
+    try:
+        raw = base64.b64decode(key, validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) not in _LENGTHS:
+        raise CorruptFileError("an encryption key in the catalog is not one", hint="its row may be damaged")
+    return raw
+
+
+def prepare_writing(connection: duckdb.DuckDBPyConnection) -> None:
+    """DuckDB writes encrypted files only with the library that ``httpfs`` brings. Raises ``MissingExtraError``."""
+    if not load_httpfs(connection):
+        raise MissingExtraError(
+            "writing an encrypted lake needs DuckDB's httpfs extension", hint='pip install "quacklake[s3]"'
+        )
+
+
+def encryption_clause(connection: duckdb.DuckDBPyConnection, key: str) -> str:
+    """The option of ``COPY`` that encrypts with a key, which the connection is told; it must be prepared."""
+    lend_keys(connection, _VARIABLE, [key])
+    return f"ENCRYPTION_CONFIG {{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
+
+
+class EncryptedFiles:
+    """Small encrypted files of one store, read and written whole. Safe to share between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._prepared = False
+        self._lock = threading.Lock()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None:
+            self._connection = duckdb.connect(
+                config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
+            )
+            connect_store(self._connection, self._store)
+        return self._connection
+
+    def write(self, rows: pa.Table, field_ids: Sequence[int], path: str, key: str) -> None:
+        """Write a table as the file ``path``, below the data root."""
+        self._store.make_parent(path)
+        names = zip(rows.column_names, field_ids, strict=True)
+        fields = ", ".join(f"{literal(name)}: {id_:d}" for name, id_ in names)
+        with self._lock:
+            connection = self._open()
+            if not self._prepared:
+                prepare_writing(connection)
+                self._prepared = True
+            clause = encryption_clause(connection, key)
+            connection.register("ql_rows", rows)
+            try:
+                with writing():
+                    connection.execute(
+                        f"COPY (FROM ql_rows) TO {literal(self._store.url(path))}"
+                        f" (FORMAT parquet, FIELD_IDS {{{fields}}}, COMPRESSION snappy, {clause})"
+                    )
+            finally:
+                connection.unregister("ql_rows")
+        self._store.sync([path])
+
+    def read(self, path: str, key: str) -> pa.Table:
+        """The rows of a file."""
+        with self._lock, reading():
+            connection = self._open()
+            lend_keys(connection, _VARIABLE, [key])
+            config = f"{{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
+            source = f"read_parquet({literal(self._store.url(path))}, encryption_config={config})"
+            return connection.execute(f"FROM {source}").to_arrow_table()

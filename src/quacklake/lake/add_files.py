@@ -1,0 +1,358 @@
+"""Files from elsewhere: existing Parquet files become files of a table where they are, without being copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.errors import (
+    AlreadyExistsError,
+    ConstraintError,
+    InputError,
+    NotFoundError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    nearest,
+)
+from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_values
+from quacklake.format.measure import of_array
+from quacklake.format.names import fold
+from quacklake.format.objects import TableInfo
+from quacklake.format.partitions import IDENTITY, PartitionSpec
+from quacklake.format.schema import Column
+from quacklake.format.stats import ColumnStats
+from quacklake.lake.settings import Shared
+from quacklake.storage import Footer, FooterColumn, column_stats, read_footer
+from quacklake.storage.parquet import child_fields
+from quacklake.transaction import NewDataFile, Transaction
+
+__all__ = ["AddOptions", "add_files", "to_patterns"]
+
+_REMOTE_THREADS = 16
+_LOCAL_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AddOptions:
+    """What may differ between files and table."""
+
+    allow_missing: bool = False
+    ignore_extra_columns: bool = False
+    hive_partitioning: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A column of a file, or a node inside one; ``path`` is that of a leaf."""
+
+    name: str
+    kind: str
+    path: str = ""
+    children: tuple[_Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What files of one schema have in common: their mapping, and the column id of each leaf's path."""
+
+    mapping: NameMapping
+    leaves: Mapping[str, int]
+    folders: tuple[Column, ...]
+    missing: tuple[Column, ...]
+
+
+def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
+    """Paths and patterns as texts. Raises ``InputError`` for anything else."""
+    given: list[Any] = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given or not all(isinstance(path, str | Path) and str(path) for path in given):
+        raise InputError("add_files needs a path, a pattern or a list of them")
+    return [str(path) for path in given]
+
+
+def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Sequence[str], options: AddOptions) -> int:
+    """Make Parquet files part of a table; returns how many rows they have."""
+    if shared.catalog.encrypted:
+        raise UnsupportedFeatureError(
+            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
+            hint="append the rows instead",
+        )
+    spec = _partition(table)
+    found = _find(shared, patterns)
+    known = set(tx.plan(table).files.column("path").to_pylist())
+    places = {url: shared.store.resolve(url, False) for url in found}
+    for url, place in places.items():
+        if place in known:
+            raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
+    footers = _footers(shared, list(places.values()))
+    shapes = _Shapes(tx, table, options, spec)
+    rows = [
+        _Added(url, place, footer, shapes.of(url, footer))
+        for (url, place), footer in zip(places.items(), footers, strict=True)
+        if footer.rows
+    ]
+    values = _folder_stats(shared, rows)
+    pending = tx.pending(table)
+    files = [_new_file(tx, table, each, values, spec) for each in rows]
+    pending.files.extend(files)
+    pending.mappings.extend(shapes.new)
+    return sum(file.record_count for file in files)
+
+
+def _partition(table: TableInfo) -> PartitionSpec | None:
+    """How the files must be partitioned. Raises ``UnsupportedFeatureError`` where their folders cannot prove it."""
+    spec = table.partition
+    if spec is None or not spec.keys:
+        return None
+    for key in spec.keys:
+        if key.parsed != IDENTITY:
+            raise UnsupportedFeatureError(
+                f"{table.qualified_name} is partitioned by {key.transform}: the name of a folder does not prove"
+                " that all rows of a file belong there",
+                hint="append the rows instead",
+            )
+    return spec
+
+
+def _find(shared: Shared, patterns: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        files = shared.store.find(pattern)
+        if not files:
+            raise NotFoundError(f"there is no file {pattern!r}")
+        found.update(dict.fromkeys(files))
+    return list(found)
+
+
+def _footers(shared: Shared, paths: Sequence[str]) -> list[Footer]:
+    threads = _LOCAL_THREADS if shared.store.is_local else _REMOTE_THREADS
+    with ThreadPoolExecutor(min(threads, max(1, len(paths))), "quacklake-footer") as pool:
+        return list(pool.map(lambda path: read_footer(shared.store, path), paths))
+
+
+# -- mapping -----------------------------------------------------------------------------------------------------------
+
+
+class _Shapes:
+    """The mappings of the files, one for all that look alike; those of earlier files are used again."""
+
+    def __init__(self, tx: Transaction, table: TableInfo, options: AddOptions, spec: PartitionSpec | None) -> None:
+        self._keys = () if spec is None else tuple(table.schema.by_id(key.column_id) for key in spec.keys)
+        self._table = table
+        self._options = options
+        self._local_id: Callable[[], int] = tx.local_id
+        self._shapes: dict[object, _Shape] = {}
+        self._known = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
+        if table.id >= 0:
+            with tx.catalog.read() as reader:
+                self._known |= {mapping.key: mapping.id for mapping in reader.table_mappings(table.id)}
+        self.new: list[NameMapping] = []
+
+    def of(self, url: str, footer: Footer) -> _Shape:
+        """The shape of a file. Raises ``SchemaMismatchError`` when it does not fit the table."""
+        names = () if self._options.hive_partitioning is False else tuple(hive_values(url))
+        types = tuple((column.path, column.lake_type) for column in footer.columns)
+        key = (footer.schema, types, names)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._make(url, footer, set(names))
+        return shape
+
+    def _make(self, url: str, footer: Footer, folders: set[str]) -> _Shape:
+        leaves = iter(footer.columns)
+        nodes = tuple(_node(field, leaves) for field in footer.schema)
+        mapper = _Mapper(url, self._table, self._options)
+        for column in self._keys:
+            if column.name not in folders:
+                raise SchemaMismatchError(
+                    f"{url} does not fit {self._table.qualified_name}: the table is partitioned by"
+                    f' "{column.name}", and the file is in no folder {column.name}=…'
+                )
+        columns = mapper.columns(nodes, self._table.schema.columns, folders)
+        mapping = NameMapping(0, columns)
+        id_ = self._known.get(mapping.key)
+        mapping = replace(mapping, id=self._local_id() if id_ is None else id_)
+        if id_ is None:
+            self._known[mapping.key] = mapping.id
+            self.new.append(mapping)
+        by_target = mapping.by_target
+        there = [column for column in self._table.schema.columns if column.id in by_target]
+        return _Shape(
+            mapping,
+            mapper.leaves,
+            tuple(column for column in there if by_target[column.id].is_partition),
+            tuple(mapper.missing),
+        )
+
+
+def _node(field: pa.Field, leaves: Iterator[FooterColumn]) -> _Node:
+    type_ = field.type
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    children = child_fields(type_)
+    if not children:
+        leaf = next(leaves)
+        return _Node(field.name, leaf.lake_type or "unknown", leaf.path)
+    kind = "map" if pa.types.is_map(type_) else "struct" if pa.types.is_struct(type_) else "list"
+    return _Node(field.name, kind, children=tuple(_node(child, leaves) for child in children))
+
+
+class _Mapper:
+    """Finds the columns of a file in the table, at every depth."""
+
+    def __init__(self, url: str, table: TableInfo, options: AddOptions) -> None:
+        self._url = url
+        self._table = table
+        self._options = options
+        self.leaves: dict[str, int] = {}
+        self.missing: list[Column] = []
+
+    def columns(
+        self, nodes: Sequence[_Node], columns: Sequence[Column], folders: set[str], above: str = ""
+    ) -> tuple[MappedColumn, ...]:
+        """The columns of a file, or the fields of a struct, as those of the table."""
+        left = {fold(column.name): column for column in columns}
+        seen: set[str] = set()
+        found: list[MappedColumn] = []
+        for node in nodes:
+            if fold(node.name) in seen:
+                raise self._mismatch(f'has the column "{above}{node.name}" twice')
+            seen.add(fold(node.name))
+            column = left.pop(fold(node.name), None)
+            if column is None:
+                if not self._options.ignore_extra_columns:
+                    hint = nearest(node.name, (column.name for column in columns))
+                    raise self._mismatch(
+                        f'has a column "{above}{node.name}", which the table has not',
+                        hint or "pass ignore_extra_columns=True to leave it out",
+                    )
+            elif column.name in folders:
+                found.append(self._folder(column))
+            else:
+                found.append(self._column(node, column, above))
+        for column in left.values():
+            if column.name in folders:
+                found.append(self._folder(column))
+            elif self._options.allow_missing:
+                self._note_missing(column, above)
+            else:
+                raise self._mismatch(f'lacks the column "{above}{column.name}"', "pass allow_missing=True to add it")
+        return tuple(found)
+
+    def _column(self, node: _Node, column: Column, above: str) -> MappedColumn:
+        name = f"{above}{node.name}"
+        if not column.children:
+            if node.children or not fits(node.kind, column.type):
+                raise self._mismatch(f'has the column "{name}" as {node.kind}, the table as {column.type}')
+            self.leaves[node.path] = column.id
+            return MappedColumn(node.name, column.id)
+        if node.kind != column.type:
+            raise self._mismatch(f'has the column "{name}" as {node.kind}, the table as {column.type}')
+        if column.type == "struct":
+            children = self.columns(node.children, column.children, set(), f"{name}.")
+        else:
+            names = ("list",) if column.type == "list" else ("key", "value")
+            children = tuple(
+                self._column(replace(child, name=as_), target, f"{name}.")
+                for child, target, as_ in zip(node.children, column.children, names, strict=True)
+            )
+        return MappedColumn(node.name, column.id, children=children)
+
+    def _folder(self, column: Column) -> MappedColumn:
+        if column.nested:
+            raise self._mismatch(f'has "{column.name}" in the name of a folder, the table as {column.type}')
+        return MappedColumn(column.name, column.id, is_partition=True)
+
+    def _note_missing(self, column: Column, above: str) -> None:
+        if not above and not column.nullable and column.initial_default is None:
+            raise ConstraintError(f'{self._url} lacks the NOT NULL column "{column.name}"')
+        self.missing.extend(column.leaves())
+
+    def _mismatch(self, why: str, hint: str | None = None) -> SchemaMismatchError:
+        return SchemaMismatchError(f"{self._url} does not fit {self._table.qualified_name}: it {why}", hint=hint)
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    url: str
+    place: str
+    footer: Footer
+    shape: _Shape
+
+
+_FolderStats = Mapping[tuple[int, str | None], tuple[ColumnStats, str | None]]
+
+
+def _folder_text(column: Column, url: str) -> str | None:
+    """The text in the name of a file's folder; an empty one is NULL except for a text."""
+    text = hive_values(url)[column.name]
+    return None if text == "" and column.type != "varchar" else text
+
+
+def _folder_stats(shared: Shared, rows: Sequence[_Added]) -> _FolderStats:
+    """The bounds of every value in the name of a folder, and its text as a partition value.
+
+    Raises ``SchemaMismatchError`` for one of another type.
+    """
+    columns = {column.id: column for each in rows for column in each.shape.folders}
+    found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
+    for column in columns.values():
+        texts = list(dict.fromkeys(_folder_text(column, each.url) for each in rows if column in each.shape.folders))
+        given = pa.array(texts, pa.string())
+        values = shared.engine.cast(given, column)
+        written = shared.engine.texts(pa.table({column.name: values}), [column])
+        for index, text in enumerate(texts):
+            if text is not None and not values[index].is_valid:
+                raise SchemaMismatchError(
+                    f'the folder {column.name}={text} is not a value of the column "{column.name}" ({column.type})',
+                    hint="pass hive_partitioning=False when the names of the folders mean nothing",
+                )
+            found[column.id, text] = of_array(values.slice(index, 1), column)[0], written[column.id][index]
+    return found
+
+
+def _new_file(
+    tx: Transaction, table: TableInfo, added: _Added, values: _FolderStats, spec: PartitionSpec | None
+) -> NewDataFile:
+    footer, shape = added.footer, added.shape
+    stats = list(column_stats(footer, table.schema, columns=shape.leaves))
+    texts: dict[int, str | None] = {}
+    for column in shape.folders:
+        one, texts[column.id] = values[column.id, _folder_text(column, added.url)]
+        nulls = footer.rows if one.value_count == 0 else 0
+        stats.append(replace(one, size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
+    for column in shape.missing:
+        # of what is not in the file only a NULL is sure without looking at the default
+        empty = column.initial_default is None and column in table.schema.columns
+        stats.append(ColumnStats(column.id, 0, 0, footer.rows) if empty else ColumnStats(column.id, 0))
+    _check_not_null(table, added.url, stats)
+    inside = added.place.startswith(table.location) and table.path_is_relative and table.schema_path_is_relative
+    return NewDataFile(
+        id=tx.local_id(),
+        path=added.place.removeprefix(table.location) if inside else added.url,
+        record_count=footer.rows,
+        file_size_bytes=footer.size_bytes,
+        footer_size=footer.footer_size,
+        stats=tuple(stats),
+        mapping_id=shape.mapping.id,
+        partition_id=None if spec is None else spec.id,
+        partition_values={} if spec is None else {key.index: texts[key.column_id] for key in spec.keys},
+        location=None if inside else added.place,
+    )
+
+
+def _check_not_null(table: TableInfo, url: str, stats: Sequence[ColumnStats]) -> None:
+    required = {column.id: column for column in table.schema.columns if not column.nullable and not column.nested}
+    for each in stats:
+        if each.column_id in required and each.null_count != 0:
+            name = required[each.column_id].name
+            raise ConstraintError(
+                f'{url} has, or may have, NULL in the NOT NULL column "{name}"', hint="append its rows instead"
+            )

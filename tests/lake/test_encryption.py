@@ -1,0 +1,195 @@
+"""Encrypted lakes: nothing but the catalog holds a key, and no key is no data."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import sqlite3
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake import telemetry
+from quacklake.cli import main
+from quacklake.engines.duckdb import encryption
+from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError
+from quacklake.scan import ScanPlan
+
+ROWS = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]})
+
+
+def connect(folder: Path, **settings: Any) -> quacklake.Lake:
+    options = {"data_path": folder / "data", "duckdb_threads": 1, "data_inlining_row_limit": 0, **settings}
+    return quacklake.connect(f"sqlite:///{folder}/lake.db", **options)
+
+
+def metadata(folder: Path, statement: str) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(folder / "lake.db")
+    try:
+        with connection:
+            return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+def keys(folder: Path) -> list[str]:
+    tables = ("ducklake_data_file", "ducklake_delete_file")
+    return [row[0] for table in tables for row in metadata(folder, f"SELECT encryption_key FROM {table}")]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
+    with connect(tmp_path, encrypted=True) as lake:
+        table = lake.create_table("t", ROWS)
+        table.delete("id BETWEEN 100 AND 150")
+        table.delete("id BETWEEN 200 AND 250")
+        yield lake
+
+
+def test_rows_are_read_changed_and_travelled_through(lake: quacklake.Lake, tmp_path: Path) -> None:
+    table = lake.table("t")
+    assert table.update({"name": "new"}, "id < 100") == 100
+    assert (table.count("id >= 0"), table.count("name = 'new'")) == (898, 100)
+    assert lake.at(version=1).table("t").count("id >= 0") == 1000
+    assert lake.at(version=2).table("t").count("id >= 0") == 949
+    with lake.transaction() as tx:
+        tx.table("t").append(pa.table({"id": range(5000, 5020), "name": ["tx"] * 20}))
+        tx.table("t").delete("id = 5003")
+        assert tx.table("t").count("name = 'tx'") == 19
+    assert table.count("name = 'tx'") == 19
+    with connect(tmp_path) as again:
+        assert again.table("t").count("id >= 0") == 917
+    assert len(set(keys(tmp_path))) == len(keys(tmp_path))
+
+
+def test_each_of_200_files_has_its_key(tmp_path: Path) -> None:
+    with connect(tmp_path, encrypted=True) as lake:
+        table = lake.create_table("t", {"id": pa.int64(), "part": pa.int64()})
+        with lake.transaction() as tx:
+            for part in range(200):
+                tx.table("t").append(pa.table({"id": range(part * 10, part * 10 + 10), "part": [part] * 10}))
+        table.delete("id % 10 = 3 AND part < 20")
+        assert len(set(keys(tmp_path))) == 220
+        assert table.scan(["id"], row_ids=True).to_arrow().num_rows == 1980
+        ids = table.scan(["id", "part"], "id >= 1000", row_ids=True).to_arrow()
+        assert ids.num_rows == 1000
+        assert ids.column("rowid").to_pylist() == ids.column("id").to_pylist()
+        assert table.update({"part": -1}, "id % 100 = 7") == 20
+        assert table.count("part = -1") == 20
+
+
+def test_without_its_key_no_file_is_read(lake: quacklake.Lake, tmp_path: Path) -> None:
+    wrong = encryption.new_key()
+    for statement, message in (
+        (f"UPDATE ducklake_data_file SET encryption_key = '{wrong}'", "missing or wrong"),
+        ("UPDATE ducklake_data_file SET encryption_key = NULL", "has no key for"),
+        ("UPDATE ducklake_data_file SET encryption_key = 'short'", "is not one"),
+        ("UPDATE ducklake_data_file SET encryption_key = '🔑'", "is not one"),
+    ):
+        metadata(tmp_path, statement)
+        with pytest.raises(CorruptFileError, match=message) as caught:
+            lake.table("t").to_arrow()
+        assert wrong not in "".join(traceback.format_exception(caught.value))
+
+
+def test_without_its_key_no_delete_file_is_read(lake: quacklake.Lake, tmp_path: Path) -> None:
+    wrong = encryption.new_key()
+    metadata(tmp_path, f"UPDATE ducklake_delete_file SET encryption_key = '{wrong}'")
+    with pytest.raises(CorruptFileError, match="missing or wrong"):
+        lake.table("t").to_arrow()
+    with pytest.raises(CorruptFileError, match="missing or wrong"):
+        lake.table("t").delete("id < 50")
+    metadata(tmp_path, "UPDATE ducklake_delete_file SET encryption_key = NULL")
+    with pytest.raises(CorruptFileError, match="has no key for"):
+        lake.table("t").to_arrow()
+
+
+def test_a_plain_file_in_an_encrypted_lake_is_refused(lake: quacklake.Lake, tmp_path: Path) -> None:
+    (file,) = (path for path in (tmp_path / "data").rglob("*.parquet") if not path.stem.endswith("-delete"))
+    duckdb.sql(f"COPY (SELECT 1 AS id, 'x' AS name) TO '{file}'")
+    with pytest.raises(CorruptFileError, match="missing or wrong"):
+        lake.table("t").to_arrow()
+
+
+def test_no_key_is_shown_anywhere(
+    lake: quacklake.Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = lake.table("t")
+    table.append(ROWS)
+    plan = table.plan()
+    user = duckdb.connect()
+    lake.register(user)
+    shown = [
+        repr(plan),
+        str(plan),
+        repr(table),
+        repr(lake),
+        str(table.files()),
+        str(table.history()),
+        str(lake.snapshots()),
+        str(lake.options()),
+        str(telemetry.snapshot()) if hasattr(telemetry, "snapshot") else "",
+        str(user.execute("SELECT sql FROM duckdb_views()").fetchall()),
+        str(user.execute("EXPLAIN ANALYZE SELECT sum(id) FROM t").fetchall()),
+    ]
+    with pytest.raises(quacklake.errors.PredicateError) as caught:
+        table.count("nonsense = 1")
+    shown.append("".join(traceback.format_exception(caught.value)))
+    url = f"sqlite:///{tmp_path}/lake.db"
+    for command in (["files", "t"], ["show", "t"], ["info"], ["history", "t"], ["settings"]):
+        main([*command, "--url", url])
+    printed = capsys.readouterr()
+    shown += [printed.out, printed.err, caplog.text]
+    assert user.execute("SELECT count(*) FROM t").fetchone() == (1898,)
+    for key in keys(tmp_path):
+        forms = (key, base64.b64decode(key).hex(), repr(base64.b64decode(key)))
+        assert not [text for text in shown for form in forms if form in text]
+
+
+def test_a_plan_takes_the_keys_along_for_who_will_run_it(lake: quacklake.Lake) -> None:
+    plan = ScanPlan.from_ipc(lake.table("t").plan().to_ipc())
+    assert lake._shared.engine.count(plan, "id >= 0") == 898
+
+
+def test_what_a_lake_is_cannot_be_changed(lake: quacklake.Lake, tmp_path: Path) -> None:
+    with connect(tmp_path, encrypted=True) as again:
+        assert again.table("t").count("id >= 0") == 898
+    with pytest.raises(ConfigError, match="is encrypted, and plain"):
+        connect(tmp_path, encrypted=False)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    with connect(plain) as made:
+        made.create_table("t", ROWS)
+    with pytest.raises(ConfigError, match="is plain, and encrypted"):
+        connect(plain, encrypted=True)
+    assert not any(keys(plain))
+
+
+def test_writing_without_the_extension_that_encrypts_is_refused(
+    lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encryption, "load_httpfs", lambda connection: False)
+    monkeypatch.setattr("quacklake.engines.duckdb.remote.load_httpfs", lambda connection: False)
+    with connect(tmp_path) as lake:
+        before = lake.current_snapshot()
+        with pytest.raises(MissingExtraError, match="httpfs"):
+            lake.table("t").append(ROWS)
+        with pytest.raises(MissingExtraError, match="httpfs"):
+            lake.table("t").delete("id < 50")
+        assert lake.current_snapshot() == before
+        assert lake.table("t").count("id >= 0") == 898
+
+
+def test_small_changes_stay_in_the_catalog_in_the_clear(tmp_path: Path) -> None:
+    with connect(tmp_path, encrypted=True, data_inlining_row_limit=10) as lake:
+        table = lake.create_table("t", [{"id": 1, "name": "in the catalog"}])
+        assert not list((tmp_path / "data").rglob("*.parquet"))
+        assert table.to_pylist() == [{"id": 1, "name": "in the catalog"}]
+    assert b"in the catalog" in (tmp_path / "lake.db").read_bytes()
