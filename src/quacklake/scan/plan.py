@@ -59,8 +59,9 @@ _VERSION = 1
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
 
-    ``pruned`` tells whether ``files`` leaves any out. Files that began after ``shaped_at``, other than compacted ones,
-    have the fields inside nested columns that ``schema`` says; in others these may have other names, or be missing.
+    ``pruned`` tells whether ``files`` leaves any out. Files that began after ``shaped_at`` have the fields inside their
+    nested columns that ``schema`` says; in others these may have other names, or be missing. When a table was
+    ``reshaped`` since it was made, that holds for compacted files of any age too.
     """
 
     table_id: int
@@ -74,6 +75,7 @@ class ScanPlan:
     inlined: pa.Table | None = None
     pruned: bool = False
     shaped_at: int | None = None
+    reshaped: bool = False
 
     @cached_property
     def deleted_counts(self) -> dict[int, int]:
@@ -117,6 +119,7 @@ class ScanPlan:
             "root": self.root,
             "pruned": self.pruned,
             "shaped_at": self.shaped_at,
+            "reshaped": self.reshaped,
             "columns": [asdict(row) for row in flatten(self.schema)],
         }
         metadata = {_FORMAT: json.dumps(facts).encode(), _DELETES: _write(self.deletes)}

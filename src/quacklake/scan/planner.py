@@ -43,7 +43,7 @@ def plan_scan(
         _refuse_unreadable(found, table)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
-        shaped_at = reader.shaped_at(snapshot, table)
+        reshaped = reader.reshaped(snapshot, table)
     files = _resolve(found, table, store, snapshot.id)
     return ScanPlan(
         table_id=table.id,
@@ -56,7 +56,8 @@ def plan_scan(
         deletes=_only_planned(deletes, files, pruned=predicate != ANYTHING),
         inlined=rows,
         pruned=predicate != ANYTHING,
-        shaped_at=shaped_at,
+        shaped_at=reshaped.at,
+        reshaped=reshaped.changed,
     )
 
 

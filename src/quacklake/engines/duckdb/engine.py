@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import file_shapes
+from quacklake.engines.duckdb.shapes import FileShapes
 from quacklake.engines.duckdb.sql import scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, PredicateError
@@ -62,6 +62,7 @@ class DuckDBEngine:
         self.store = store
         self._root = duckdb.connect(":memory:", config=config)
         connect_store(self._root, store)
+        self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
 
@@ -86,7 +87,7 @@ class DuckDBEngine:
         prefix = f"ql{next(self._names)}"
         columns = plan.schema.columns
         with reading():
-            shapes = file_shapes(lambda query: connection.execute(query).fetchall(), plan, self.store, columns)
+            shapes = self._shapes.find(lambda query: connection.execute(query).fetchall(), plan, columns)
         sql = scan_sql(plan, self.store, prefix, columns, rows=rows, shapes=shapes)
         for name, table in sql.tables:
             connection.register(name, table)
