@@ -44,6 +44,10 @@ def merge(lake: Lake) -> None:
     )
 
 
+def alter(lake: Lake) -> None:
+    lake.table("t").append([{"id": 3000, "v": "evolved", "more": 1.5}], evolve=True)
+
+
 def transaction(lake: Lake) -> None:
     with lake.transaction(message="all at once", author="somebody") as tx:
         tx.table("t").append(rows(200, 230))
@@ -65,6 +69,7 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "create": lambda lake: lake.create_table("s.made", rows(0, 3)),
     "rename": lambda lake: lake.rename_table("t", "renamed"),
     "drop": lambda lake: lake.drop_table("t"),
+    "alter": alter,
     "transaction": transaction,
 }
 

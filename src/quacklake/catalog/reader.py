@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
 from quacklake.catalog import layout, pruning
-from quacklake.catalog.column_history import last_reshape
+from quacklake.catalog.column_history import Reshaped, last_reshape
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
 from quacklake.catalog.tables import Tables
@@ -381,22 +381,19 @@ class Reader:
         statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
         return self.run("last_column_id", statement).scalar_one() or 0
 
-    def shaped_at(self, snapshot: Snapshot, table: TableInfo) -> int | None:
-        """The last snapshot that changed which fields a nested column of a table has, or None when none ever did.
-
-        Files that began after it have the fields of today; older ones may have others.
-        """
+    def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
+        """When the fields inside a table's nested columns last became what they are."""
         if not any(column.nested for column in table.schema.columns):
-            return None
-        key = ("shaped_at", table.id, snapshot.schema_version)
-        if key not in self._cache:
+            return Reshaped()
+        key = ("reshaped", table.id, snapshot.schema_version)
+        found: Reshaped | None = self._cache.get(key)
+        if found is None:
             c = self._t["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
             rows = [tuple(row) for row in self.run("column_history", statement)]
-            self._cache[key] = last_reshape(rows, snapshot.id)
-        found: int | None = self._cache[key]
+            found = self._cache[key] = last_reshape(rows, snapshot.id)
         return found
 
     # -- files -------------------------------------------------------------------------------------------------------
