@@ -13,7 +13,7 @@ from benchmarks.common import Bench, Result, Size, Skip
 from benchmarks.report import as_json, console, show, update_readme
 from services import Unavailable
 
-NAMES = ("commits", "inlining", "planning", "tpch", "deletes", "writers", "memory")
+NAMES = ("commits", "inlining", "planning", "tpch", "deletes", "partitions", "writers", "memory")
 
 
 def main() -> int:

@@ -18,7 +18,22 @@ from quacklake.errors import InputError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.transforms import bucket
 from tests.lake.test_statements import statements
 
-_ODD = ["eu", "", None, "a/b", "..", "../../up", "x=1", "50%", "%2e%2e", "o'clock", 'say "hi"', "naïve ☃", "y" * 400, "*?["]
+_ODD = [
+    "eu",
+    "",
+    None,
+    "a/b",
+    "..",
+    "../../up",
+    "x=1",
+    "50%",
+    "%2e%2e",
+    "o'clock",
+    'say "hi"',
+    "naïve ☃",
+    "y" * 400,
+    "*?[",
+]
 
 
 @pytest.fixture
@@ -98,7 +113,9 @@ def test_odd_values_are_kept_and_never_lead_out_of_the_table(lake: quacklake.Lak
     folders = values(lake)
     assert {text for _, text in folders} == set(_ODD)
     assert {folder for folder, text in folders if text == "y" * 400} == {""}, "too long for the name of a folder"
-    assert {folder for folder, text in folders if text == "../../up"} == {""}, "no folder, rather than one that hides dots"
+    assert {folder for folder, text in folders if text == "../../up"} == {""}, (
+        "no folder, rather than one that hides dots"
+    )
     assert {folder for folder, text in folders if text == "a/b"} == {"v=a%2Fb"}
     assert all(path.startswith("main/t/") for path in stored(lake))
     for value in _ODD:

@@ -9,22 +9,22 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake.catalog.tables import Tables
-from quacklake.format.partition_pruning import pruner
 from quacklake.format.partitions import PartitionKey, PartitionSpec
 from quacklake.format.predicate import Predicate, columns_of
-from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortKey, SortSpec
 
 __all__ = [
+    "constant",
     "partitions",
     "prune",
-    "pruners",
     "select_partitions",
     "select_sorts",
     "select_specs",
+    "select_types",
     "select_values",
     "sorts",
     "specs",
+    "useful",
     "values_by_file",
 ]
 
@@ -115,11 +115,24 @@ def values_by_file(rows: Rows) -> dict[int, dict[int, str | None]]:
     return found
 
 
-def pruners(predicate: Predicate, known: Iterable[PartitionSpec], schema: TableSchema) -> dict[int, Test]:
-    """A test for files of each partitioning that speaks of a column of the predicate."""
+def select_types(tables: Tables, table_id: int) -> sa.Select[Any]:
+    """Every type that a column of a table ever had: column, type."""
+    t = tables["column"]
+    return sa.select(t.c.column_id, t.c.column_type).where(t.c.table_id == table_id).distinct()
+
+
+def constant(rows: Rows) -> dict[int, str]:
+    """Of the rows of :func:`select_types`, the columns that have had one type only."""
+    types: dict[int, list[str]] = {}
+    for id_, type_ in rows:
+        types.setdefault(id_, []).append(type_)
+    return {id_: found[0] for id_, found in types.items() if len(found) == 1}
+
+
+def useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
+    """The partitionings that speak of a column of the predicate."""
     asked = columns_of(predicate)
-    useful = (spec for spec in known if any(key.column_id in asked for key in spec.keys))
-    return {spec.id: pruner(predicate, spec, schema) for spec in useful}
+    return [spec for spec in known if any(key.column_id in asked for key in spec.keys)]
 
 
 def prune(files: pa.Table, tests: Mapping[int, Test], values: Mapping[int, Values]) -> pa.Table:

@@ -22,6 +22,7 @@ from quacklake.format.changes import Change, parse
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partition_pruning import pruner
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
@@ -349,7 +350,7 @@ class Reader:
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """The data files of a table that may hold matching rows, each with its delete file.
 
-        One statement, and with a predicate at most two more when files that are left have partition values.
+        One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
         statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
@@ -365,9 +366,11 @@ class Reader:
         ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
         if not ids:
             return files
-        tests = layout.pruners(predicate, self._partition_specs(table, ids), table.schema)
-        if not tests:
+        specs = layout.useful(predicate, self._partition_specs(table, ids))
+        if not specs:
             return files
+        constant = self._constant_columns(table)
+        tests = {spec.id: pruner(predicate, spec, table.schema, constant) for spec in specs}
         partitioned = files.filter(
             pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
@@ -386,6 +389,15 @@ class Reader:
             rows = self.run("partition_specs", layout.select_specs(self._t, table.id))
             known.update((spec.id, spec) for spec in layout.specs(rows))
         return [known[id_] for id_ in ids if id_ in known]
+
+    def _constant_columns(self, table: TableInfo) -> frozenset[int]:
+        """The columns of a table that never had another type than they have now."""
+        key = ("constant_columns", table.id, table.schema_version)
+        types: dict[int, str] = self._cached(
+            key, lambda: layout.constant(self.run("column_types", layout.select_types(self._t, table.id)))
+        )
+        # an open transaction may have given one another type
+        return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
 
     def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
         """The statement of ``files`` for predicates of one shape."""
