@@ -1,7 +1,7 @@
 """Partitioned writes: a year of rows, in no order, into a table with a partition for each day.
 
 Rows arrive as Arrow and leave as 365 Parquet files or more; what that costs beyond encoding them is bringing together
-what belongs together. Both sides append the same rows to a lake of their own, in turn, and then count the rows of one day.
+what belongs together. Both sides append the same rows to a lake of their own, in turn, and then count those of a day.
 """
 
 from __future__ import annotations
