@@ -54,6 +54,15 @@ def transaction(lake: Lake) -> None:
         tx.table("renamed").append(rows(600, 602))
 
 
+def partition(lake: Lake) -> None:
+    with lake.transaction() as tx:
+        tx.table("t").set_partitioned_by("bucket(2, id)", "v")
+        tx.table("t").append(rows(300, 311))
+        tx.table("u").set_partitioned_by("bucket(2, id)")
+        tx.table("u").set_sorted_by("id DESC")
+        tx.table("u").append(rows(700, 711))
+
+
 OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "append_few": lambda lake: lake.table("t").append(rows(2000, 2003)),
     "append_many": lambda lake: lake.table("t").append(rows(2000, 2030)),
@@ -65,6 +74,7 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "create": lambda lake: lake.create_table("s.made", rows(0, 3)),
     "rename": lambda lake: lake.rename_table("t", "renamed"),
     "drop": lambda lake: lake.drop_table("t"),
+    "partition": partition,
     "transaction": transaction,
 }
 
