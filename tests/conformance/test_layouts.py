@@ -231,20 +231,22 @@ def test_a_partitioned_table_is_the_same_for_both_at_every_snapshot(make_site: M
 
 @pytest.mark.mysql
 def test_a_partitioned_table_on_mysql(make_site: MakeSite) -> None:
-    lake = make_site("mysql").lake()
+    site = make_site("mysql")
+    lake = site.lake()
     table = lake.create_table("t", plain_duckdb().sql(_ROWS), partition_by=["region", "month(ts)"], sort_by="id DESC")
     table.set_partitioned_by("bucket(4, id)")
     table.append(plain_duckdb().sql(_ROWS))
     assert table.count("region = 'r1' AND id = 5") == 2
     assert len(table.plan("id = 5").files) == 2 + 1, "January of both regions, and one bucket"
-    with quacklake.connect(lake.url) as again:
+    with site.another_lake() as again:
         assert again.table("t").partitioned_by == ["bucket(4, id)"]
         assert again.table("t").sorted_by == ["id DESC NULLS LAST"]
 
 
-def test_both_clients_leave_out_the_same_files(make_site: MakeSite) -> None:
+@pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
+def test_both_clients_leave_out_the_same_files(make_site: MakeSite, kind: str) -> None:
     """Our plans are never longer than the scans of stock, whoever wrote the files."""
-    site = make_site("sqlite", inlining=0)
+    site = make_site(kind, inlining=0)
     lake = site.lake()
     sql = (
         "SELECT i AS id, 'r' || (i % 3) AS region, TIMESTAMP '2023-01-01' + INTERVAL (i) DAY AS ts FROM range(720) r(i)"

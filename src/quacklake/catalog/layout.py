@@ -8,13 +8,15 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from quacklake.catalog.database import Database
 from quacklake.catalog.tables import Tables
 from quacklake.format.partitions import PartitionKey, PartitionSpec
-from quacklake.format.predicate import Predicate, columns_of
+from quacklake.format.predicate import Compare, IsNull, Predicate, columns_of
 from quacklake.format.sorting import SortKey, SortSpec
 
 __all__ = [
     "constant",
+    "in_buckets",
     "partitions",
     "prune",
     "select_partitions",
@@ -129,10 +131,43 @@ def constant(rows: Rows) -> dict[int, str]:
     return {id_: found[0] for id_, found in types.items() if len(found) == 1}
 
 
+def in_buckets(
+    tables: Tables, database: Database, partition_id: int, index: int, numbers: sa.BindParameter[Any]
+) -> sa.ColumnElement[bool]:
+    """True for data files unless they are of a partitioning and in another than these buckets of a key."""
+    f, v = tables["data_file"], tables["file_partition_value"]
+    elsewhere = (
+        sa.select(sa.literal(1))
+        .where(
+            f.c.partition_id == partition_id,
+            v.c.table_id == f.c.table_id,
+            v.c.data_file_id == f.c.data_file_id,
+            v.c.partition_key_index == index,
+            # what is not a number is unknown
+            database.bound(v.c.partition_value, "integer").not_in(numbers),
+        )
+        .correlate(f)
+    )
+    return ~sa.exists(elsewhere)
+
+
 def useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
-    """The partitionings that speak of a column of the predicate."""
-    asked = columns_of(predicate)
-    return [spec for spec in known if any(key.column_id in asked for key in spec.keys)]
+    """The partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
+    asked, exact = columns_of(predicate), _exact_columns(predicate)
+    return [
+        spec
+        for spec in known
+        if any(key.column_id in (exact if key.transform.startswith("bucket") else asked) for key in spec.keys)
+    ]
+
+
+def _exact_columns(predicate: Predicate) -> frozenset[int]:
+    """The columns that are compared with a value or NULL for equality somewhere in a predicate."""
+    if isinstance(predicate, Compare):
+        return frozenset([predicate.column_id] if predicate.operator == "=" else [])
+    if isinstance(predicate, IsNull):
+        return frozenset([predicate.column_id])
+    return frozenset().union(*(_exact_columns(part) for part in predicate.parts))
 
 
 def prune(files: pa.Table, tests: Mapping[int, Test], values: Mapping[int, Values]) -> pa.Table:

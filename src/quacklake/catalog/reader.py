@@ -22,7 +22,7 @@ from quacklake.format.changes import Change, parse
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
-from quacklake.format.partition_pruning import pruner
+from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
@@ -352,14 +352,28 @@ class Reader:
 
         One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
-        statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
+        buckets = self._wanted_buckets(table, predicate)
+        key = ("files", pruning.shape(predicate), *buckets)
+        statement = self._cached(key, lambda: self._select_files(predicate, list(buckets)))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
+        parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
         rows = self.run("files", statement, parameters).all()
         columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(FILE_COLUMNS)
         found = pa.table(
             {name: pa.array(values, type_) for (name, type_), values in zip(FILE_COLUMNS.items(), columns, strict=True)}
         )
         return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
+
+    def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
+        """Of the table's partitioning, the buckets that matching rows are in: partitioning and key index -> numbers.
+
+        Statistics say nothing of buckets, so these are left to the database, where most files then stay.
+        """
+        spec = table.partition
+        if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
+            return {}
+        found = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
+        return {(spec.id, index): sorted(numbers) for index, numbers in found.items()}
 
     def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
         """Of the files that statistics leave, those whose partition values allow a match."""
@@ -399,8 +413,8 @@ class Reader:
         # an open transaction may have given one another type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
 
-    def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
-        """The statement of ``files`` for predicates of one shape."""
+    def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
+        """The statement of ``files`` for predicates of one shape, and bucket keys: partitioning and key index."""
         f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
@@ -412,6 +426,10 @@ class Reader:
                 mine = sa.and_(alias.c.table_id == table, alias.c.column_id == id_)
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(pruning.condition(predicate, bounds, self._database))
+        where += [
+            layout.in_buckets(self._t, self._database, *key, sa.bindparam(f"b{number}", expanding=True))
+            for number, key in enumerate(buckets)
+        ]
         # after the statistics, so that only files that are left are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
         source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot)))

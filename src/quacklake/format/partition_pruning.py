@@ -18,7 +18,7 @@ from quacklake.format.temporal import DAY, INFINITY, day_number
 from quacklake.format.transforms import civil
 from quacklake.format.types import StatsKind, parse_type, scalar
 
-__all__ = ["prune", "pruner"]
+__all__ = ["prune", "pruner", "wanted_buckets"]
 
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
@@ -84,6 +84,33 @@ def pruner(
     """
     keys = list(_usable(predicate, spec, schema))
     return lambda values: _may_match(predicate, _known(keys, values, constant))
+
+
+def wanted_buckets(
+    predicate: Predicate, spec: PartitionSpec, schema: TableSchema, constant: Collection[int] = ()
+) -> dict[int, frozenset[int]]:
+    """The buckets that matching rows are in, by key index; keys of which that can be any are left out."""
+    parts = predicate.parts if isinstance(predicate, Every) else (predicate,)
+    found: dict[int, frozenset[int]] = {}
+    for index, column, transform in _usable(predicate, spec, schema):
+        for part in parts if transform.name == "bucket" else ():
+            buckets = _equal_buckets(part, column, transform.buckets, column.id in constant)
+            if buckets is not None:
+                found[index] = buckets & found.get(index, buckets)
+    return found
+
+
+def _equal_buckets(predicate: Predicate, column: Column, count: int, constant: bool) -> frozenset[int] | None:
+    """The buckets of the values that a column is said to be equal to; ``None`` when nothing like that is said."""
+    found: set[int] = set()
+    for part in predicate.parts if isinstance(predicate, Some) else (predicate,):
+        if not isinstance(part, Compare) or (part.operator, part.column_id, part.type) != ("=", column.id, column.type):
+            return None
+        buckets = _buckets(part.value, part.type, count, constant)
+        if buckets is None:
+            return None
+        found |= buckets
+    return frozenset(found)
 
 
 def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> Iterator[tuple[int, Column, Transform]]:
