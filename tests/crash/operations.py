@@ -58,6 +58,15 @@ def transaction(lake: Lake) -> None:
         tx.table("renamed").append(rows(600, 602))
 
 
+def partition(lake: Lake) -> None:
+    with lake.transaction() as tx:
+        tx.table("t").set_partitioned_by("bucket(2, id)", "v")
+        tx.table("t").append(rows(300, 311))
+        tx.table("u").set_partitioned_by("bucket(2, id)")
+        tx.table("u").set_sorted_by("id DESC")
+        tx.table("u").append(rows(700, 711))
+
+
 OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "append_few": lambda lake: lake.table("t").append(rows(2000, 2003)),
     "append_many": lambda lake: lake.table("t").append(rows(2000, 2030)),
@@ -70,6 +79,7 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "rename": lambda lake: lake.rename_table("t", "renamed"),
     "drop": lambda lake: lake.drop_table("t"),
     "alter": alter,
+    "partition": partition,
     "transaction": transaction,
 }
 
