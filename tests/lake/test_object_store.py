@@ -40,6 +40,15 @@ def test_rows_are_written_to_and_read_from_s3(lake: quacklake.Lake) -> None:
     assert all(path.startswith("main/t/ducklake-") for path in table.files().column("path").to_pylist())
 
 
+def test_fields_are_renamed_in_files_that_are_in_s3(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", pa.table({"id": range(100), "s": [{"a": n, "b": -n} for n in range(100)]}))
+    table.append(pa.table({"id": range(100, 200), "s": [{"a": n, "b": -n} for n in range(100)]}))
+    table.rename_column("s.a", "c")
+    table.rename_column("s.b", "a")
+    rows = table.scan(where="id IN (5, 105)").to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": n, "s": {"c": 5, "a": -5}} for n in (5, 105)]
+
+
 def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> None:
     lake.create_table("t", pa.schema([("id", pa.int64())]))
     with pytest.raises(ZeroDivisionError), lake.transaction() as tx:
