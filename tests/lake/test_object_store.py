@@ -24,7 +24,7 @@ def lake(
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     if request.param == "arrow":
-        monkeypatch.setattr(remote, "_load_httpfs", lambda connection: False)
+        monkeypatch.setattr(remote, "load_httpfs", lambda connection: False)
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data") as lake:
         yield lake
 
@@ -52,6 +52,15 @@ def test_partitions_are_folders_in_s3(lake: quacklake.Lake, sort_by: tuple[str, 
     assert table.count("name = 'moved'") == 250
 
 
+def test_fields_are_renamed_in_files_that_are_in_s3(lake: quacklake.Lake) -> None:
+    table = lake.create_table("t", pa.table({"id": range(100), "s": [{"a": n, "b": -n} for n in range(100)]}))
+    table.append(pa.table({"id": range(100, 200), "s": [{"a": n, "b": -n} for n in range(100)]}))
+    table.rename_column("s.a", "c")
+    table.rename_column("s.b", "a")
+    rows = table.scan(where="id IN (5, 105)").to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": n, "s": {"c": 5, "a": -5}} for n in (5, 105)]
+
+
 def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> None:
     lake.create_table("t", pa.schema([("id", pa.int64())]))
     with pytest.raises(ZeroDivisionError), lake.transaction() as tx:
@@ -65,7 +74,7 @@ def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> Non
 def test_a_wrong_key_is_an_error_without_the_key(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_load_httpfs", lambda connection: False)
+    monkeypatch.setattr(remote, "load_httpfs", lambda connection: False)
     facts = s3_server.environment()
     lake = quacklake.connect(
         f"sqlite:///{tmp_path}/lake.db",

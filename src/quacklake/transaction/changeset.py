@@ -177,8 +177,11 @@ class AlteredTable:
 
     @property
     def stored_otherwise(self) -> bool:
-        """True when inlined rows need another table: a column is new, gone, renamed or of another type."""
-        return not stored_alike(self.before.schema, self.after.schema)
+        """True when inlined rows get another table: a column is new, gone, renamed or of another type.
+
+        Stock clients make one for another partitioning too.
+        """
+        return self.repartitioned or not stored_alike(self.before.schema, self.after.schema)
 
     @property
     def altered(self) -> bool:
