@@ -10,7 +10,8 @@ import quacklake
 from quacklake.errors import ReadOnlyError
 from tests.golden.lakes import LAKES, GoldenLake
 
-from .clients import plain_duckdb
+from .clients import LONG, plain_duckdb
+from .feeds import check_single_snapshots
 from .history import canonical, ours_at
 
 OLD = [lake for lake in LAKES if lake.version != "1.0"]
@@ -35,6 +36,12 @@ def test_every_snapshot_reads_as_the_release_that_wrote_it_read_it(golden: Golde
                 rows = sorted(found.rows, key=lambda row: [(value is not None, value or "") for value in row[1:]])
                 assert tuple(row[1:] for row in rows) == table.rows, f"{name} at {version}"
                 assert len({row[0] for row in rows}) == len(rows), f"row ids of {name} at {version}"
+
+
+@pytest.mark.parametrize("golden", LAKES if LONG else LAKES[3:4], ids=lambda lake: lake.name)
+def test_the_change_feed_is_the_difference_of_snapshots(golden: GoldenLake, tmp_path: Path) -> None:
+    with opened(golden, tmp_path) as lake:
+        check_single_snapshots(lake, lake.current_snapshot())
 
 
 @pytest.mark.parametrize("golden", LAKES, ids=lambda lake: lake.name)

@@ -6,6 +6,7 @@ import pytest
 
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
+from .feeds import check_single_snapshots, our_feed, stock_feed
 from .history import DIRECTIONS, History, compare
 from .steps import Append, Create, Delete, Step, Stock, Update
 
@@ -54,6 +55,9 @@ def test_vectors_are_read_by_both_at_every_snapshot(kind: str, direction: str, m
         history.take(step, writers[number % len(writers)])
     assert formats(history.site) == {"puffin"}
     compare(history)
+    last = max(history.expected)
+    told = stock_feed(history.site, "t", 1, last)
+    assert our_feed(history.site.lake().table("t"), 1, last) == told
 
 
 @pytest.mark.parametrize("inlining", [0, 5])
@@ -65,6 +69,7 @@ def test_further_deletes_of_ours_keep_every_snapshot_readable_by_both(inlining: 
         history.take(step, "ours")
     assert formats(history.site) == {"parquet", "puffin"}
     compare(history)
+    check_single_snapshots(history.site.lake(), max(history.expected))
 
 
 def test_our_further_deletes_of_a_file_with_a_vector_of_stock_ducklake_lose_nothing(make_site: MakeSite) -> None:

@@ -166,6 +166,16 @@ def test_columns_with_the_names_of_the_feed_get_a_number(lake: quacklake.Lake) -
     assert table.changes(1).where("rowid_1 = 'mine'").count() == 1
 
 
+def test_a_catalog_on_mysql_tells_the_same(mysql_url: str, tmp_path: Path) -> None:
+    with quacklake.connect(mysql_url, data_path=tmp_path / "data", data_inlining_row_limit=5) as lake:
+        table = lake.create_table("t", pa.table({"id": range(20), "name": ["a"] * 20}))
+        table.append([{"id": 100, "name": "b"}, {"id": 101, "name": "b"}])
+        table.update({"name": "new"}, "id IN (3, 100)")
+        table.delete("id IN (4, 101)")
+        assert kinds(table.changes(3).to_arrow()) == UPDATE + DELETE
+        assert table.changes("2000-01-01").count() == 28
+
+
 def test_deletion_vectors_are_dated(lake: quacklake.Lake, table: quacklake.Table) -> None:
     lake.set_option("write_deletion_vectors", True)
     table = lake.create_table("v", pa.table({"id": range(100)}))
