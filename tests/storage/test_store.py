@@ -76,6 +76,22 @@ def test_a_file_beyond_the_limit_is_not_read(store: Store) -> None:
         store.read("f", limit=4)
 
 
+def test_a_local_file_gets_another_name_that_stays_under_the_root(local_store: Store) -> None:
+    local_store.write("f", b"1")
+    local_store.rename("f", "v=a%2Fb/n=1/f")
+    assert paths(local_store.list()) == ["v=a%2Fb/n=1/f"]
+    with pytest.raises(PathError):
+        local_store.rename("v=a%2Fb/n=1/f", "../f")
+    with pytest.raises(CorruptFileError):
+        local_store.rename("f", "g")
+    many = [f"d{i % 3}/{i}" for i in range(30)]
+    for name in many:
+        local_store.write(name, b"2")
+    local_store.sync(many)
+    with pytest.raises(CorruptFileError):
+        local_store.sync([*many, "d1/missing"])
+
+
 def test_the_root_exists_once_something_is_in_it(store: Store) -> None:
     assert not store.exists_root()
     store.write("f", b"1")

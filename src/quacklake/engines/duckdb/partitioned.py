@@ -19,7 +19,7 @@ _ENDLESS = 9_000_000_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The partition keys of a table: the names they have in a query, quoted, and the SQL that computes each."""
+    """The partition keys of a table: the names they have in a query, and the SQL that computes each."""
 
     spec: PartitionSpec
     schema: TableSchema
@@ -62,7 +62,7 @@ def partition_keys(table: TableInfo) -> Keys | None:
                 hint="it can be read; to write, partition it by year, month, day or hour",
             )
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))
-    names = tuple(quote(f"{prefix}{index}") for index in range(len(expressions)))
+    names = tuple(f"{prefix}{index}" for index in range(len(expressions)))
     return Keys(spec, table.schema, names, tuple(expressions))
 
 

@@ -205,8 +205,7 @@ class FileWriter:
 
     def _place(self, row: tuple[Any, ...], job: _Job, keys: Keys) -> NewDataFile:
         """A file of a partitioned ``COPY``, moved to the folder of its values."""
-        texts = [row[5][name.strip('"')] for name in keys.names]
-        values = keys.values(texts)
+        values = keys.values([row[5][name] for name in keys.names])
         folder = keys.folder(values, hive=job.options.hive)
         file = self._file(row, job, folder)
         location = job.table.location
