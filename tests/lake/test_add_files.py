@@ -475,3 +475,30 @@ def test_the_command_adds_files(
     assert "added 40 rows to t in snapshot 2" in capsys.readouterr().out
     assert main(["add-files", "t", str(outside / "a.parquet"), *url]) == 1
     assert "already" in capsys.readouterr().err
+
+
+def test_the_changes_of_added_rows_are_told(lake: quacklake.Lake, outside: Path) -> None:
+    table = lake.table("t")
+    first = lake.current_snapshot() + 1
+    table.add_files(put(outside / "f.parquet", rows(0)))
+    table.delete("id < 5")
+    found = table.changes(first).to_arrow()
+    kinds = found.column("change_type").to_pylist()
+    assert (kinds.count("insert"), kinds.count("delete")) == (20, 5)
+    assert sorted(set(found.column("name").to_pylist())) == sorted(f"n{i}" for i in range(20))
+
+
+@pytest.mark.parametrize("kind", ["mysql", "postgres"])
+def test_servers_hold_added_files_too(request: pytest.FixtureRequest, tmp_path: Path, outside: Path, kind: str) -> None:
+    url = request.getfixturevalue(f"{kind}_url")
+    for number in range(3):
+        put(outside / f"{number}.parquet", rows(number * 100))
+    options = {"data_path": tmp_path / "data", "foreign_paths": [outside], "duckdb_threads": 1}
+    with quacklake.connect(url, **options) as lake:
+        table = lake.create_table("t", SCHEMA)
+        table.add_files(outside / "*.parquet")
+        table.delete("id BETWEEN 100 AND 115")
+    with quacklake.connect(url, **options) as lake:
+        assert lake.table("t").count("id >= 0") == 44
+        with pytest.raises(AlreadyExistsError):
+            lake.table("t").add_files(outside / "0.parquet")
