@@ -13,7 +13,18 @@ from benchmarks.common import Bench, Result, Size, Skip
 from benchmarks.report import as_json, console, show, update_readme
 from services import Unavailable
 
-NAMES = ("commits", "inlining", "planning", "tpch", "deletes", "writers", "add_files", "memory")
+NAMES = (
+    "commits",
+    "inlining",
+    "planning",
+    "tpch",
+    "deletes",
+    "feed",
+    "partitions",
+    "writers",
+    "add_files",
+    "memory",
+)
 
 
 def main() -> int:

@@ -290,6 +290,15 @@ EVOLVING: Sequence[Step] = [
             Rename("made", "done"),
         ]
     ),
+    Together(
+        [
+            Create("deep", "s STRUCT(a INTEGER, b VARCHAR)"),
+            Append("deep", "SELECT {'a': i, 'b': 'b' || i} FROM range(30) r(i)"),
+            RenameColumn("deep", "s.a", "x"),
+            RenameColumn("deep", "s.b", "a"),
+        ]
+    ),
+    Append("deep", "SELECT {'x': i, 'a': 'b' || i} FROM range(30, 60) r(i)"),
     Together([Drop("things"), Create("things", "other DATE"), AddColumn("things", "more", "TIME")]),
 ]
 

@@ -14,22 +14,47 @@ from hypothesis import strategies as st
 from .clients import LakeSite
 from .conftest import LONG
 from .history import History, TableState, compare
-from .steps import Append, Create, Delete, Drop, Merge, Overwrite, Rename, Step, Stock, Together, Update
+from .steps import (
+    AddColumn,
+    Append,
+    Create,
+    Delete,
+    Drop,
+    DropColumn,
+    Merge,
+    Overwrite,
+    Rename,
+    RenameColumn,
+    Step,
+    Stock,
+    Together,
+    Update,
+)
 
 COLUMNS = (("id", "INTEGER"), ("name", "VARCHAR"), ("value", "BIGINT"))
 NAMES = ("a", "b", "c")
-Rows = dict[int, tuple[str | None, int | None]]
+#: id -> name, value, then the columns that were added.
+Rows = dict[int, tuple[str | None, int | None, *tuple[int, ...]]]
 
 
 @dataclass
 class Model:
-    """The tables as dictionaries, id -> (name, value); ids are never used twice."""
+    """The tables as dictionaries of rows, and the names of the columns that were added; nothing is used twice."""
 
     tables: dict[str, Rows] = field(default_factory=dict)
+    added: dict[str, list[str]] = field(default_factory=dict)
     next_id: int = 0
+    next_column: int = 0
 
     def state(self) -> dict[tuple[str, str], TableState]:
-        return {("main", name): TableState(COLUMNS, _texts(rows)) for name, rows in self.tables.items()}
+        return {
+            ("main", name): TableState((*COLUMNS, *((column, "INTEGER") for column in self.added[name])), _texts(rows))
+            for name, rows in self.tables.items()
+        }
+
+    def fresh_column(self) -> str:
+        self.next_column += 1
+        return f"x{self.next_column}"
 
     def pick(self, number: int) -> str | None:
         """One of the tables there are."""
@@ -45,7 +70,7 @@ class Model:
 
 
 def _texts(rows: Rows) -> tuple[tuple[str | None, ...], ...]:
-    texts = [(str(id_), name, None if value is None else str(value)) for id_, (name, value) in rows.items()]
+    texts = [(str(id_), *(None if value is None else str(value) for value in row)) for id_, row in rows.items()]
     return tuple(sorted(texts, key=lambda row: [(text is not None, text or "") for text in row]))
 
 
@@ -71,15 +96,16 @@ def _create(change: Change, model: Model, table: str) -> Step | None:
     name = next((name for name in NAMES if name not in model.tables), None)
     if name is None:
         return None
-    model.tables[name] = {}
+    model.tables[name], model.added[name] = {}, []
     return Create(name, ", ".join(f"{column} {type_}" for column, type_ in COLUMNS))
 
 
 def _append(change: Change, model: Model, table: str) -> Step:
     first, model.next_id = model.next_id, model.next_id + change.count
     for id_ in range(first, model.next_id):
-        model.tables[table][id_] = (f"n{id_}", id_ * 3)
-    return Append(table, f"SELECT i::INTEGER, 'n' || i, i * 3 FROM range({first}, {model.next_id}) r(i)")
+        model.tables[table][id_] = (f"n{id_}", id_ * 3, *(id_ for _ in model.added[table]))
+    more = "".join(", i::INTEGER" for _ in model.added[table])
+    return Append(table, f"SELECT i::INTEGER, 'n' || i, i * 3{more} FROM range({first}, {model.next_id}) r(i)")
 
 
 def _delete(change: Change, model: Model, table: str) -> Step:
@@ -95,9 +121,9 @@ def _clear(change: Change, model: Model, table: str) -> Step:
 
 def _update(change: Change, model: Model, table: str) -> Step:
     first, last = model.span(table, change.start, change.width)
-    for id_, (name, value) in model.tables[table].items():
+    for id_, (name, value, *added) in model.tables[table].items():
         if first <= id_ <= last:
-            model.tables[table][id_] = (name, None if value is None else value + change.count)
+            model.tables[table][id_] = (name, None if value is None else value + change.count, *added)
     return Update(table, {"value": f"value + {change.count}"}, f"id BETWEEN {first} AND {last}")
 
 
@@ -109,8 +135,9 @@ def _merge(change: Change, model: Model, table: str) -> Step:
     model.next_id = fresh.stop
     ids = [*known, *fresh]
     for id_ in ids:
-        model.tables[table][id_] = ("merged", id_)
-    select = f"SELECT i::INTEGER AS id, 'merged' AS name, i::BIGINT AS value FROM unnest({ids}::INTEGER[]) r(i)"
+        model.tables[table][id_] = ("merged", id_, *(-id_ for _ in model.added[table]))
+    more = "".join(f", -i::INTEGER AS {column}" for column in model.added[table])
+    select = f"SELECT i::INTEGER AS id, 'merged' AS name, i::BIGINT AS value{more} FROM unnest({ids}::INTEGER[]) r(i)"
     return Merge(table, select, "id")
 
 
@@ -125,13 +152,38 @@ def _rename(change: Change, model: Model, table: str) -> Step | None:
     name = next((name for name in NAMES if name not in model.tables), None)
     if name is None:
         return None
-    model.tables[name] = model.tables.pop(table)
+    model.tables[name], model.added[name] = model.tables.pop(table), model.added.pop(table)
     return Rename(table, name)
 
 
 def _drop(change: Change, model: Model, table: str) -> Step:
-    del model.tables[table]
+    del model.tables[table], model.added[table]
     return Drop(table)
+
+
+def _add_column(change: Change, model: Model, table: str) -> Step:
+    name = model.fresh_column()
+    model.added[table].append(name)
+    model.tables[table] = {id_: (*row, change.count) for id_, row in model.tables[table].items()}
+    return AddColumn(table, name, "INTEGER", change.count)
+
+
+def _rename_column(change: Change, model: Model, table: str) -> Step | None:
+    added = model.added[table]
+    if not added:
+        return None
+    at = change.count % len(added)
+    old, added[at] = added[at], model.fresh_column()
+    return RenameColumn(table, old, added[at])
+
+
+def _drop_column(change: Change, model: Model, table: str) -> Step | None:
+    added = model.added[table]
+    if not added:
+        return None
+    at = change.count % len(added)
+    model.tables[table] = {id_: (*row[: 2 + at], *row[3 + at :]) for id_, row in model.tables[table].items()}  # type: ignore[misc]
+    return DropColumn(table, added.pop(at))
 
 
 def _maintain(change: Change, model: Model, table: str) -> Step:
@@ -149,10 +201,14 @@ _STEPS: dict[str, Callable[[Change, Model, str], Step | None]] = {
     "overwrite": _overwrite,
     "rename": _rename,
     "drop": _drop,
+    "add column": _add_column,
+    "rename column": _rename_column,
+    "drop column": _drop_column,
     "maintain": _maintain,
 }
 ROW_KINDS = ("append", "append", "delete", "update", "merge")
-KINDS = (*ROW_KINDS, *ROW_KINDS, "append", "maintain", "overwrite", "clear", "create", "rename", "drop")
+COLUMN_KINDS = ("add column", "add column", "rename column", "drop column")
+KINDS = (*ROW_KINDS, *ROW_KINDS, *COLUMN_KINDS, "append", "maintain", "overwrite", "clear", "create", "rename", "drop")
 
 
 def changes(kinds: Sequence[str]) -> st.SearchStrategy[Change]:

@@ -44,6 +44,10 @@ def merge(lake: Lake) -> None:
     )
 
 
+def alter(lake: Lake) -> None:
+    lake.table("t").append([{"id": 3000, "v": "evolved", "more": 1.5}], evolve=True)
+
+
 def transaction(lake: Lake) -> None:
     with lake.transaction(message="all at once", author="somebody") as tx:
         tx.table("t").append(rows(200, 230))
@@ -52,6 +56,15 @@ def transaction(lake: Lake) -> None:
         tx.create_table("fresh.made", rows(0, 4))
         tx.rename_table("u", "renamed")
         tx.table("renamed").append(rows(600, 602))
+
+
+def partition(lake: Lake) -> None:
+    with lake.transaction() as tx:
+        tx.table("t").set_partitioned_by("bucket(2, id)", "v")
+        tx.table("t").append(rows(300, 311))
+        tx.table("u").set_partitioned_by("bucket(2, id)")
+        tx.table("u").set_sorted_by("id DESC")
+        tx.table("u").append(rows(700, 711))
 
 
 OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
@@ -65,6 +78,8 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "create": lambda lake: lake.create_table("s.made", rows(0, 3)),
     "rename": lambda lake: lake.rename_table("t", "renamed"),
     "drop": lambda lake: lake.drop_table("t"),
+    "alter": alter,
+    "partition": partition,
     "transaction": transaction,
 }
 

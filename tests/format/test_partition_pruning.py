@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from quacklake.format.bounds import Comparable, comparable, decode
-from quacklake.format.partition_pruning import prune
+from quacklake.format.partition_pruning import prune, pruner, wanted_buckets
 from quacklake.format.partitions import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform, value_text
 from quacklake.format.predicate import ANYTHING, Compare, Every, IsNull, Predicate, Some, compare
 from quacklake.format.schema import Column, TableSchema
@@ -378,3 +378,37 @@ def test_the_text_of_a_float_has_room(value: float, op: str) -> None:
     for bound in itertools.chain([value], [stored]):
         if OPERATORS[op](stored, bound):
             assert prune(compare(column, op, bound), spec, schema, {0: text})
+
+
+def test_a_column_that_never_had_another_type_has_one_bucket_for_a_value() -> None:
+    schema = TableSchema((Column(1, "a", "int32"),))
+    spec = PartitionSpec(1, (PartitionKey(0, 1, "bucket(1000)"),))
+    predicate = compare(schema.columns[0], "=", 5)
+    kept = [text for text in map(str, range(1000)) if pruner(predicate, spec, schema, {1})({0: text})]
+    assert kept == [str(bucket(5, "int32", 1000))]
+    careful = [text for text in map(str, range(1000)) if pruner(predicate, spec, schema)({0: text})]
+    assert careful == sorted({*kept, str(bucket(5, "uint8", 1000))}, key=int)
+
+
+def test_equality_names_the_buckets_that_are_wanted() -> None:
+    schema = TableSchema((Column(1, "a", "int64"), Column(2, "b", "varchar"), Column(3, "c", "float64")))
+    keys = (PartitionKey(0, 1, "bucket(50)"), PartitionKey(1, 2, "bucket(9)"), PartitionKey(2, 3, "bucket(3)"))
+    spec = PartitionSpec(1, keys)
+    a, b, c = schema.columns
+    five, six, text = compare(a, "=", 5), compare(a, "=", 6), compare(b, "=", "x")
+    number = {value: bucket(value, "int64", 50) for value in (5, 6)}
+    wanted = [
+        (five, {0: {number[5]}}),
+        (Some((five, six)), {0: {number[5], number[6]}}),
+        (Every((five, text, compare(a, ">", 1))), {0: {number[5]}, 1: {bucket("x", "varchar", 9)}}),
+        (Every((five, six)), {0: {number[5]} & {number[6]}}),
+        (Some((five, text)), {}),
+        (Some((five, IsNull(1))), {}),
+        (compare(a, ">", 5), {}),
+        (compare(c, "=", 1.5), {}),
+        (ANYTHING, {}),
+    ]
+    for predicate, expected in wanted:
+        assert wanted_buckets(predicate, spec, schema, {1, 2, 3}) == expected
+        for index, buckets in wanted_buckets(predicate, spec, schema).items():
+            assert buckets >= expected[index], "more may be wanted of a column that once had another type"

@@ -38,9 +38,20 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         yield lake
 
 
+@pytest.fixture(scope="module")
+def one_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake for tests that leave no trace, or one under a name of their own."""
+    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
+        lake.create_table("t", ROWS)
+        yield lake
+
+
+ROWS = [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
+
+
 @pytest.fixture
 def table(lake: Lake) -> Table:
-    return lake.create_table("t", [{"id": 1, "name": "one"}, {"id": 2, "name": None}])
+    return lake.create_table("t", ROWS)
 
 
 NESTED = pa.schema(
@@ -80,20 +91,21 @@ def test_an_added_column_has_its_default_in_old_rows_and_in_new_ones(table: Tabl
 
 
 @pytest.mark.parametrize(
-    ("type_", "value", "read"),
+    ("type_", "value"),
     [
-        ("DECIMAL(10,2)", "1.5", None),
-        ("DATE", dt.date(2024, 2, 29), None),
-        ("VARCHAR", "it's; NULL --", None),
-        ("VARCHAR", "NULL", None),
-        ("BOOLEAN", True, None),
-        ("BLOB", b"\x00'\xff", None),
-        (pa.float64(), float("inf"), None),
-        ("STRUCT(x INTEGER, y VARCHAR[])", None, None),
-        ("MAP(VARCHAR, DOUBLE)[]", None, None),
+        ("DECIMAL(10,2)", "1.5"),
+        ("DATE", dt.date(2024, 2, 29)),
+        ("VARCHAR", "it's; NULL --"),
+        ("VARCHAR", "NULL"),
+        ("BOOLEAN", True),
+        ("BLOB", b"\x00'\xff"),
+        (pa.float64(), float("inf")),
+        ("STRUCT(x INTEGER, y VARCHAR[])", None),
+        ("MAP(VARCHAR, DOUBLE)[]", None),
     ],
 )
-def test_a_column_of_any_type_with_any_default(table: Table, type_: Any, value: Any, read: Any) -> None:
+def test_a_column_of_any_type_with_any_default(one_lake: Lake, type_: Any, value: Any) -> None:
+    table = one_lake.create_table("any", ROWS, replace=True)
     table.add_column("c", type_, value)
     found = table.to_pylist()[0]["c"]
     assert str(found) == "1.50" if type_ == "DECIMAL(10,2)" else found == value
@@ -169,9 +181,9 @@ def test_an_alter_touches_no_file_and_takes_the_same_statements_whatever_the_tab
                 for _ in range(files):
                     tx.table(name).append([{"id": 2}])
             before = sorted(tmp_path.glob("data/**/*.parquet"))
-            with telemetry.record() as found:
-                table.add_column("x", "INTEGER", 3)
-            counts.append(found.counters["catalog.statements"])
+            started = telemetry.snapshot().counters["catalog.statements"]
+            table.add_column("x", "INTEGER", 3)
+            counts.append(telemetry.snapshot().counters["catalog.statements"] - started)
             assert sorted(tmp_path.glob("data/**/*.parquet")) == before
     assert counts[0] == counts[1]
 
@@ -199,11 +211,11 @@ def test_an_expression_is_a_default_anew_for_every_row(table: Table) -> None:
 
 
 @pytest.mark.parametrize("sql", ["no_such_function()", "1; DROP TABLE x", "name", "'text'::DATE", "", "(SELECT"])
-def test_an_expression_that_gives_no_value_is_no_default(table: Table, sql: str) -> None:
-    version = table.info.schema_version
+def test_an_expression_that_gives_no_value_is_no_default(one_lake: Lake, sql: str) -> None:
+    before = one_lake.current_snapshot()
     with pytest.raises(InputError):
-        table.set_default("id", quacklake.expr(sql))
-    assert table.info.schema_version == version
+        one_lake.table("t").set_default("id", quacklake.expr(sql))
+    assert one_lake.current_snapshot() == before
 
 
 def test_not_null_is_checked_against_the_rows_and_then_against_new_ones(table: Table) -> None:
@@ -318,12 +330,12 @@ def test_rows_with_old_fields_are_found_changed_and_deleted(nested: Table) -> No
     ],
 )
 def test_a_change_that_cannot_be_is_refused_and_changes_nothing(
-    lake: Lake, table: Table, change: Callable[[Table], None], error: type[Exception], message: str
+    one_lake: Lake, change: Callable[[Table], None], error: type[Exception], message: str
 ) -> None:
-    before = lake.current_snapshot()
+    before = one_lake.current_snapshot()
     with pytest.raises(error, match=message):
-        change(table)
-    assert lake.current_snapshot() == before
+        change(one_lake.table("t"))
+    assert one_lake.current_snapshot() == before
 
 
 def test_the_last_column_stays_and_so_does_the_last_field(lake: Lake, nested: Table) -> None:
@@ -335,17 +347,17 @@ def test_the_last_column_stays_and_so_does_the_last_field(lake: Lake, nested: Ta
         only.drop_column("x")
 
 
-def test_the_past_cannot_be_altered(lake: Lake, table: Table) -> None:
+def test_the_past_cannot_be_altered(one_lake: Lake) -> None:
     with pytest.raises(ReadOnlyError):
-        lake.at(version=lake.current_snapshot()).table("t").add_column("x", "INTEGER")
+        one_lake.at(version=one_lake.current_snapshot()).table("t").add_column("x", "INTEGER")
 
 
-def test_a_change_to_what_is_already_so_makes_no_snapshot(lake: Lake, table: Table) -> None:
-    before = lake.current_snapshot()
-    table.rename_column("id", "id")
-    table.alter_column("id", "BIGINT")
-    table.drop_default("id")
-    assert lake.current_snapshot() == before
+def test_a_change_to_what_is_already_so_makes_no_snapshot(one_lake: Lake) -> None:
+    before = one_lake.current_snapshot()
+    one_lake.table("t").rename_column("id", "id")
+    one_lake.table("t").alter_column("id", "BIGINT")
+    one_lake.table("t").drop_default("id")
+    assert one_lake.current_snapshot() == before
 
 
 # -- evolving with the rows --------------------------------------------------------------------------------------------
@@ -416,7 +428,9 @@ def test_rows_of_one_transaction_before_and_after_a_change(lake: Lake, table: Ta
         assert by_id(mine) == expected
         assert by_id(table) == [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
     assert by_id(table) == expected
-    assert sorted(table.scan(["id"], row_ids=True).to_arrow().column("rowid").to_pylist()) == [0, 2, 3]
+    ids = table.scan(["id"], row_ids=True).to_arrow().sort_by("id").column("rowid").to_pylist()
+    assert ids[0] == 0
+    assert len(set(ids)) == 3
 
 
 def test_files_of_one_transaction_are_read_by_the_fields_they_have(lake: Lake, nested: Table) -> None:
@@ -429,10 +443,8 @@ def test_files_of_one_transaction_are_read_by_the_fields_they_have(lake: Lake, n
         mine.add_column("s.c", "INTEGER", 1)
         assert mine.to_pylist(["s"], "id = 100") == [{"s": {"tmp": 100, "a": "x", "c": 1}}]
         mine.update({"id": 1000}, "s.tmp = 101")
-    assert nested.to_pylist(["s"], "id IN (102, 1000)") == [
-        {"s": {"tmp": 102, "a": "x", "c": 1}},
-        {"s": {"tmp": 101, "a": "x", "c": 1}},
-    ]
+    assert by_id(nested)[-1]["s"] == {"tmp": 101, "a": "x", "c": 1}
+    assert nested.to_pylist(["s"], "id = 102") == [{"s": {"tmp": 102, "a": "x", "c": 1}}]
 
 
 def test_a_table_made_in_the_same_transaction_changes_too(lake: Lake) -> None:

@@ -40,6 +40,18 @@ def test_rows_are_written_to_and_read_from_s3(lake: quacklake.Lake) -> None:
     assert all(path.startswith("main/t/ducklake-") for path in table.files().column("path").to_pylist())
 
 
+@pytest.mark.parametrize("sort_by", [(), ("id DESC",)], ids=["as they come", "sorted"])
+def test_partitions_are_folders_in_s3(lake: quacklake.Lake, sort_by: tuple[str, ...]) -> None:
+    names = ["eu", "a/b", "50% é", None]
+    data = pa.table({"id": range(1000), "name": [names[i % 4] for i in range(1000)]})
+    table = lake.create_table("t", data, partition_by=["name", "bucket(2, id)"], sort_by=sort_by)
+    folders = {path.split("/")[2] for path in table.files().column("path").to_pylist()}
+    assert folders == {"name=eu", "name=a%2Fb", "name=50%25%20%C3%A9", "name=__HIVE_DEFAULT_PARTITION__"}
+    assert table.to_arrow().sort_by("id").equals(data.cast(table.schema))
+    assert table.update({"name": "moved"}, "name = '50% é'") == 250
+    assert table.count("name = 'moved'") == 250
+
+
 def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> None:
     lake.create_table("t", pa.schema([("id", pa.int64())]))
     with pytest.raises(ZeroDivisionError), lake.transaction() as tx:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["last_reshape"]
+__all__ = ["Reshaped", "last_reshape"]
 
 #: Of each row: column, parent, name, begin and end.
 HistoryRow = tuple[Any, ...]
 
 
-def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> int | None:
-    """The last snapshot up to ``snapshot_id`` at which a column got, lost or renamed a field inside it, or None.
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """When fields inside nested columns last came, went or were renamed; ``changed``: not only together with them."""
 
-    Rows of columns that are gone as a whole, or of fields that only changed their type, do not count.
+    at: int | None = None
+    changed: bool = False
+
+
+def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
+    """What happened up to ``snapshot_id`` to the fields of columns that are still there.
+
+    Fields that only changed their type do not count. What came into being with its column does: a file of that very
+    snapshot may have been written before the fields got the names they have in the catalog.
     """
     lives: dict[int, list[tuple[int, int | None, str]]] = {}
     parents: dict[int, int | None] = {}
@@ -25,18 +35,17 @@ def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> int | None:
         parents[column_id] = parent
     for life in lives.values():
         life.sort(key=lambda row: row[0])
-    found: list[int] = []
+    made: list[int] = []
+    changed: list[int] = []
     for column_id, life in lives.items():
         top = _top(column_id, parents)
         if top == column_id or top not in lives or lives[top][-1][1] is not None:
             continue
-        if life[0][0] > lives[top][0][0]:
-            found.append(life[0][0])
-        found += [later[0] for earlier, later in itertools.pairwise(life) if earlier[2] != later[2]]
-        last = life[-1][1]
-        if last is not None:
-            found.append(last)
-    return max(found, default=None)
+        first, last = life[0][0], life[-1][1]
+        (changed if first > lives[top][0][0] else made).append(first)
+        changed += [later[0] for earlier, later in itertools.pairwise(life) if earlier[2] != later[2]]
+        changed += [] if last is None else [last]
+    return Reshaped(max([*made, *changed], default=None), bool(changed))
 
 
 def _top(column_id: int, parents: dict[int, int | None]) -> int | None:

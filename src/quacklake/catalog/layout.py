@@ -8,23 +8,25 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from quacklake.catalog.database import Database
 from quacklake.catalog.tables import Tables
-from quacklake.format.partition_pruning import pruner
 from quacklake.format.partitions import PartitionKey, PartitionSpec
-from quacklake.format.predicate import Predicate, columns_of
-from quacklake.format.schema import TableSchema
+from quacklake.format.predicate import Compare, IsNull, Predicate, columns_of
 from quacklake.format.sorting import SortKey, SortSpec
 
 __all__ = [
+    "constant",
+    "in_buckets",
     "partitions",
     "prune",
-    "pruners",
     "select_partitions",
     "select_sorts",
     "select_specs",
+    "select_types",
     "select_values",
     "sorts",
     "specs",
+    "useful",
     "values_by_file",
 ]
 
@@ -115,11 +117,57 @@ def values_by_file(rows: Rows) -> dict[int, dict[int, str | None]]:
     return found
 
 
-def pruners(predicate: Predicate, known: Iterable[PartitionSpec], schema: TableSchema) -> dict[int, Test]:
-    """A test for files of each partitioning that speaks of a column of the predicate."""
-    asked = columns_of(predicate)
-    useful = (spec for spec in known if any(key.column_id in asked for key in spec.keys))
-    return {spec.id: pruner(predicate, spec, schema) for spec in useful}
+def select_types(tables: Tables, table_id: int) -> sa.Select[Any]:
+    """Every type that a column of a table ever had: column, type."""
+    t = tables["column"]
+    return sa.select(t.c.column_id, t.c.column_type).where(t.c.table_id == table_id).distinct()
+
+
+def constant(rows: Rows) -> dict[int, str]:
+    """Of the rows of :func:`select_types`, the columns that have had one type only."""
+    types: dict[int, list[str]] = {}
+    for id_, type_ in rows:
+        types.setdefault(id_, []).append(type_)
+    return {id_: found[0] for id_, found in types.items() if len(found) == 1}
+
+
+def in_buckets(
+    tables: Tables, database: Database, partition_id: int, index: int, numbers: sa.BindParameter[Any]
+) -> sa.ColumnElement[bool]:
+    """True for data files unless they are of a partitioning and in another than these buckets of a key."""
+    f, v = tables["data_file"], tables["file_partition_value"]
+    elsewhere = (
+        sa.select(sa.literal(1))
+        .where(
+            f.c.partition_id == partition_id,
+            v.c.table_id == f.c.table_id,
+            v.c.data_file_id == f.c.data_file_id,
+            v.c.partition_key_index == index,
+            # what is not a number is unknown
+            database.bound(v.c.partition_value, "integer").not_in(numbers),
+        )
+        .correlate(f)
+    )
+    return ~sa.exists(elsewhere)
+
+
+def useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
+    """The partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
+    asked, exact = columns_of(predicate), _exact_columns(predicate)
+    return [
+        spec
+        for spec in known
+        if any(key.column_id in (exact if key.transform.startswith("bucket") else asked) for key in spec.keys)
+    ]
+
+
+def _exact_columns(predicate: Predicate) -> frozenset[int]:
+    """The columns that are compared with a value or NULL for equality somewhere in a predicate."""
+    if isinstance(predicate, Compare):
+        return frozenset([predicate.column_id] if predicate.operator == "=" else [])
+    if isinstance(predicate, IsNull):
+        return frozenset([predicate.column_id])
+    return frozenset().union(*(_exact_columns(part) for part in predicate.parts))
 
 
 def prune(files: pa.Table, tests: Mapping[int, Test], values: Mapping[int, Values]) -> pa.Table:

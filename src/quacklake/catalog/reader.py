@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
 from quacklake.catalog import layout, pruning
-from quacklake.catalog.column_history import last_reshape
+from quacklake.catalog.column_history import Reshaped, last_reshape
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
 from quacklake.catalog.tables import Tables
@@ -24,6 +24,7 @@ from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mapping
 from quacklake.format.names import fold
 from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, columns_of
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
@@ -381,22 +382,19 @@ class Reader:
         statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
         return self.run("last_column_id", statement).scalar_one() or 0
 
-    def shaped_at(self, snapshot: Snapshot, table: TableInfo) -> int | None:
-        """The last snapshot that changed which fields a nested column of a table has, or None when none ever did.
-
-        Files that began after it have the fields of today; older ones may have others.
-        """
+    def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
+        """When the fields inside a table's nested columns last became what they are."""
         if not any(column.nested for column in table.schema.columns):
-            return None
-        key = ("shaped_at", table.id, snapshot.schema_version)
-        if key not in self._cache:
+            return Reshaped()
+        key = ("reshaped", table.id, snapshot.schema_version)
+        found: Reshaped | None = self._cache.get(key)
+        if found is None:
             c = self._t["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
             rows = [tuple(row) for row in self.run("column_history", statement)]
-            self._cache[key] = last_reshape(rows, snapshot.id)
-        found: int | None = self._cache[key]
+            found = self._cache[key] = last_reshape(rows, snapshot.id)
         return found
 
     # -- files -------------------------------------------------------------------------------------------------------
@@ -404,21 +402,37 @@ class Reader:
     def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """The data files of a table that may hold matching rows, each with its delete file.
 
-        One statement, and with a predicate at most two more when files that are left have partition values.
+        One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
-        statement = self._cached(("files", pruning.shape(predicate)), lambda: self._select_files(predicate))
+        buckets = self._wanted_buckets(table, predicate)
+        key = ("files", pruning.shape(predicate), *buckets)
+        statement = self._cached(key, lambda: self._select_files(predicate, list(buckets)))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
+        parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
         found = _table(self.run("files", statement, parameters), FILE_COLUMNS)
         return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
+
+    def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
+        """Of the table's partitioning, the buckets that matching rows are in: partitioning and key index -> numbers.
+
+        Statistics say nothing of buckets, so these are left to the database, where most files then stay.
+        """
+        spec = table.partition
+        if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
+            return {}
+        found = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
+        return {(spec.id, index): sorted(numbers) for index, numbers in found.items()}
 
     def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
         """Of the files that statistics leave, those whose partition values allow a match."""
         ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
         if not ids:
             return files
-        tests = layout.pruners(predicate, self._partition_specs(table, ids), table.schema)
-        if not tests:
+        specs = layout.useful(predicate, self._partition_specs(table, ids))
+        if not specs:
             return files
+        constant = self._constant_columns(table)
+        tests = {spec.id: pruner(predicate, spec, table.schema, constant) for spec in specs}
         partitioned = files.filter(
             pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
@@ -438,8 +452,17 @@ class Reader:
             known.update((spec.id, spec) for spec in layout.specs(rows))
         return [known[id_] for id_ in ids if id_ in known]
 
-    def _select_files(self, predicate: Predicate) -> sa.Select[Any]:
-        """The statement of ``files`` for predicates of one shape."""
+    def _constant_columns(self, table: TableInfo) -> frozenset[int]:
+        """The columns of a table that never had another type than they have now."""
+        key = ("constant_columns", table.id, table.schema_version)
+        types: dict[int, str] = self._cached(
+            key, lambda: layout.constant(self.run("column_types", layout.select_types(self._t, table.id)))
+        )
+        # an open transaction may have given one another type
+        return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
+
+    def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
+        """The statement of ``files`` for predicates of one shape, and bucket keys: partitioning and key index."""
         f, d = self._t["data_file"], self._t["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
@@ -451,6 +474,10 @@ class Reader:
                 mine = sa.and_(alias.c.table_id == table, alias.c.column_id == id_)
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(pruning.condition(predicate, bounds, self._database))
+        where += [
+            layout.in_buckets(self._t, self._database, *key, sa.bindparam(f"b{number}", expanding=True))
+            for number, key in enumerate(buckets)
+        ]
         # after the statistics, so that only files that are left are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
         source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,7 @@ from quacklake.format.temporal import DAY, INFINITY, day_number
 from quacklake.format.transforms import civil
 from quacklake.format.types import StatsKind, parse_type, scalar
 
-__all__ = ["prune", "pruner"]
+__all__ = ["prune", "pruner", "wanted_buckets"]
 
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
@@ -34,11 +34,13 @@ Range = tuple[int, int]
 class _Known:
     """What the partition values of a file say of one column.
 
-    ``null`` is true when every row is NULL, false when none is; ``boundless`` when every row is NULL or infinite.
+    ``null`` is true when every row is NULL, false when none is; ``boundless`` when every row is NULL or infinite;
+    ``constant`` when the column never had another type.
     ``parts`` are calendar parts, in an unknown time zone where ``slack`` says so; ``spans`` are whole ranges.
     """
 
     column: Column
+    constant: bool = False
     null: bool | None = None
     boundless: bool = False
     identity: Comparable | None = None
@@ -74,11 +76,41 @@ def prune(predicate: Predicate, spec: PartitionSpec, schema: TableSchema, values
 
 
 def pruner(
-    predicate: Predicate, spec: PartitionSpec, schema: TableSchema
+    predicate: Predicate, spec: PartitionSpec, schema: TableSchema, constant: Collection[int] = ()
 ) -> Callable[[Mapping[int, str | None]], bool]:
-    """:func:`prune` for many files of one partitioning: what can be prepared, is."""
+    """:func:`prune` for many files of one partitioning: what can be prepared, is.
+
+    ``constant`` are the ids of columns that never had another type: of these one bucket holds all equal values.
+    """
     keys = list(_usable(predicate, spec, schema))
-    return lambda values: _may_match(predicate, _known(keys, values))
+    return lambda values: _may_match(predicate, _known(keys, values, constant))
+
+
+def wanted_buckets(
+    predicate: Predicate, spec: PartitionSpec, schema: TableSchema, constant: Collection[int] = ()
+) -> dict[int, frozenset[int]]:
+    """The buckets that matching rows are in, by key index; keys of which that can be any are left out."""
+    parts = predicate.parts if isinstance(predicate, Every) else (predicate,)
+    found: dict[int, frozenset[int]] = {}
+    for index, column, transform in _usable(predicate, spec, schema):
+        for part in parts if transform.name == "bucket" else ():
+            buckets = _equal_buckets(part, column, transform.buckets, column.id in constant)
+            if buckets is not None:
+                found[index] = buckets & found.get(index, buckets)
+    return found
+
+
+def _equal_buckets(predicate: Predicate, column: Column, count: int, constant: bool) -> frozenset[int] | None:
+    """The buckets of the values that a column is said to be equal to; ``None`` when nothing like that is said."""
+    found: set[int] = set()
+    for part in predicate.parts if isinstance(predicate, Some) else (predicate,):
+        if not isinstance(part, Compare) or (part.operator, part.column_id, part.type) != ("=", column.id, column.type):
+            return None
+        buckets = _buckets(part.value, part.type, count, constant)
+        if buckets is None:
+            return None
+        found |= buckets
+    return frozenset(found)
 
 
 def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> Iterator[tuple[int, Column, Transform]]:
@@ -93,12 +125,14 @@ def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> I
                 continue
 
 
-def _known(keys: Sequence[tuple[int, Column, Transform]], values: Mapping[int, str | None]) -> dict[int, _Known]:
+def _known(
+    keys: Sequence[tuple[int, Column, Transform]], values: Mapping[int, str | None], constant: Collection[int]
+) -> dict[int, _Known]:
     found: dict[int, _Known] = {}
     for index, column, transform in keys:
         if index not in values:
             continue
-        known = found.setdefault(column.id, _Known(column))
+        known = found.setdefault(column.id, _Known(column, column.id in constant))
         text = values[index]
         if text is None:
             if transform.name in ("identity", "bucket"):
@@ -172,7 +206,7 @@ def _may_compare(predicate: Compare, fact: _Known) -> bool:
         return False
     if predicate.operator == "=":
         for count, value in fact.buckets:
-            found = _buckets(predicate.value, predicate.type, count)
+            found = _buckets(predicate.value, predicate.type, count, fact.constant)
             if found is not None and value not in found:
                 return False
     return fact.boundless or not _temporal(predicate) or _has_moment(fact, *_range(predicate))
@@ -229,13 +263,13 @@ _OLDER: Mapping[str, tuple[str, ...]] = {
 
 
 @lru_cache(maxsize=4096)
-def _buckets(value: Comparable, type: str, count: int) -> frozenset[int] | None:
+def _buckets(value: Comparable, type: str, count: int, constant: bool = False) -> frozenset[int] | None:
     """The buckets that rows with a value can be in, ``None`` when it can be any."""
     base = parse_type(type).base
-    if hashing(type) in (Hashing.FLOAT, None) or base in ("decimal", "json"):
+    if hashing(type) in (Hashing.FLOAT, None) or base == "json" or (base == "decimal" and not constant):
         # A decimal may once have had another scale, anything else can become JSON, and literals for floats round.
         return None
-    hashes = {hash_comparable(value, older) for older in (type, *_OLDER.get(base, ()))}
+    hashes = {hash_comparable(value, older) for older in (type, *(() if constant else _OLDER.get(base, ())))}
     return frozenset((hash & 0x7FFFFFFF) % count for hash in hashes if hash is not None)
 
 

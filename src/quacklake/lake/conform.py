@@ -131,9 +131,21 @@ def default_value(column: Column) -> str:
         return f"NULL::{column.duckdb_type()}"
     if column.default_kind == "expression":
         # parsed, so that text from the catalog can only ever be one expression
-        tree = sqlglot.parse_one(f"SELECT {column.default}", dialect="duckdb")
-        return f"CAST(({tree.expressions[0].sql(dialect='duckdb')}) AS {column.duckdb_type()})"
+        return f"CAST(({_one_expression(column.default).sql(dialect='duckdb')}) AS {column.duckdb_type()})"
     return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
+
+
+def _one_expression(sql: str) -> sqlglot.exp.Expr:
+    try:
+        found = sqlglot.parse(f"SELECT {sql}", dialect="duckdb")
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        found = []
+    select = found[0] if len(found) == 1 else None
+    given = [value for value in select.args.values() if value] if isinstance(select, sqlglot.exp.Select) else []
+    if len(given) != 1 or select is None or len(select.expressions) != 1:
+        raise InputError(f"the default {sql!r} is not one expression")
+    expression: sqlglot.exp.Expr = select.expressions[0]
+    return expression
 
 
 def _checked(value: str, column: Column) -> str:

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
-import sqlglot
 
-from quacklake.errors import ConstraintError, InputError, QuacklakeError
+from quacklake.errors import ConstraintError, InputError
 from quacklake.format import evolution, sorting
 from quacklake.format.column_paths import find_column, parse_path
 from quacklake.format.evolution import DefaultExpression
@@ -143,10 +142,11 @@ def _default(value: Any) -> Any:
 
 def _check_expression(shared: Shared, column: Column) -> None:
     """Raise ``InputError`` for a default that is not one expression, or gives no value of the column's type."""
+    value = conform.default_value(column)
     try:
         with shared.engine.connection() as connection:
-            connection.execute(f"SELECT {conform.default_value(column)}").fetchall()
-    except (duckdb.Error, sqlglot.errors.SqlglotError, QuacklakeError) as error:
+            connection.execute(f"SELECT {value}").to_arrow_table()
+    except duckdb.Error as error:
         first = str(error).splitlines()[0]
         raise InputError(f'{column.default!r} is no default for the column "{column.name}": {first}') from None
 

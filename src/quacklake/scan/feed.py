@@ -119,7 +119,7 @@ def plan_feed(
             )
         positions = reader.inlined_deletes_until(table.id, until.id)
         rows = inlined.decode(reader.changed_inlined_rows(table, since, until.id), table.schema, database, ends=True)
-        shaped_at = reader.shaped_at(until, table)
+        reshaped = reader.reshaped(until, table)
         mappings = plan_mappings(reader, found)
     joined = plan_files(found, table, store, until.id)
     files, ends = _data_files(joined, found)
@@ -127,7 +127,7 @@ def plan_feed(
     return FeedPlan(
         since=since,
         until=until.id,
-        rows=replace(empty, files=files, shaped_at=shaped_at, mappings=mappings),
+        rows=replace(empty, files=files, shaped_at=reshaped.at, reshaped=reshaped.changed, mappings=mappings),
         ended={id_: end for id_, end in ends.items() if since <= end <= until.id and end not in compactions},
         delete_files=_delete_files(joined, found, until.id),
         positions=_positions(positions, files, ends, until.id),

@@ -60,8 +60,9 @@ _VERSION = 1
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
 
-    ``pruned`` tells whether ``files`` leaves any out. The nested columns of files that began after ``shaped_at`` and
-    were not compacted have the fields that ``schema`` says; in others these may have other names, or be missing.
+    ``pruned`` tells whether ``files`` leaves any out. Files that began after ``shaped_at`` have the fields inside their
+    nested columns that ``schema`` says; in others these may have other names, or be missing. When a table was
+    ``reshaped`` since it was made, that holds for compacted files of any age too.
     """
 
     table_id: int
@@ -75,6 +76,7 @@ class ScanPlan:
     inlined: pa.Table | None = None
     pruned: bool = False
     shaped_at: int | None = None
+    reshaped: bool = False
     mappings: tuple[NameMapping, ...] = ()
 
     def __repr__(self) -> str:
@@ -136,6 +138,7 @@ class ScanPlan:
             "root": self.root,
             "pruned": self.pruned,
             "shaped_at": self.shaped_at,
+            "reshaped": self.reshaped,
             "columns": [asdict(row) for row in flatten(self.schema)],
             "mappings": [asdict(row) for mapping in self.mappings for row in flatten_mapping(mapping)],
         }

@@ -46,7 +46,7 @@ def plan_scan(
         mappings = plan_mappings(reader, files)
         deletes = reader.inlined_deletes(snapshot, table.id)
         rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
-        shaped_at = reader.shaped_at(snapshot, table)
+        reshaped = reader.reshaped(snapshot, table)
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -58,7 +58,8 @@ def plan_scan(
         deletes=_only_planned(deletes, files, pruned=predicate != ANYTHING),
         inlined=rows,
         pruned=predicate != ANYTHING,
-        shaped_at=shaped_at,
+        shaped_at=reshaped.at,
+        reshaped=reshaped.changed,
         mappings=mappings,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ READ_LIMIT = 1 << 30
 """The bytes that :meth:`Store.read` takes into memory unless told otherwise."""
 
 _DELETE_THREADS = 8
+_SYNC_THREADS = 16
 _DELETE_BATCH = 1000
 _LIST_BATCH = 1000
 
@@ -241,8 +243,13 @@ class Store:
         if not self.is_local:
             return
         targets = [Path(self._confinement.writable(path)) for path in paths]
-        for target in (*targets, *dict.fromkeys(target.parent for target in targets)):
-            self._attempts.run("sync", str(target), partial(sync, target))
+        for each in (targets, dict.fromkeys(target.parent for target in targets)):
+            if len(each) == 1:
+                self._sync(*each)
+            elif each:
+                # a disk that is asked for many at once brings them down together
+                with ThreadPoolExecutor(min(_SYNC_THREADS, len(each)), "quacklake-sync") as pool:
+                    deque(pool.map(self._sync, each), maxlen=0)
 
     def delete(self, paths: Iterable[str]) -> int:
         """Remove the files and return how many were there; one that is missing already is fine.
@@ -319,6 +326,9 @@ class Store:
                 self.filesystem.delete_file(target)
             raise
         sink.close()
+
+    def _sync(self, target: Path) -> None:
+        self._attempts.run("sync", str(target), partial(sync, target))
 
     def _delete(self, path: str) -> int:
         def action() -> int:

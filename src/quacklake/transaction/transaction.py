@@ -183,7 +183,7 @@ class Transaction:
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)
         if plan.table_id in self._reshaped:
-            plan = replace(plan, shaped_at=self.base.id)  # every file may be older than the change
+            plan = replace(plan, shaped_at=self.base.id, reshaped=True)  # every file may be older than that
         return plan if pending is None else pending.overlay(plan)
 
     # -- schema changes ----------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
+
 from quacklake.catalog import Writer
 from quacklake.errors import CommitConflict
 from quacklake.format.conflicts import Check, compare, explain
@@ -87,7 +89,9 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     if reads is None:
         return
     files = writer.files(latest, table.table, reads)
-    if any(begin > base.id for begin in files.column("begin_snapshot").to_pylist()):
+    # a file made of others begins with the oldest of its rows
+    newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
+    if pc.any(pc.greater(newest, base.id)).as_py():
         raise _overtaken(table.table, "rows it depends on were inserted")
     rows = inlined.decode(writer.inlined_rows(latest, table.table, since=base.id), table.table.schema, database)
     if rows is None:

@@ -19,7 +19,7 @@ from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import feed_sql
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import Shapes, file_shapes
+from quacklake.engines.duckdb.shapes import FileShapes, Shapes
 from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
@@ -67,6 +67,7 @@ class DuckDBEngine:
         self.store = store
         self._root = duckdb.connect(":memory:", config=config)
         connect_store(self._root, store)
+        self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
 
@@ -101,7 +102,7 @@ class DuckDBEngine:
         """
         prefix = f"ql{next(self._names)}"
         with reading():
-            shapes = self._shapes(connection)(plan, plan.schema.columns)
+            shapes = self._shapes_on(connection)(plan, plan.schema.columns)
         virtual = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)}
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=virtual, shapes=shapes)
         return self.prepare(connection, sql)
@@ -156,13 +157,13 @@ class DuckDBEngine:
         """Prepare a feed plan on a connection; returns the query that yields its rows."""
         prefix = f"ql{next(self._names)}"
         with reading():
-            sql = feed_sql(plan, self.store, prefix, self._shapes(connection), inserts=inserts, deletes=deletes)
+            sql = feed_sql(plan, self.store, prefix, self._shapes_on(connection), inserts=inserts, deletes=deletes)
         return self.prepare(connection, sql)
 
-    def _shapes(self, connection: duckdb.DuckDBPyConnection) -> Shapes:
+    def _shapes_on(self, connection: duckdb.DuckDBPyConnection) -> Shapes:
         """What tells the shapes of a plan's files, asking them on a connection."""
-        return lambda plan, columns: file_shapes(
-            lambda query: connection.execute(query).fetchall(), plan, self.store, columns
+        return lambda plan, columns: self._shapes.find(
+            lambda query: connection.execute(query).fetchall(), plan, columns
         )
 
     def _stream(

@@ -1,11 +1,12 @@
 """The nested columns as they are in data files: which fields, by id and name, a file has.
 
-DuckDB maps the columns of a file by field id, but the fields inside them by name. Files that are older than a change of
-fields are therefore asked for their own, and grouped by the answer.
+DuckDB maps the columns of a file by field id, but the fields inside them by name. Files that may be older than a change
+of fields are therefore asked for their own, and grouped by the answer.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from quacklake.format.type_text import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["Shape", "Shapes", "file_shapes"]
+__all__ = ["FileShapes", "Shape", "Shapes"]
 
 #: Nested columns that a file has in another shape than the table: (column id, column as it is in the file).
 Shape = tuple[tuple[int, Column], ...]
@@ -40,33 +41,63 @@ class _Node:
     children: tuple[_Node, ...]
 
 
-def file_shapes(run: Run, plan: ScanPlan, store: Store, columns: Sequence[Column]) -> Mapping[int, Shape]:
-    """The shapes of the files that differ from the table's, by their row in the plan. One query for all of them."""
-    nested = [column for column in columns if column.nested]
-    if plan.shaped_at is None or not nested:
-        return {}
-    begins, starts = plan.files.column("begin_snapshot"), plan.files.column("row_id_start")
-    # stock clients compact old files as they are: without a first row id a file says nothing of its age
-    old = pc.or_(pc.fill_null(pc.less_equal(begins, plan.shaped_at), True), pc.is_null(starts))
+class FileShapes:
+    """The shapes of files, remembered: a file never changes. Safe to share between threads."""
+
+    def __init__(self, store: Store, size: int = 16_384) -> None:
+        self._store = store
+        self._size = size
+        self._known: dict[str, _Node] = {}
+        self._lock = threading.Lock()
+
+    def find(self, run: Run, plan: ScanPlan, columns: Sequence[Column]) -> Mapping[int, Shape]:
+        """The shapes of the files that differ from the table's, by their row in the plan. At most one query."""
+        nested = [column for column in columns if column.nested]
+        indexes = _doubtful(plan) if nested else []
+        if not indexes:
+            return {}
+        paths = plan.files.column("path")
+        urls = list(self._store.urls([paths[index].as_py() for index in indexes]))
+        trees = self._trees(run, urls)
+        shapes = ((index, _shape(trees[url], nested)) for index, url in zip(indexes, urls, strict=True))
+        return {index: shape for index, shape in shapes if shape}
+
+    def _trees(self, run: Run, urls: Sequence[str]) -> Mapping[str, _Node]:
+        with self._lock:
+            known = {url: self._known[url] for url in urls if url in self._known}
+        missing = [url for url in urls if url not in known]
+        if missing:
+            listed = ", ".join(literal(url) for url in missing)
+            query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
+            found = dict(_trees(run(query)))
+            known |= found
+            with self._lock:
+                if len(self._known) + len(found) > self._size:
+                    self._known.clear()
+                self._known |= found
+        return known
+
+
+def _doubtful(plan: ScanPlan) -> list[int]:
+    """The rows of files that may have other fields than the table."""
+    if plan.shaped_at is None:
+        return []
+    begins = plan.files.column("begin_snapshot")
+    old = pc.fill_null(pc.less_equal(begins, plan.shaped_at), plan.reshaped)
+    if plan.reshaped:
+        # stock clients compact old files as they are: without a first row id a file says nothing of its age
+        old = pc.or_(old, pc.is_null(plan.files.column("row_id_start")))
     # files from elsewhere have names instead of field ids, and a mapping of them
-    indexes = pc.indices_nonzero(pc.and_(old, pc.is_null(plan.files.column("mapping_id")))).to_pylist()
-    if not indexes:
-        return {}
-    if any(plan.files.column("encryption_key")[index].is_valid for index in indexes):
+    old = pc.and_(old, pc.is_null(plan.files.column("mapping_id")))
+    indexes: list[int] = pc.indices_nonzero(old).to_pylist()
+    keys = plan.files.column("encryption_key")
+    closed = {index for index in indexes if keys[index].is_valid}
+    if closed and plan.reshaped:
         raise UnsupportedFeatureError(
             f"{plan.schema_name}.{plan.table_name} has encrypted files that are older than a change of nested fields",
             hint="DuckDB does not tell the fields of an encrypted file; compact the table with stock DuckDB first",
         )
-    urls = list(store.urls([plan.files.column("path")[index].as_py() for index in indexes]))
-    listed = ", ".join(literal(url) for url in urls)
-    query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
-    trees = dict(_trees(run(query)))
-    found: dict[int, Shape] = {}
-    for index, url in zip(indexes, urls, strict=True):
-        shape = _shape(trees[url], nested)
-        if shape:
-            found[index] = shape
-    return found
+    return [index for index in indexes if index not in closed]
 
 
 def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:

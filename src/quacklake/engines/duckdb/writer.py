@@ -48,7 +48,6 @@ _DELETE_SCHEMA = pa.schema(
 )
 _DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
-_OPEN_FILES = 256
 #: A written delete file: name, size, footer size and key.
 _Written = tuple[str, int, int, str | None]
 #: A new file below the data root, told before it is written.
@@ -195,9 +194,8 @@ class FileWriter:
             f"FILENAME_PATTERN {literal(stem + '_{i}')}",
             "OVERWRITE_OR_IGNORE true",
         ]
-        # in the order of the keys few files are open at a time, and none is begun twice
+        # in the order of the keys few files are open at a time, and hardly one is closed and begun again
         rows_in_order = f"{keys.query(query)} ORDER BY {names}"
-        job.connection.execute(f"SET partitioned_write_max_open_files = {_OPEN_FILES:d}")
         rows = self._run(job, rows_in_order, self.store.url(location.rstrip("/")), clauses, location, stem)
         try:
             return [self._place(row, job, keys) for row in rows]

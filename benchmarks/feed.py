@@ -1,0 +1,157 @@
+"""The change feed: what a thousand snapshots did to a table of ten million rows.
+
+Whoever follows a table asks again and again what happened since the last time, and once in a while for everything. Both
+sides read one and the same lake, ours, on PostgreSQL, planning included, and go through the changes batch by batch.
+A peer that has not finished after two minutes is given up, and counts with these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import quacklake
+from benchmarks.common import (
+    EXTENSION,
+    Bench,
+    Place,
+    Result,
+    alternate,
+    at_most,
+    attach,
+    install_extensions,
+    open_duckdb,
+    query_detail,
+    slowdown,
+)
+
+TITLE = "the changes that 1,000 snapshots made to a table of 10 million rows"
+
+_FILES = 20
+_PATIENCE = 120.0
+"""Seconds for the peer."""
+
+
+def run(bench: Bench, result: Result) -> None:
+    """Build the lake and its history, then read its feed."""
+    install_extensions("ducklake", "sqlite_scanner", "postgres_scanner")
+    rows, snapshots = bench.pick((20_000, 12), (200_000, 100), (10_000_000, 1_000))
+    with bench.directory() as directory:
+        place = bench.place(directory, "postgres", "feed")
+        first = _fill(bench, place, rows)
+        last = _change(bench, place, rows, snapshots)
+        ranges = {
+            f"all {snapshots:,} snapshots": (first + 1, last),
+            "the last tenth": (last - snapshots // 10, last),
+            "one update": (first + 2, first + 2),
+        }
+        _read(bench, result, place, ranges)
+    result.notes.append(
+        f"{_FILES} files, {rows:,} rows together; of four snapshots one appends 1,000 rows, one updates 400, one"
+        " deletes 200 and one changes 5, which stay in the catalog."
+    )
+
+
+def _fill(bench: Bench, place: Place, rows: int) -> int:
+    """The table as it is before the changes; the snapshot it has then."""
+    with (
+        quacklake.connect(place.url, data_path=place.data) as lake,
+        closing(open_duckdb()) as source,
+        bench.step(f"writing {rows} rows", _FILES) as done,
+    ):
+        for file in range(_FILES):
+            data = _rows(source, file * rows // _FILES, rows // _FILES)
+            lake.create_table("events", data.schema, if_not_exists=True).append(data)
+            done(1)
+        return lake.current_snapshot()
+
+
+def _rows(source: duckdb.DuckDBPyConnection, first: int, rows: int) -> pa.Table:
+    return source.execute(
+        "SELECT i AS id, (hash(i) % 1000)::INTEGER AS grp, (hash(i + 1) % 1000000) / 1e3 AS value,"
+        f" 'name-' || (hash(i + 2) % 100000) AS name FROM range({first}, {first + rows}) t(i)"
+    ).to_arrow_table()
+
+
+def _change(bench: Bench, place: Place, rows: int, snapshots: int) -> int:
+    """Appends, updates and deletes in turn, all over the table; the newest snapshot."""
+    with (
+        quacklake.connect(place.url) as lake,
+        closing(open_duckdb()) as source,
+        bench.step(f"making {snapshots} snapshots", snapshots) as done,
+    ):
+        table = lake.table("events")
+        for number in range(snapshots):
+            start = number * 7919 * 1000 % (rows - 1000)
+            if number % 4 == 0:
+                table.append(_rows(source, rows + number * 1000, 1000))
+            elif number % 4 == 1:
+                table.update({"grp": number}, f"id BETWEEN {start} AND {start + 399}")
+            elif number % 4 == 2:
+                table.delete(f"id BETWEEN {start + 400} AND {start + 599}")
+            else:
+                table.update({"grp": -number}, f"id BETWEEN {start + 600} AND {start + 604}")
+            done(1)
+        return lake.current_snapshot()
+
+
+def _read(bench: Bench, result: Result, place: Place, ranges: dict[str, tuple[int, int]]) -> None:
+    timings = {}
+    with (
+        quacklake.connect(place.url) as lake,
+        closing(attach(place)) as peer,
+        bench.step("reading changes", len(ranges)) as done,
+    ):
+        for name, span in ranges.items():
+            if not _finishes(peer, span):
+                took = alternate(1, {"ours": _ours(lake, span)})["ours"].wall * 1e3
+                given_up = f"{EXTENSION}, given up"
+                result.measures.append(slowdown(name, took, _PATIENCE * 1e3, "ms", at_most(1.0), given_up))
+                continue
+            found = alternate(bench.pick(1, 5, 5), {"ours": _ours(lake, span), "peer": _peer(peer, span)})
+            if found["ours"].answer != found["peer"].answer:
+                raise RuntimeError(f"the two sides tell different changes of {name}")
+            timings[name] = found
+            figures = (found["ours"].wall * 1e3, found["peer"].wall * 1e3)
+            result.measures.append(slowdown(name, *figures, "ms", at_most(1.0)))
+            done(1)
+    result.details.append(query_detail("milliseconds", timings))
+
+
+def _ours(lake: quacklake.Lake, span: tuple[int, int]) -> Callable[[], object]:
+    return lambda: _counted(lake.table("events").changes(*span).to_reader())
+
+
+def _peer(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> Callable[[], object]:
+    query = f"FROM ducklake_table_changes('lake', 'main', 'events', {span[0]:d}, {span[1]:d})"
+    return lambda: _counted(connection.sql(query).to_arrow_reader())
+
+
+def _finishes(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> bool:
+    """Whether the peer comes to an end in time."""
+    timer = threading.Timer(_PATIENCE, connection.interrupt)
+    timer.start()
+    try:
+        _peer(connection, span)()
+    except (duckdb.InterruptException, OSError, pa.ArrowException):
+        if timer.is_alive():
+            raise
+        return False
+    finally:
+        timer.cancel()
+    return True
+
+
+def _counted(reader: pa.RecordBatchReader) -> Counter[str]:
+    """How many changes of each kind there are."""
+    found: Counter[str] = Counter()
+    for batch in reader:
+        for entry in pc.value_counts(batch.column("change_type")).to_pylist():
+            found[entry["values"]] += entry["counts"]
+    return found
