@@ -458,6 +458,19 @@ def test_the_number_of_statements_does_not_depend_on_the_files(lake: quacklake.L
     assert lake.table("t").count("id = 0") == 40
 
 
+def test_a_duckdb_catalog_takes_many_files_at_once(tmp_path: Path, outside: Path) -> None:
+    for number in range(120):
+        put(outside / f"{number:03d}.parquet", rows(number * 10, 10))
+    options = {"data_path": tmp_path / "data", "foreign_paths": [outside], "duckdb_threads": 1}
+    with quacklake.connect(f"duckdb:///{tmp_path}/many.db", **options) as lake:
+        table = lake.create_table("t", SCHEMA)
+        assert table.add_files(outside / "*.parquet") == 1200
+    with quacklake.connect(f"duckdb:///{tmp_path}/many.db", **options) as lake:
+        assert ids(lake.table("t"), "id BETWEEN 555 AND 564") == list(range(555, 565))
+        assert lake.table("t").plan("id BETWEEN 555 AND 564").files.num_rows == 2
+        assert lake.table("t").scan(["id"], row_ids=True).to_arrow().column("rowid").to_pylist() == list(range(1200))
+
+
 def test_the_command_adds_files(
     lake: quacklake.Lake,
     tmp_path: Path,
