@@ -57,3 +57,18 @@ def test_what_stock_has_flushed_and_merged_is_read(make_site: MakeSite) -> None:
 
 def _is_encrypted(path: Path) -> bool:
     return path.read_bytes()[-4:] == b"PARE"
+
+
+def test_deletion_vectors_of_stock_in_an_encrypted_lake_are_read(make_site: MakeSite) -> None:
+    site = make_site("sqlite", encrypted=True)
+    stock = site.stock()
+    stock.execute("CALL l.set_option('write_deletion_vectors', true)")
+    stock.execute("CREATE TABLE t AS SELECT i FROM range(100) r(i)")
+    stock.execute("DELETE FROM t WHERE i < 50")
+    formats = site.metadata("SELECT format, encryption_key IS NULL FROM {m}.ducklake_delete_file")
+    assert [name for name, _ in formats] == ["puffin"]
+    table = site.lake().table("t")
+    assert table.count("i >= 0") == 50
+    table.delete("i BETWEEN 50 AND 69")
+    assert site.lake().table("t").count("i >= 0") == 30
+    assert site.stock().execute("SELECT count(*) FROM t").fetchone() == (30,)

@@ -458,6 +458,19 @@ def test_the_number_of_statements_does_not_depend_on_the_files(lake: quacklake.L
     assert lake.table("t").count("id = 0") == 40
 
 
+def test_a_duckdb_catalog_takes_many_files_at_once(tmp_path: Path, outside: Path) -> None:
+    for number in range(120):
+        put(outside / f"{number:03d}.parquet", rows(number * 10, 10))
+    options = {"data_path": tmp_path / "data", "foreign_paths": [outside], "duckdb_threads": 1}
+    with quacklake.connect(f"duckdb:///{tmp_path}/many.db", **options) as lake:
+        table = lake.create_table("t", SCHEMA)
+        assert table.add_files(outside / "*.parquet") == 1200
+    with quacklake.connect(f"duckdb:///{tmp_path}/many.db", **options) as lake:
+        assert ids(lake.table("t"), "id BETWEEN 555 AND 564") == list(range(555, 565))
+        assert lake.table("t").plan("id BETWEEN 555 AND 564").files.num_rows == 2
+        assert lake.table("t").scan(["id"], row_ids=True).to_arrow().column("rowid").to_pylist() == list(range(1200))
+
+
 def test_the_command_adds_files(
     lake: quacklake.Lake,
     tmp_path: Path,
@@ -475,3 +488,30 @@ def test_the_command_adds_files(
     assert "added 40 rows to t in snapshot 2" in capsys.readouterr().out
     assert main(["add-files", "t", str(outside / "a.parquet"), *url]) == 1
     assert "already" in capsys.readouterr().err
+
+
+def test_the_changes_of_added_rows_are_told(lake: quacklake.Lake, outside: Path) -> None:
+    table = lake.table("t")
+    first = lake.current_snapshot() + 1
+    table.add_files(put(outside / "f.parquet", rows(0)))
+    table.delete("id < 5")
+    found = table.changes(first).to_arrow()
+    kinds = found.column("change_type").to_pylist()
+    assert (kinds.count("insert"), kinds.count("delete")) == (20, 5)
+    assert sorted(set(found.column("name").to_pylist())) == sorted(f"n{i}" for i in range(20))
+
+
+@pytest.mark.parametrize("kind", ["mysql", "postgres"])
+def test_servers_hold_added_files_too(request: pytest.FixtureRequest, tmp_path: Path, outside: Path, kind: str) -> None:
+    url = request.getfixturevalue(f"{kind}_url")
+    for number in range(3):
+        put(outside / f"{number}.parquet", rows(number * 100))
+    options = {"data_path": tmp_path / "data", "foreign_paths": [outside], "duckdb_threads": 1}
+    with quacklake.connect(url, **options) as lake:
+        table = lake.create_table("t", SCHEMA)
+        table.add_files(outside / "*.parquet")
+        table.delete("id BETWEEN 100 AND 115")
+    with quacklake.connect(url, **options) as lake:
+        assert lake.table("t").count("id >= 0") == 44
+        with pytest.raises(AlreadyExistsError):
+            lake.table("t").add_files(outside / "0.parquet")

@@ -18,7 +18,7 @@ import quacklake
 from quacklake import telemetry
 from quacklake.cli import main
 from quacklake.engines.duckdb import encryption
-from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError
+from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError, UnsupportedFeatureError
 from quacklake.scan import ScanPlan
 
 ROWS = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]})
@@ -193,3 +193,40 @@ def test_small_changes_stay_in_the_catalog_in_the_clear(tmp_path: Path) -> None:
         assert not list((tmp_path / "data").rglob("*.parquet"))
         assert table.to_pylist() == [{"id": 1, "name": "in the catalog"}]
     assert b"in the catalog" in (tmp_path / "lake.db").read_bytes()
+
+
+def test_the_changes_of_an_encrypted_table_are_told(lake: quacklake.Lake) -> None:
+    table = lake.table("t")
+    first = lake.current_snapshot() + 1
+    table.update({"name": "new"}, "id < 30")
+    table.delete("id BETWEEN 30 AND 59")
+    kinds = table.changes(first).to_arrow().column("change_type").to_pylist()
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "update_preimage": 30,
+        "update_postimage": 30,
+        "delete": 30,
+    }
+
+
+def test_deletion_vectors_are_not_written_in_the_clear(lake: quacklake.Lake, tmp_path: Path) -> None:
+    lake.set_option("write_deletion_vectors", True)
+    table = lake.create_table("v", ROWS)
+    table.delete("id < 100")
+    assert table.count("id >= 0") == 900
+    assert not list((tmp_path / "data").rglob("*.puffin"))
+
+
+def test_partitioned_encrypted_tables_are_read_and_written(lake: quacklake.Lake) -> None:
+    table = lake.create_table("p", {"id": pa.int64(), "part": pa.int64()}, partition_by="part")
+    table.append(pa.table({"id": range(90), "part": [i % 3 for i in range(90)]}))
+    table.delete("part = 1 AND id < 50")
+    assert [table.count(f"part = {part}") for part in range(3)] == [30, 13, 30]
+
+
+def test_changed_nested_fields_of_encrypted_files_are_a_clear_error(lake: quacklake.Lake) -> None:
+    nested = pa.table({"s": pa.array([{"a": i} for i in range(50)])})
+    table = lake.create_table("n", nested)
+    assert table.count("s.a = 7") == 1
+    table.rename_column("s.a", "b")
+    with pytest.raises(UnsupportedFeatureError, match="nested fields"):
+        table.to_arrow()

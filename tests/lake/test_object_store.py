@@ -90,3 +90,36 @@ def test_a_wrong_key_is_an_error_without_the_key(
     assert "a-very-secret-word" not in f"{caught.value!s} {caught.value!r} {lake!r}"
     assert lake.tables() == []
     lake.close()
+
+
+def test_an_encrypted_lake_on_s3(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data", encrypted=True) as lake:
+        table = lake.create_table("t", pa.table({"id": range(1000)}))
+        table.delete("id BETWEEN 10 AND 500")
+        table.delete("id BETWEEN 501 AND 520")
+        assert table.count("id >= 0") == 489
+        store = lake._shared.store
+        assert all(store.read(entry.path).endswith(b"PARE") for entry in store.list())
+
+
+def test_files_of_the_same_bucket_are_added(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(f"sqlite:///{tmp_path}/other.db", data_path=f"{s3_bucket}/in/day=1") as source:
+        written = source.create_table("x", pa.table({"id": range(100)}))
+        added = f"{s3_bucket}/in/day=1/{written.files().column('path')[0].as_py()}"
+    with quacklake.connect(url, data_path=f"{s3_bucket}/data", foreign_paths=[f"{s3_bucket}/in"]) as lake:
+        table = lake.create_table("t", {"id": pa.int64(), "day": pa.int32()})
+        assert table.add_files(f"{s3_bucket}/in/**/*.parquet") == 100
+        assert table.files().column("path").to_pylist() == [added]
+        table.delete("id < 40")
+        assert table.count("day = 1") == 60
+    with quacklake.connect(url) as careful, pytest.raises(quacklake.errors.PathError, match="outside"):
+        careful.table("t").to_arrow()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
 from quacklake.cli.progress import track
-from quacklake.errors import UnsupportedFeatureError
+from quacklake.errors import CorruptFileError, PathError, UnsupportedFeatureError
 from quacklake.lake import LakeAt
 
 __all__ = ["TABLES", "TableSize", "measure"]
@@ -51,7 +51,7 @@ def _measure(view: LakeAt, name: str) -> TableSize:
     columns = len(table.columns)
     try:
         plan = table.plan()
-    except UnsupportedFeatureError as error:
+    except (CorruptFileError, PathError, UnsupportedFeatureError) as error:
         sys.stderr.write(f"note: {error.message}\n")
         return TableSize(name, columns)
     rows = plan.count()

@@ -278,7 +278,7 @@ class FileWriter:
         several never do: the only form with room for their snapshots is one that stock DuckLake 1.0 cannot read.
         """
         positions = positions.cast(pa.int64())
-        if file.delete_path is None and vectors:
+        if file.delete_path is None and vectors and not self.encrypted:
             name, size = self._write_vector(table, announce, positions)
             return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
         if file.delete_path is None:
