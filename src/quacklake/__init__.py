@@ -15,7 +15,7 @@
 
 from quacklake import errors
 from quacklake.errors import QuacklakeError
-from quacklake.lake import DataFrame, Expression, Lake, LakeAt, LakeTransaction, MergeResult, Table, connect
+from quacklake.lake import DataFrame, Expression, Lake, LakeAt, LakeTransaction, MergeResult, Table, View, connect
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "MergeResult",
     "QuacklakeError",
     "Table",
+    "View",
     "connect",
     "errors",
     "expr",

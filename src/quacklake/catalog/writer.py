@@ -21,7 +21,7 @@ from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
 from quacklake.format.inline import data_table_name
-from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
+from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import ColumnRow, TableSchema
 from quacklake.format.snapshots import Snapshot
@@ -213,11 +213,6 @@ class Writer(Reader):
     def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
         """End schemas."""
         self._end("schema", "schema_id", ids, snapshot)
-
-    def end_foreign_objects(self, objects: Sequence[ForeignObject], snapshot: int) -> None:
-        """End views and macros."""
-        self._end("view", "view_id", [found.id for found in objects if found.kind == "view"], snapshot)
-        self._end("macro", "macro_id", [found.id for found in objects if found.kind != "view"], snapshot)
 
     def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
         """End the rows that named tables at the snapshot ``base``, as a rename does.

@@ -5,5 +5,6 @@ from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.operations import Expression, MergeResult
 from quacklake.lake.table import Table
+from quacklake.lake.view import View
 
-__all__ = ["DataFrame", "Expression", "Lake", "LakeAt", "LakeTransaction", "MergeResult", "Table", "connect"]
+__all__ = ["DataFrame", "Expression", "Lake", "LakeAt", "LakeTransaction", "MergeResult", "Table", "View", "connect"]

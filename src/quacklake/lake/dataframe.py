@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["DataFrame"]
+__all__ = ["DataFrame", "need"]
 
 _SHOWN_ROWS = 10
 
@@ -94,13 +94,13 @@ class DataFrame:
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
-        _need("pandas")
+        need("pandas")
         frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars frame."""
-        module = _need("polars")
+        module = need("polars")
         frame: polars.DataFrame = module.from_arrow(self.to_arrow())
         return frame
 
@@ -154,7 +154,8 @@ class DataFrame:
         return html_table(self.head(), total=self.count())
 
 
-def _need(name: str) -> Any:
+def need(name: str) -> Any:
+    """An optional package. Raises ``MissingExtraError``."""
     import importlib
 
     try:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from quacklake import telemetry
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import CommitConflict, InputError, NotFoundError, ReadOnlyError
-from quacklake.format.names import quote
-from quacklake.format.objects import TableInfo
+from quacklake.format.names import check_name, quote
+from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot, parse_time
@@ -23,9 +23,11 @@ from quacklake.lake import operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
+from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
+from quacklake.lake.view import View, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
 
@@ -63,6 +65,19 @@ class _Reading:
 
     def _tables(self) -> list[TableInfo]:
         return self._view().tables()
+
+    def view(self, name: str) -> View:
+        """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
+        return View(self._shared, TableRef.parse(name), self._view, self._run)
+
+    def views(self, schema: str | None = None) -> list[str]:
+        """The names of the views, ``schema.view``."""
+        found = self._view().objects.views()
+        return [view.qualified_name for view in found if schema is None or view.schema_name == schema]
+
+    def macros(self, schema: str | None = None) -> list[MacroInfo]:
+        """The macros: their names, parameters and SQL."""
+        return [macro for macro in self._view().objects.macros() if schema is None or macro.schema_name == schema]
 
     def register(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make every table a view in a DuckDB connection, as it is at this moment.
@@ -121,11 +136,70 @@ class _Writing(_Reading):
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name in its schema."""
         ref = TableRef.parse(name)
-        target = TableRef.parse(new_name)
-        if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
-            raise InputError("a table cannot move to another schema", hint="create it there and drop it here")
+        target = _renamed(ref, new_name, "table")
         self._run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
         return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
+
+    # -- views and macros --------------------------------------------------------------------------------------------
+
+    def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
+        """Add a view: a query over the lake's tables and views that every client can read.
+
+        Tables are named ``table`` or ``schema.table``; a name without a schema means the view's own, then ``main``.
+        ``columns`` are other names for the first columns. Raises ``InputError`` for a query that cannot run.
+        """
+        ref = TableRef.parse(name)
+        aliases = () if columns is None else tuple(check_name(column, "column") for column in columns)
+
+        def work(tx: Transaction) -> None:
+            owner = tx.find_schema(ref.schema)
+            text = check_view(self._shared, tx, owner.name, sql, aliases)
+            tx.objects.create_view(owner.name, ref.name, text, aliases, replacing=replace)
+
+        self._run(work)
+        return self.view(name)
+
+    def drop_view(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a view; older snapshots keep it."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.objects.get_view(ref.schema, ref.name) is None:
+                return
+            tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
+
+        self._run(work)
+
+    def rename_view(self, name: str, new_name: str) -> View:
+        """Give a view another name in its schema."""
+        ref = TableRef.parse(name)
+        target = _renamed(ref, new_name, "view")
+        self._run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
+        return self.view(f"{quote(ref.schema)}.{quote(target.name)}")
+
+    def create_macro(
+        self, name: str, parameters: Parameters, sql: str, *, table: bool = False, replace: bool = False
+    ) -> None:
+        """Add a macro that DuckDB clients can call: an expression, or with ``table`` a query.
+
+        ``parameters`` are names, or a mapping of names to defaults (None: it has none).
+        """
+        ref = TableRef.parse(name)
+        variant = make_variant(self._shared, parameters, sql, is_table=table)
+        self._run(
+            lambda tx: tx.objects.create_macro(ref.schema, ref.name, (variant,), is_table=table, replacing=replace)
+        )
+
+    def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
+        """Drop a macro; older snapshots keep it."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.objects.get_macro(ref.schema, ref.name, is_table=table) is None:
+                return
+            tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
+
+        self._run(work)
 
 
 class Lake(_Writing):
@@ -338,6 +412,13 @@ class LakeTransaction(_Writing):
             f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
         )
         return f"<Transaction {state}>"
+
+
+def _renamed(ref: TableRef, new_name: str, what: str) -> TableRef:
+    target = TableRef.parse(new_name)
+    if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
+        raise InputError(f"a {what} cannot move to another schema", hint="create it there and drop it here")
+    return target
 
 
 def _schema_of(columns: Any) -> tuple[TableSchema, Any]:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from quacklake.catalog.objects import Tags
+from quacklake.errors import InputError
+from quacklake.format.keys import PRIMARY_KEY
 from quacklake.format.objects import TableInfo
 from quacklake.lake import operations
 from quacklake.lake.dataframe import DataFrame
@@ -14,6 +17,7 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
+from quacklake.lake.view import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
@@ -65,6 +69,54 @@ class Table:
     def columns(self) -> list[str]:
         """The names of the columns."""
         return list(self.info.schema.names)
+
+    # -- comments and tags -------------------------------------------------------------------------------------------
+
+    @property
+    def comment(self) -> str | None:
+        """What the table is said to be."""
+        return self._tags().own.get(COMMENT)
+
+    @property
+    def column_comments(self) -> dict[str, str]:
+        """What columns are said to be, by name; only those with a comment."""
+        found = self._tags().columns
+        return {c.name: found[c.id][COMMENT] for c in self.info.schema.columns if COMMENT in found.get(c.id, {})}
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the table, without the comment and without our own."""
+        own = self._tags().own
+        return {key: value for key, value in own.items() if key not in (COMMENT, PRIMARY_KEY)}
+
+    def _tags(self) -> Tags:
+        view = self._view()
+        return view.objects.tags(self._find(view))
+
+    def set_comment(self, text: str | None) -> None:
+        """Say what the table is; None takes it back."""
+        self._set_tags({COMMENT: text})
+
+    def set_column_comment(self, column: str, text: str | None) -> None:
+        """Say what a column is; None takes it back."""
+        tags = check_tags({COMMENT: text})
+
+        def work(tx: Transaction, table: TableInfo) -> None:
+            tx.objects.set_tags(table, tags, column_id=table.schema.find(column).id)
+
+        self._write(work)
+
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
+        """Set tags; a value of None takes one away, others stay. Every client sees them."""
+        if PRIMARY_KEY in tags:
+            raise InputError(f'the tag "{PRIMARY_KEY}" is kept by quacklake itself')
+        self._set_tags(tags)
+
+    def _set_tags(self, tags: Mapping[str, str | None]) -> None:
+        checked = check_tags(tags)
+        self._write(lambda tx, table: tx.objects.set_tags(table, checked))
+
+    # -- size --------------------------------------------------------------------------------------------------------
 
     def count(self, where: Filter | None = None) -> int:
         """The number of rows that satisfy a filter, or of all."""

@@ -55,6 +55,7 @@ class Attempt:
         check_conflicts(writer, self.changes, self.latest, self.catalog.database)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
+        created += changes.objects.new_ids()
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
@@ -212,7 +213,7 @@ class Attempt:
             writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
-        writer.end_foreign_objects(changes.dropped_objects, snapshot.id)
+        changes.objects.end(writer, changes.base.id, snapshot.id)
         writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
         for change in tables:
             replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in change.past_deletes]
@@ -257,6 +258,7 @@ class Attempt:
         changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *reshaped, *inlined])
         writer.add_schema_versions(list(changed), snapshot)
         writer.register_inlined_tables(inlined, snapshot.schema_version)
+        changes.objects.insert(writer, self.ids, snapshot.id)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
