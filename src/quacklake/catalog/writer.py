@@ -126,11 +126,15 @@ class Writer(Reader):
 
     def put_option(self, option: OptionRow) -> None:
         """Set an option in its scope, replacing what it was."""
+        self.drop_option(option)
+        self.add_options([option])
+
+    def drop_option(self, option: OptionRow) -> None:
+        """Take an option out of its scope."""
         t = self._t["metadata"]
         scope = t.c.scope.is_(None) if option.scope is None else t.c.scope == option.scope
         owner = t.c.scope_id.is_(None) if option.scope_id is None else t.c.scope_id == option.scope_id
         self.run("delete_option", sa.delete(t).where(t.c.key == option.key, scope, owner))
-        self.add_options([option])
 
     # -- schemas and tables ------------------------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quacklake.errors import CatalogError, InputError
 from quacklake.format.schema import TableSchema
 
-__all__ = ["PRIMARY_KEY", "key_columns", "key_tag"]
+__all__ = ["PRIMARY_KEY", "key_columns", "key_tag", "with_required"]
 
 PRIMARY_KEY = "quacklake_primary_key"
 """The tag; its value is the field ids of the columns as a JSON list, so that renaming a column does not matter."""
@@ -25,6 +26,14 @@ def key_tag(schema: TableSchema, names: Sequence[str]) -> str:
         if column.type in _NO_KEYS:
             raise InputError(f'the column "{column.name}" of type {column.type} cannot be part of a primary key')
     return json.dumps([column.id for column in columns])
+
+
+def with_required(schema: TableSchema, names: Sequence[str]) -> TableSchema:
+    """The schema with columns that take no NULL."""
+    ids = {schema.find(name).id for name in names}
+    return TableSchema(
+        tuple(replace(column, nullable=column.nullable and column.id not in ids) for column in schema.columns)
+    )
 
 
 def key_columns(schema: TableSchema, value: str | None) -> tuple[str, ...]:

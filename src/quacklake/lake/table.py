@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError
-from quacklake.format.keys import PRIMARY_KEY
+from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.lake import operations
 from quacklake.lake.dataframe import DataFrame
@@ -116,6 +116,13 @@ class Table:
         checked = check_tags(tags)
         self._write(lambda tx, table: tx.objects.set_tags(table, checked))
 
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns that ``merge`` and ``append(dedup=True)`` go by; none when the table has no primary key."""
+        view = self._view()
+        table = self._find(view)
+        return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
+
     # -- size --------------------------------------------------------------------------------------------------------
 
     def count(self, where: Filter | None = None) -> int:
@@ -170,13 +177,18 @@ class Table:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Any) -> int:
+    def append(self, data: Any, *, dedup: bool = False) -> int:
         """Add rows; returns how many.
 
+        With ``dedup`` only those whose primary key the table does not have yet, and of several with one key the first.
         Takes pandas, polars, Arrow tables, batches, readers and streams, a DuckDB relation or a list of dictionaries.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
         source = to_source(data)
+        if dedup:
+            return self._write(
+                lambda tx, table: operations.append_new(self._shared, tx, table, source, _key(tx, table)), source=source
+            )
         return self._write(
             lambda tx, table: operations.append(self._shared, tx, table, source) or 0, blind=True, source=source
         )
@@ -199,14 +211,19 @@ class Table:
         """
         return self._write(lambda tx, table: operations.update(self._shared, tx, table, values, where))
 
-    def merge(self, data: Any, on: str | Sequence[str]) -> MergeResult:
+    def merge(self, data: Any, on: str | Sequence[str] | None = None) -> MergeResult:
         """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
 
-        Two rows with one key in ``data`` are a ``ConstraintError`` that names it.
+        Without ``on`` the primary key decides. Two rows with one key are a ``ConstraintError`` that names it.
         """
         source = to_source(data)
-        keys = [on] if isinstance(on, str) else list(on)
-        return self._write(lambda tx, table: operations.merge(self._shared, tx, table, source, keys), source=source)
+        given = [on] if isinstance(on, str) else on
+
+        def work(tx: Transaction, table: TableInfo) -> MergeResult:
+            keys = _key(tx, table) if given is None else list(given)
+            return operations.merge(self._shared, tx, table, source, keys)
+
+        return self._write(work, source=source)
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable
@@ -236,3 +253,13 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.scan()._repr_html_()
+
+
+def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:
+    found = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    if not found:
+        raise InputError(
+            f"the table {table.qualified_name} has no primary key",
+            hint='name the columns, merge(…, on="id"), or create the table with primary_key=',
+        )
+    return found
