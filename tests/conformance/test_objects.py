@@ -140,8 +140,14 @@ def test_we_read_views_of_stock_at_every_snapshot(kind: str, make_site: MakeSite
     stock.execute("CREATE VIEW v AS SELECT sum(a) AS total FROM l.t")
     stock.execute("CREATE VIEW s.v AS WITH c AS (SELECT * FROM t) SELECT a, total FROM c, main.v")
     stock.execute("CREATE MACRO m(x, y := 2) AS x * y; CREATE MACRO r(n) AS TABLE SELECT a FROM t WHERE a < n")
+    stock.execute("CREATE MACRO over(x INTEGER) AS x, (x, y := 'it''s') AS m(x) + length(y)")
+    stock.execute("CREATE VIEW macros AS SELECT m(a) AS double, over(a), over(a, 'xyz') AS added FROM r(3) WHERE a > 1")
+    expected = stock.execute("SELECT * FROM macros").fetchall()
     lake = site.lake()
     first = lake.current_snapshot()
+    assert [tuple(row.values()) for row in lake.view("macros").to_pylist()] == expected == [(4, 8, 7)]
+    lake.drop_view("macros")
+    lake.drop_macro("over")
     assert lake.views() == ["main.v", "s.v"]
     assert lake.view("v").to_pylist() == [{"total": 45}]
     # a name without a schema means the view's own
@@ -160,7 +166,7 @@ def test_we_read_views_of_stock_at_every_snapshot(kind: str, make_site: MakeSite
     assert lake.view("v").to_pylist() == [{"most": 1000}]
     assert lake.views() == ["main.v"]
     assert lake.at(version=first).view("v").to_pylist() == [{"total": 45}]
-    assert lake.at(version=first).views() == ["main.v", "s.v"]
+    assert lake.at(version=first).views() == ["main.macros", "main.v", "s.v"]
 
 
 @pytest.mark.postgres

@@ -86,3 +86,21 @@ def test_two_transactions_that_make_one_macro_conflict(lake: quacklake.Lake) -> 
         tx.create_macro("n", ["x"], "x")
         tx.drop_macro("n")
         assert len(tx.macros()) == 1
+
+
+def test_a_view_may_use_macros_of_the_lake(lake: quacklake.Lake) -> None:
+    lake.create_schema("s")
+    lake.create_table("t", [{"a": i} for i in range(10)])
+    lake.create_macro("plus", {"x": None, "y": 5, "word": "it's"}, "x + y + length(word)")
+    lake.create_macro("s.plus", {"x": None}, "main.plus(x, y := 100)")
+    lake.create_macro("above", ["n"], "SELECT a FROM t WHERE a > n", table=True)
+    view = lake.create_view("s.v", "SELECT plus(a) AS own, main.plus(a) AS mains FROM above(7)")
+    assert view.to_pylist() == [{"own": 112, "mains": 17}, {"own": 113, "mains": 18}]
+    lake.create_macro("more", ["n"], "SELECT a + 1 AS a FROM above(n)", table=True)
+    assert lake.create_view("w", "SELECT sum(a) AS total FROM more(7)").to_pylist() == [{"total": 19}]
+    lake.drop_macro("above", table=True)
+    with pytest.raises(InputError, match="above"):
+        lake.view("w").to_arrow()
+    lake.create_macro("above", ["n"], "SELECT a FROM more(n)", table=True)
+    with pytest.raises(InputError, match="itself"):
+        lake.view("w").to_arrow()

@@ -29,7 +29,7 @@ from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
-from quacklake.lake.view import View, check_view
+from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
 
@@ -220,10 +220,14 @@ class _Writing(_Reading):
         ``parameters`` are names, or a mapping of names to defaults (None: it has none).
         """
         ref = TableRef.parse(name)
-        variant = make_variant(self._shared, parameters, sql, is_table=table)
-        self._run(
-            lambda tx: tx.objects.create_macro(ref.schema, ref.name, (variant,), is_table=table, replacing=replace)
-        )
+        given = make_variant(parameters, sql)
+
+        def work(tx: Transaction) -> None:
+            owner = tx.find_schema(ref.schema)
+            variant = check_macro(self._shared, tx, owner.name, given, is_table=table)
+            tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
+
+        self._run(work)
 
     def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
         """Drop a macro; older snapshots keep it."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quacklake.engines.duckdb.queries import parse_expression, parse_query
 from quacklake.errors import InputError
 from quacklake.format.names import check_name, fold
 from quacklake.format.objects import MacroParameter, MacroVariant
-from quacklake.lake.settings import Shared
 
 __all__ = ["Parameters", "make_variant"]
 
@@ -17,8 +15,8 @@ Parameters = Sequence[str] | Mapping[str, Default]
 """The names of parameters, or names with their defaults."""
 
 
-def make_variant(shared: Shared, parameters: Parameters, sql: str, *, is_table: bool) -> MacroVariant:
-    """A form of a macro. Raises ``InputError`` for SQL that is none."""
+def make_variant(parameters: Parameters, sql: str) -> MacroVariant:
+    """A form of a macro, whose SQL is still to be checked. Raises ``InputError``."""
     if isinstance(parameters, str):
         raise InputError("parameters must be a list of names")
     given = dict(parameters) if isinstance(parameters, Mapping) else dict.fromkeys(parameters)
@@ -28,9 +26,7 @@ def make_variant(shared: Shared, parameters: Parameters, sql: str, *, is_table: 
     with_default = [parameter.default is not None for parameter in checked]
     if with_default != sorted(with_default):
         raise InputError("parameters without a default come before those with one")
-    with shared.engine.connection() as connection:
-        text = parse_query(connection, sql).sql if is_table else parse_expression(connection, sql)
-    return MacroVariant(checked, text)
+    return MacroVariant(checked, sql)
 
 
 def _parameter(name: str, default: Default) -> MacroParameter:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.queries import Query, parse_query
+from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
+from quacklake.engines.duckdb.sql import literal
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
 from quacklake.format.names import fold, quote
-from quacklake.format.objects import TableInfo, ViewInfo
+from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.schema import Column
 from quacklake.lake.dataframe import need
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["COMMENT", "View", "check_tags", "check_view"]
+__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view"]
 
 COMMENT = "comment"
 """The tag that is a comment."""
@@ -144,8 +147,14 @@ def check_view(shared: Shared, tx: Transaction, schema: str, sql: str, aliases: 
         return session.check(schema, sql, aliases)
 
 
+def check_macro(shared: Shared, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+    """A form of a new macro as it is stored. Raises ``InputError`` when its SQL is none."""
+    with closing(_Session(shared, tx)) as session:
+        return session.check_macro(schema, variant, is_table=is_table)
+
+
 class _Session:
-    """A database in memory with only what a view refers to: the tables of the lake as scans, views as views."""
+    """A database in memory with only what a view refers to: tables of the lake as scans, views and macros as such."""
 
     def __init__(self, shared: Shared, tx: Transaction) -> None:
         self._shared = shared
@@ -165,9 +174,18 @@ class _Session:
     def check(self, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
         """Let DuckDB understand a query over the tables; returns it in DuckDB's own words."""
         query = parse_query(self._connection, sql)
-        self._add_relations(query, schema, depth=1, empty=True)
+        self._add_named(query, schema, depth=1, empty=True)
         self._create(schema, "ql_new_view", query.sql, aliases)
         return query.sql
+
+    def check_macro(self, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+        """Let DuckDB understand the SQL of a macro; tables it names need not be there yet."""
+        if is_table:
+            query = parse_query(self._connection, variant.sql)
+            for name in query.table_functions:
+                self._table_macro(name, schema)
+            return replace(variant, sql=query.sql)
+        return replace(variant, sql=parse_expression(self._connection, variant.sql))
 
     def add_view(self, view: ViewInfo, *, depth: int = 1, empty: bool = False) -> None:
         """Make a view and all that it refers to."""
@@ -176,7 +194,7 @@ class _Session:
         if depth > _DEPTH:
             raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
         query = parse_query(self._connection, view.sql)
-        self._add_relations(query, view.schema_name, depth=depth, empty=empty)
+        self._add_named(query, view.schema_name, depth=depth, empty=empty)
         self._create(view.schema_name, view.name, query.sql, view.aliases)
 
     def _create(self, schema: str, name: str, sql: str, aliases: tuple[str, ...]) -> None:
@@ -192,7 +210,14 @@ class _Session:
     def _make_schema(self, name: str) -> None:
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name)}")
 
-    def _add_relations(self, query: Query, schema: str, *, depth: int, empty: bool) -> None:
+    def _add_named(self, query: Query, schema: str, *, depth: int, empty: bool) -> None:
+        """Make all that a query of a schema names."""
+        for given, name in query.functions:
+            macro = self._macro(given, name, schema, is_table=False)
+            if macro is not None:
+                self._add_macro(macro, depth=depth + 1, empty=empty)
+        for called in query.table_functions:
+            self._add_macro(self._table_macro(called, schema), depth=depth + 1, empty=empty)
         for given, name in query.relations:
             found = self._find(given, name, schema)
             key = (fold(found.schema_name), fold(found.name))
@@ -204,8 +229,38 @@ class _Session:
                 self._add_table(found, empty=empty)
             self._known.add(key)
 
+    def _table_macro(self, called: Name, schema: str) -> MacroInfo:
+        """A macro that yields rows. Other functions that do so could reach more than the lake."""
+        found = self._macro(*called, schema, is_table=True)
+        if found is None:
+            raise InputError(f'the query uses "{called[1]}", which a lake does not have and does not allow')
+        return found
+
+    def _macro(self, given: str | None, name: str, schema: str, *, is_table: bool) -> MacroInfo | None:
+        found = (self._tx.objects.get_macro(owner, name, is_table=is_table) for owner in _owners(given, schema))
+        return next((macro for macro in found if macro is not None), None)
+
+    def _add_macro(self, macro: MacroInfo, *, depth: int, empty: bool) -> None:
+        key = (fold(macro.schema_name), f"{fold(macro.name)}({macro.is_table})")
+        if key in self._known:
+            return
+        if depth > _DEPTH:
+            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        forms = []
+        for variant in macro.variants:
+            whole = variant.sql if macro.is_table else f"SELECT {variant.sql}"
+            query = parse_query(self._connection, whole)
+            self._add_named(query, macro.schema_name, depth=depth, empty=empty)
+            body = f"TABLE {query.sql}" if macro.is_table else parse_expression(self._connection, variant.sql)
+            forms.append(f"({', '.join(_declared(parameter) for parameter in variant.parameters)}) AS {body}")
+        self._make_schema(macro.schema_name)
+        target = f"{quote(macro.schema_name)}.{quote(macro.name)}"
+        with reading():
+            self._connection.execute(f"CREATE MACRO {target} {', '.join(forms)}")
+        self._known.add(key)
+
     def _find(self, given: str | None, name: str, schema: str) -> TableInfo | ViewInfo:
-        for owner in dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA)):
+        for owner in _owners(given, schema):
             found = self._tx.get_table(owner, name) or self._tx.objects.get_view(owner, name)
             if found is not None:
                 return found
@@ -221,3 +276,18 @@ class _Session:
         query = self._shared.engine.bind(self._connection, self._tx.plan(table))
         with reading():
             self._connection.execute(f"CREATE VIEW {target} AS {query}")
+
+
+def _owners(given: str | None, schema: str) -> Iterable[str]:
+    """Where a name is looked for: in the schema that was given, else in the own one and then in ``main``."""
+    return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))
+
+
+def _declared(parameter: MacroParameter) -> str:
+    text = quote(parameter.name)
+    if parameter.type != "unknown":
+        text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
+    if parameter.default is not None:
+        type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
+        text += f" := CAST({literal(parameter.default)} AS {type_})"
+    return text

@@ -20,18 +20,29 @@ LAKE = "{DUCKLAKE_CATALOG}."
 _HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
 
 
+Name = tuple[str | None, str]
+"""A schema, or None where none is given, and a name in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query in DuckDB's own words, and the tables and views it names: (schema or None, name)."""
+    """A query in DuckDB's own words, and what it names: tables and views, functions, and functions that yield rows.
+
+    Of the last only those that could reach files, the network or the session.
+    """
 
     sql: str
-    relations: tuple[tuple[str | None, str], ...]
+    relations: tuple[Name, ...]
+    functions: tuple[Name, ...]
+    table_functions: tuple[Name, ...]
 
 
 def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
-    """A query that may be stored, or one that was. Raises ``InputError`` when it is not one harmless query."""
+    """A query that may be stored, or one that was. Raises ``InputError`` when it is not one query of one lake."""
     tree, text = _parse(connection, sql.replace(LAKE, ""))
-    relations: dict[tuple[str | None, str], None] = {}
+    relations: dict[Name, None] = {}
+    functions: dict[Name, None] = {}
+    table_functions: dict[Name, None] = {}
     named = {entry["key"].lower() for node in _nodes(tree) for entry in _common_tables(node)}
     for node in _nodes(tree):
         kind = node.get("type")
@@ -44,15 +55,18 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
             schema, name = node.get("schema_name") or None, node["table_name"]
             if schema is not None or name.lower() not in named:
                 relations[(schema, name)] = None
-        elif kind == "TABLE_FUNCTION" and node["function"]["function_name"].lower() not in _HARMLESS:
-            function = node["function"]["function_name"]
-            raise InputError(f'the query uses "{function}", which is not allowed in a view of a lake')
-    return Query(text, tuple(relations))
+        elif kind == "TABLE_FUNCTION":
+            called = node["function"]
+            if called["function_name"].lower() not in _HARMLESS:
+                table_functions[(called["schema"] or None, called["function_name"])] = None
+        elif kind == "FUNCTION":
+            functions[(node["schema"] or None, node["function_name"])] = None
+    return Query(text, tuple(relations), tuple(functions), tuple(table_functions))
 
 
 def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """An expression in DuckDB's own words. Raises ``InputError`` when it is none."""
-    tree, text = _parse(connection, f"SELECT {sql}")
+    tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
     node = tree["node"]
     plain = node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY" and not node["modifiers"]
     if not plain or len(node["select_list"]) != 1 or node["where_clause"] or node["select_list"][0]["alias"]:
