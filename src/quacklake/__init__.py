@@ -24,6 +24,7 @@ from quacklake.lake import (
     LakeTransaction,
     MergeResult,
     Table,
+    View,
     connect,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "MergeResult",
     "QuacklakeError",
     "Table",
+    "View",
     "connect",
     "errors",
     "expr",

@@ -71,6 +71,17 @@ def test_no_statement_has_user_data_in_its_text(
                 tx.table(name).append([{column: MARK, "n": NUMBER}])
             assert lake.table(name).count(where) == 1
             lake.table(name).merge([{column: MARK, "n": NUMBER}], on=column)
+            lake.table(name).set_comment(MARK)
+            lake.table(name).set_column_comment(column, MARK)
+            lake.table(name).set_tags({MARK: MARK})
+            view, sql = name.replace("table", "view"), f"SELECT 'zq''\"%s:x;--' AS v FROM {name}"
+            assert lake.create_view(view, sql).count() == lake.table(name).count()
+            lake.create_macro(name.replace("table", "macro"), {MARK: MARK}, "'zq''\"%s:x;--'")
+            assert (lake.table(name).tags, len(lake.macros()), lake.views()) == (
+                {MARK: MARK},
+                1,
+                [f"{schema}.view {MARK}"],
+            )
             lake.snapshots()
             lake.tables()
             new_name = name.replace("table", "other")

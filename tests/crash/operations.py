@@ -67,6 +67,14 @@ def partition(lake: Lake) -> None:
         tx.table("u").append(rows(700, 711))
 
 
+def describe(lake: Lake) -> None:
+    with lake.transaction() as tx:
+        tx.create_view("s.view", "SELECT id FROM main.t WHERE id < 10")
+        tx.create_macro("s.twice", {"n": 1}, "n * 2")
+        tx.table("t").set_comment("what it is")
+        tx.table("t").set_column_comment("v", "a value")
+
+
 OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "append_few": lambda lake: lake.table("t").append(rows(2000, 2003)),
     "append_many": lambda lake: lake.table("t").append(rows(2000, 2030)),
@@ -81,6 +89,7 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "alter": alter,
     "partition": partition,
     "transaction": transaction,
+    "describe": describe,
 }
 
 

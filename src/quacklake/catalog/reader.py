@@ -22,7 +22,7 @@ from quacklake.errors import NotFoundError
 from quacklake.format.changes import Change, parse
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.names import fold
-from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
+from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.partitions import PartitionSpec
@@ -238,21 +238,6 @@ class Reader:
             .order_by(table.c.schema_name)
         )
         return [SchemaInfo(*row) for row in self.run("schemas", statement)]
-
-    def foreign_objects(self, snapshot: Snapshot, schema_id: int) -> list[ForeignObject]:
-        """The views and macros of a schema, which other clients have made."""
-        v, m, i = self._t["view"], self._t["macro"], self._t["macro_impl"]
-        views = sa.select(v.c.view_id, sa.literal("view"), v.c.view_name).where(
-            v.c.schema_id == schema_id, self._visible(v, snapshot.id)
-        )
-        macros = (
-            sa.select(m.c.macro_id, i.c.type, m.c.macro_name)
-            .join_from(m, i, i.c.macro_id == m.c.macro_id)
-            .where(m.c.schema_id == schema_id, self._visible(m, snapshot.id))
-            .distinct()
-        )
-        found = [ForeignObject(*row) for row in self.run("views", views)]
-        return found + [ForeignObject(id_, f"{kind}_macro", name) for id_, kind, name in self.run("macros", macros)]
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
         """Every table of a snapshot with its columns and layout, by schema and name."""

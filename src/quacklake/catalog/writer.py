@@ -23,7 +23,7 @@ from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
 from quacklake.format.inline import data_table_name
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
-from quacklake.format.objects import DataFile, DeleteFile, ForeignObject, SchemaInfo, TableInfo
+from quacklake.format.objects import DataFile, DeleteFile, SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow, TableSchema
@@ -136,11 +136,15 @@ class Writer(Reader):
 
     def put_option(self, option: OptionRow) -> None:
         """Set an option in its scope, replacing what it was."""
+        self.drop_option(option)
+        self.add_options([option])
+
+    def drop_option(self, option: OptionRow) -> None:
+        """Take an option out of its scope."""
         t = self._t["metadata"]
         scope = t.c.scope.is_(None) if option.scope is None else t.c.scope == option.scope
         owner = t.c.scope_id.is_(None) if option.scope_id is None else t.c.scope_id == option.scope_id
         self.run("delete_option", sa.delete(t).where(t.c.key == option.key, scope, owner))
-        self.add_options([option])
 
     # -- schemas and tables ------------------------------------------------------------------------------------------
 
@@ -278,11 +282,6 @@ class Writer(Reader):
     def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
         """End schemas."""
         self._end("schema", "schema_id", ids, snapshot)
-
-    def end_foreign_objects(self, objects: Sequence[ForeignObject], snapshot: int) -> None:
-        """End views and macros."""
-        self._end("view", "view_id", [found.id for found in objects if found.kind == "view"], snapshot)
-        self._end("macro", "macro_id", [found.id for found in objects if found.kind != "view"], snapshot)
 
     def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
         """End the rows that named tables at the snapshot ``base``, as a rename does.

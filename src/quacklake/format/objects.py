@@ -20,9 +20,12 @@ __all__ = [
     "RESERVED_FIELDS",
     "DataFile",
     "DeleteFile",
-    "ForeignObject",
+    "MacroInfo",
+    "MacroParameter",
+    "MacroVariant",
     "SchemaInfo",
     "TableInfo",
+    "ViewInfo",
 ]
 
 FIELD_ROW_ID = 2147483540
@@ -56,12 +59,56 @@ class SchemaInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignObject:
-    """A view or macro of a schema; ``kind`` is ``view``, ``scalar_macro`` or ``table_macro``."""
+class ViewInfo:
+    """A view at one snapshot; ``aliases`` name its columns, the first ones at least, where the query does not."""
 
     id: int
-    kind: str
+    uuid: str
+    schema_id: int
+    schema_name: str
     name: str
+    sql: str
+    aliases: tuple[str, ...] = ()
+    dialect: str = "duckdb"
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema_name}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MacroParameter:
+    """A parameter of a macro: a type of ours or ``unknown``, and the text of its default, if it has one."""
+
+    name: str
+    type: str = "unknown"
+    default: str | None = None
+    default_type: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class MacroVariant:
+    """One form of a macro: its parameters and the expression, or the query of a table macro."""
+
+    parameters: tuple[MacroParameter, ...]
+    sql: str
+    dialect: str = "duckdb"
+
+
+@dataclass(frozen=True, slots=True)
+class MacroInfo:
+    """A macro at one snapshot; ``is_table`` when it yields rows instead of a value."""
+
+    id: int
+    schema_id: int
+    schema_name: str
+    name: str
+    is_table: bool
+    variants: tuple[MacroVariant, ...]
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema_name}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,10 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
         case OptionType.COUNT:
             return _count(entry, text)
         case OptionType.BYTES:
-            return _bytes(text)
+            size = _bytes(text)
+            if size == 0 and entry.name == "parquet_row_group_size_bytes":
+                raise ValueError(text)
+            return size
         case OptionType.FRACTION:
             fraction = float(text)
             if not 0 <= fraction <= 1:
@@ -248,9 +251,16 @@ class OptionRow:
 
 
 def effective(
-    rows: Iterable[OptionRow], name: str, *, schema_id: int | None = None, table_id: int | None = None
+    rows: Iterable[OptionRow],
+    name: str,
+    *,
+    schema_id: int | None = None,
+    table_id: int | None = None,
+    otherwise: OptionValue | None = None,
 ) -> OptionValue | None:
-    """What an option is for a table: its own setting, else its schema's, else the lake's, else the default.
+    """What an option is for a table: its own setting, else its schema's, else the lake's, else ``otherwise``.
+
+    That is what a client was opened with; without it the default holds.
 
     Raises :class:`ConfigError` for an unknown option or a stored text that is no value of it.
     """
@@ -266,4 +276,4 @@ def effective(
     for scope in ("table", "schema", "global"):
         if scope in found:
             return parse_option(entry.name, found[scope])
-    return entry.default
+    return entry.default if otherwise is None else otherwise

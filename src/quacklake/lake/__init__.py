@@ -7,6 +7,7 @@ from quacklake.lake.feed import ChangeFrame
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.table import Table
+from quacklake.lake.view import View
 
 __all__ = [
     "ChangeFrame",
@@ -17,5 +18,6 @@ __all__ = [
     "LakeTransaction",
     "MergeResult",
     "Table",
+    "View",
     "connect",
 ]

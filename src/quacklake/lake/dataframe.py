@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["DataFrame", "Frame", "both"]
+__all__ = ["DataFrame", "Frame", "both", "need"]
 
 _SHOWN_ROWS = 10
 
@@ -55,13 +55,13 @@ class Frame(ABC):
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
-        _need("pandas")
+        need("pandas")
         frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars frame."""
-        module = _need("polars")
+        module = need("polars")
         frame: polars.DataFrame = module.from_arrow(self.to_arrow())
         return frame
 
@@ -176,7 +176,8 @@ def both(first: Filter | None, second: Filter) -> Filter:
     raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
 
 
-def _need(name: str) -> Any:
+def need(name: str) -> Any:
+    """An optional package. Raises ``MissingExtraError``."""
     import importlib
 
     try:

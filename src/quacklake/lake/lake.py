@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -13,9 +14,10 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.errors import CommitConflict, InputError, NotFoundError, ReadOnlyError
-from quacklake.format.names import quote
-from quacklake.format.objects import TableInfo
+from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundError, ReadOnlyError
+from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
+from quacklake.format.names import check_name, quote
+from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
@@ -23,16 +25,36 @@ from quacklake.lake import layout, operations
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
+from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
 from quacklake.lake.times import instant
+from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a snapshot says of who made it and why."""
+
+    author: str | None = None
+    message: str | None = None
+    extra: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """True when it says anything."""
+        return self != NO_SIGNATURE
+
+
+NO_SIGNATURE = Signature()
+"""Nothing is said."""
 
 
 class _Reading:
@@ -65,6 +87,19 @@ class _Reading:
     def _tables(self) -> list[TableInfo]:
         return self._view().tables()
 
+    def view(self, name: str) -> View:
+        """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
+        return View(self._shared, TableRef.parse(name), self._view, self._run)
+
+    def views(self, schema: str | None = None) -> list[str]:
+        """The names of the views, ``schema.view``."""
+        found = self._view().objects.views()
+        return [view.qualified_name for view in found if schema is None or view.schema_name == schema]
+
+    def macros(self, schema: str | None = None) -> list[MacroInfo]:
+        """The macros: their names, parameters and SQL."""
+        return [macro for macro in self._view().objects.macros() if schema is None or macro.schema_name == schema]
+
     def register(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make every table a view in a DuckDB connection, as it is at this moment.
 
@@ -94,6 +129,7 @@ class _Writing(_Reading):
         name: str,
         columns: Any,
         *,
+        primary_key: str | Sequence[str] | None = None,
         if_not_exists: bool = False,
         replace: bool = False,
         partition_by: str | Sequence[str] = (),
@@ -102,13 +138,18 @@ class _Writing(_Reading):
         """Add a table.
 
         ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
-        table in the same snapshot. With ``replace`` a table of that name is dropped in the same snapshot.
-        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
+        table in the same snapshot. ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take
+        no NULL. Other writers, and a plain ``append``, do not check it. With ``replace`` a table of that name is
+        dropped in the same snapshot. ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and
+        ``Table.set_sorted_by`` take them.
         """
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
         schema, source = _schema_of(columns)
+        keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+        tag = key_tag(schema, keys) if primary_key is not None else None
+        schema = with_required(schema, keys)
 
         def work(tx: Transaction) -> None:
             existing = tx.get_table(ref.schema, ref.name)
@@ -117,7 +158,11 @@ class _Writing(_Reading):
             if replace and existing is not None:
                 tx.drop_table(existing)
             info = layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
-            if source is not None:
+            if tag is not None:
+                tx.objects.set_tags(info, {PRIMARY_KEY: tag})
+            if source is not None and tag is not None and not source.empty:
+                operations.merge(self._shared, tx, info, source, keys)
+            elif source is not None:
                 operations.append(self._shared, tx, info, source)
 
         self._run(work, replayable=source is None or source.replayable)
@@ -137,18 +182,82 @@ class _Writing(_Reading):
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name in its schema."""
         ref = TableRef.parse(name)
-        target = TableRef.parse(new_name)
-        if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
-            raise InputError("a table cannot move to another schema", hint="create it there and drop it here")
+        target = _renamed(ref, new_name, "table")
         self._run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
         return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
+
+    # -- views and macros --------------------------------------------------------------------------------------------
+
+    def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
+        """Add a view: a query over the lake's tables and views that every client can read.
+
+        Tables are named ``table`` or ``schema.table``; a name without a schema means the view's own, then ``main``.
+        ``columns`` are other names for the first columns. Raises ``InputError`` for a query that cannot run.
+        """
+        ref = TableRef.parse(name)
+        aliases = () if columns is None else tuple(check_name(column, "column") for column in columns)
+
+        def work(tx: Transaction) -> None:
+            owner = tx.find_schema(ref.schema)
+            text = check_view(self._shared, tx, owner.name, sql, aliases)
+            tx.objects.create_view(owner.name, ref.name, text, aliases, replacing=replace)
+
+        self._run(work)
+        return self.view(name)
+
+    def drop_view(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a view; older snapshots keep it."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.objects.get_view(ref.schema, ref.name) is None:
+                return
+            tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
+
+        self._run(work)
+
+    def rename_view(self, name: str, new_name: str) -> View:
+        """Give a view another name in its schema."""
+        ref = TableRef.parse(name)
+        target = _renamed(ref, new_name, "view")
+        self._run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
+        return self.view(f"{quote(ref.schema)}.{quote(target.name)}")
+
+    def create_macro(
+        self, name: str, parameters: Parameters, sql: str, *, table: bool = False, replace: bool = False
+    ) -> None:
+        """Add a macro that DuckDB clients can call: an expression, or with ``table`` a query.
+
+        ``parameters`` are names, or a mapping of names to defaults (None: it has none).
+        """
+        ref = TableRef.parse(name)
+        given = make_variant(parameters, sql)
+
+        def work(tx: Transaction) -> None:
+            owner = tx.find_schema(ref.schema)
+            variant = check_macro(self._shared, tx, owner.name, given, is_table=table)
+            tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
+
+        self._run(work)
+
+    def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
+        """Drop a macro; older snapshots keep it."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.objects.get_macro(ref.schema, ref.name, is_table=table) is None:
+                return
+            tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
+
+        self._run(work)
 
 
 class Lake(_Writing):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
         self._shared = shared
+        self._signature = signature
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -210,7 +319,7 @@ class Lake(_Writing):
             tx = self._transaction(recent or self._shared.latest())
             try:
                 result = work(tx)
-                self._commit(tx)
+                self._commit(tx, self._signature)
             except NotFoundError:
                 tx.rollback()
                 if recent is None:
@@ -230,15 +339,23 @@ class Lake(_Writing):
             recent = None
         raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
 
-    def _commit(self, tx: Transaction, **signature: str | None) -> Snapshot:
+    def _commit(self, tx: Transaction, signature: Signature) -> Snapshot:
         operations.seal(self._shared, tx)
         shared = self._shared
         changes = tx.change_set(operations.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
-        if signature:
-            changes = changes.signed(**{name: signature.get(name) for name in ("author", "message", "extra")})
+        if not (changes.empty or signature.given) and shared.option("require_commit_message"):
+            raise ConfigError(
+                "Commit Information for the snapshot is required but has not been provided.",
+                hint="use lake.transaction(message=…, author=…) or lake.signed(…), or unset require_commit_message",
+            )
+        changes = changes.signed(author=signature.author, message=signature.message, extra=signature.extra)
         snapshot = tx.commit(changes, self._shared.retry)
         self._shared.saw(snapshot)
         return snapshot
+
+    def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
+        """The same lake, whose operations sign their snapshots; closing either closes both."""
+        return Lake(self._shared, Signature(author, message, extra))
 
     @contextmanager
     def transaction(
@@ -248,11 +365,12 @@ class Lake(_Writing):
 
         Inside, reads see the block's own changes. Raises ``CommitConflict`` at the end when another commit excludes it.
         """
+        signature = Signature(author, message, extra)
         tx = self._transaction(self._shared.latest())
         handle = LakeTransaction(self._shared, tx)
         try:
             yield handle
-            handle.snapshot = self._commit(tx, author=author, message=message, extra=extra)
+            handle.snapshot = self._commit(tx, signature if signature.given else self._signature)
         except BaseException:
             tx.rollback()
             raise
@@ -268,25 +386,52 @@ class Lake(_Writing):
         columns = zip(*((row.key, row.value, row.scope, row.scope_id) for row in rows), strict=True)
         return pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
 
+    def option(self, name: str, *, schema: str | None = None, table: str | None = None) -> Any:
+        """What an option is for the lake, a schema or a table.
+
+        The table's own setting wins over its schema's, that over the lake's, that over what ``connect`` was given.
+        """
+        _, schema_id, table_id = self._scope(schema, table)
+        self._shared.forget_options()
+        return self._shared.effective(name, schema_id, table_id)
+
     def set_option(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
         """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
 
         Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
         """
+        text = format_option(name, value)
+        row = self._option_row(name, text, schema, table)
+        with self._shared.catalog.commit() as writer:
+            writer.put_option(row)
+        self._shared.forget_options()
+
+    def unset_option(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
+        """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
+        row = self._option_row(name, "", schema, table)
+        with self._shared.catalog.commit() as writer:
+            writer.drop_option(row)
+        self._shared.forget_options()
+
+    def _option_row(self, name: str, text: str, schema: str | None, table: str | None) -> OptionRow:
+        entry = option(name)
+        scope, schema_id, table_id = self._scope(schema, table)
+        if scope not in entry.scopes:
+            raise InputError(f'the option "{entry.name}" can only be set for the whole lake')
+        id_ = {Scope.GLOBAL: None, Scope.SCHEMA: schema_id, Scope.TABLE: table_id}[scope]
+        return OptionRow(entry.name, text, None if scope is Scope.GLOBAL else scope.value, id_)
+
+    def _scope(self, schema: str | None, table: str | None) -> tuple[Scope, int | None, int | None]:
+        """What a setting is for, and the ids of the schema and the table."""
         if schema is not None and table is not None:
             raise InputError("pass schema= or table=, not both")
-        text = format_option(name, value)
-        scope, id_ = None, None
         if table is not None:
             ref = TableRef.parse(table)
-            scope, id_ = "table", self._view().find_table(ref.schema, ref.name).id
-        elif schema is not None:
-            scope, id_ = "schema", self._view().find_schema(schema).id
-        if Scope(scope or "global") not in option(name).scopes:
-            raise InputError(f'the option "{name}" can only be set for the whole lake')
-        with self._shared.catalog.commit() as writer:
-            writer.put_option(OptionRow(option(name).name, text, scope, id_))
-        self._shared.forget_options()
+            found = self._view().find_table(ref.schema, ref.name)
+            return Scope.TABLE, found.schema_id, found.id
+        if schema is not None:
+            return Scope.SCHEMA, self._view().find_schema(schema).id, None
+        return Scope.GLOBAL, None, None
 
     # -- time --------------------------------------------------------------------------------------------------------
 
@@ -354,6 +499,13 @@ class LakeTransaction(_Writing):
             f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
         )
         return f"<Transaction {state}>"
+
+
+def _renamed(ref: TableRef, new_name: str, what: str) -> TableRef:
+    target = TableRef.parse(new_name)
+    if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
+        raise InputError(f"a {what} cannot move to another schema", hint="create it there and drop it here")
+    return target
 
 
 def _schema_of(columns: Any) -> tuple[TableSchema, Any]:

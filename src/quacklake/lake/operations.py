@@ -30,7 +30,7 @@ from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "MergeResult", "append", "delete", "merge", "overwrite", "seal", "update"]
+__all__ = ["DeleteFiles", "MergeResult", "append", "append_new", "delete", "merge", "overwrite", "seal", "update"]
 
 _DUPLICATES_SHOWN = 5
 
@@ -266,6 +266,39 @@ def merge(
             return MergeResult(updated, inserted)
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}; DROP TABLE IF EXISTS {changed}")
+
+
+def append_new(
+    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+) -> int:
+    """Add the rows whose keys the table does not have, of several with one key the first; returns how many."""
+    if source.empty:
+        return 0
+    if evolve:
+        table = evolution.evolve(shared, tx, table, source.schema)
+    keys = [table.schema.find(name) for name in on]
+    names = ", ".join(quote(key.name) for key in keys)
+    matches = shared.match(source.schema, table, partial=evolve)
+    with shared.engine.connection() as connection:
+        incoming = _temporary()
+        with source.lend() as rows, writing():
+            connection.register("ql_source", rows)
+            connection.execute(
+                f"CREATE TABLE {incoming} AS SELECT {', '.join(conform.expressions(matches))} FROM ql_source"
+            )
+        try:
+            predicate = _key_range(connection, incoming, keys)
+            plan = tx.plan(table, predicate)
+            tx.pending(table).add_read(predicate)
+            query = shared.engine.bind(connection, plan)
+            same = " AND ".join(f"s.{quote(key.name)} = t.{quote(key.name)}" for key in keys)
+            first = f"SELECT DISTINCT ON ({names}) * FROM {incoming} ORDER BY rowid"
+            with writing():
+                return _insert_query(
+                    shared, tx, connection, f"SELECT s.* FROM ({first}) s ANTI JOIN ({query}) t ON {same}", table
+                )
+        finally:
+            connection.execute(f"DROP TABLE IF EXISTS {incoming}")
 
 
 def _insert_query(

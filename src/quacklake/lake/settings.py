@@ -98,8 +98,12 @@ class Shared:
 
     def option(self, name: str, table: TableInfo | None = None) -> Any:
         """What an option is for a table."""
-        ids = {} if table is None else {"schema_id": table.schema_id, "table_id": table.id}
-        return effective(self.options(), name, **ids)
+        return self.effective(name, None if table is None else table.schema_id, None if table is None else table.id)
+
+    def effective(self, name: str, schema_id: int | None, table_id: int | None) -> Any:
+        """What an option is for a schema or table: as it is set there or above, else as the lake was opened with."""
+        given = getattr(self.config, name.lower(), None)
+        return effective(self.options(), name, schema_id=schema_id, table_id=table_id, otherwise=given)
 
     def inline_limit(self, table: TableInfo) -> int:
         """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
@@ -109,9 +113,6 @@ class Shared:
 
     def delete_limit(self, table: TableInfo) -> int:
         """Up to how many deleted rows of one change live in the catalog."""
-        stored = any(row.key == "data_inlining_row_limit" for row in self.options())
-        if not stored and self.config.data_inlining_row_limit is not None:
-            return self.config.data_inlining_row_limit
         return int(self.option("data_inlining_row_limit", table))
 
     def writes_vectors(self, table: TableInfo) -> bool:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from quacklake.catalog.objects import Tags
+from quacklake.errors import InputError
+from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
 from quacklake.lake import evolution, layout, operations
@@ -19,6 +22,7 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
+from quacklake.lake.view import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
@@ -83,6 +87,61 @@ class Table:
         sort = self.info.sort
         return [] if sort is None else [str(key) for key in sort.keys]
 
+    # -- comments and tags -------------------------------------------------------------------------------------------
+
+    @property
+    def comment(self) -> str | None:
+        """What the table is said to be."""
+        return self._tags().own.get(COMMENT)
+
+    @property
+    def column_comments(self) -> dict[str, str]:
+        """What columns are said to be, by name; only those with a comment."""
+        found = self._tags().columns
+        return {c.name: found[c.id][COMMENT] for c in self.info.schema.columns if COMMENT in found.get(c.id, {})}
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the table, without the comment and without our own."""
+        own = self._tags().own
+        return {key: value for key, value in own.items() if key not in (COMMENT, PRIMARY_KEY)}
+
+    def _tags(self) -> Tags:
+        view = self._view()
+        return view.objects.tags(self._find(view))
+
+    def set_comment(self, text: str | None) -> None:
+        """Say what the table is; None takes it back."""
+        self._set_tags({COMMENT: text})
+
+    def set_column_comment(self, column: str, text: str | None) -> None:
+        """Say what a column is; None takes it back."""
+        tags = check_tags({COMMENT: text})
+
+        def work(tx: Transaction, table: TableInfo) -> None:
+            tx.objects.set_tags(table, tags, column_id=table.schema.find(column).id)
+
+        self._write(work)
+
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
+        """Set tags; a value of None takes one away, others stay. Every client sees them."""
+        if PRIMARY_KEY in tags:
+            raise InputError(f'the tag "{PRIMARY_KEY}" is kept by quacklake itself')
+        self._set_tags(tags)
+
+    def _set_tags(self, tags: Mapping[str, str | None]) -> None:
+        checked = check_tags(tags)
+        self._write(lambda tx, table: tx.objects.set_tags(table, checked))
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns that ``merge`` and ``append(dedup=True)`` go by; none when the table has no primary key."""
+        view = self._view()
+        table = self._find(view)
+        return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
+
+    # -- size --------------------------------------------------------------------------------------------------------
+
     def count(self, where: Filter | None = None) -> int:
         """The number of rows that satisfy a filter, or of all."""
         return self.scan(where=where).count()
@@ -135,15 +194,23 @@ class Table:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Any, *, evolve: bool = False) -> int:
+    def append(self, data: Any, *, evolve: bool = False, dedup: bool = False) -> int:
         """Add rows; returns how many.
 
         Takes pandas, polars, Arrow tables, batches, readers and streams, a DuckDB relation or a list of dictionaries.
         With ``evolve`` the table gets the columns it lacks, and wider types where the rows need them, in the same
-        snapshot.
+        snapshot. With ``dedup`` only rows whose primary key the table does not have yet are added, and of several with
+        one key the first.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
         source = to_source(data)
+        if dedup:
+            return self._write(
+                lambda tx, table: operations.append_new(
+                    self._shared, tx, table, source, _key(tx, table), evolve=evolve
+                ),
+                source=source,
+            )
         return self._write(
             lambda tx, table: operations.append(self._shared, tx, table, source, evolve=evolve) or 0,
             blind=True,
@@ -188,16 +255,19 @@ class Table:
         """
         return self._write(lambda tx, table: operations.update(self._shared, tx, table, values, where))
 
-    def merge(self, data: Any, on: str | Sequence[str], *, evolve: bool = False) -> MergeResult:
+    def merge(self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False) -> MergeResult:
         """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
 
-        Two rows with one key in ``data`` are a ``ConstraintError`` that names it.
+        Without ``on`` the primary key decides. Two rows with one key are a ``ConstraintError`` that names it.
         """
         source = to_source(data)
-        keys = [on] if isinstance(on, str) else list(on)
-        return self._write(
-            lambda tx, table: operations.merge(self._shared, tx, table, source, keys, evolve=evolve), source=source
-        )
+        given = [on] if isinstance(on, str) else on
+
+        def work(tx: Transaction, table: TableInfo) -> MergeResult:
+            keys = _key(tx, table) if given is None else list(given)
+            return operations.merge(self._shared, tx, table, source, keys, evolve=evolve)
+
+        return self._write(work, source=source)
 
     # -- layout ------------------------------------------------------------------------------------------------------
 
@@ -309,3 +379,13 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.scan()._repr_html_()
+
+
+def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:
+    found = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    if not found:
+        raise InputError(
+            f"the table {table.qualified_name} has no primary key",
+            hint='name the columns, merge(…, on="id"), or create the table with primary_key=',
+        )
+    return found

@@ -63,6 +63,7 @@ class Attempt:
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
         created += _new_layouts(changes)
+        created += changes.objects.new_ids()
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
@@ -248,7 +249,7 @@ class Attempt:
         writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
-        writer.end_foreign_objects(changes.dropped_objects, snapshot.id)
+        changes.objects.end(writer, changes.base.id, snapshot.id)
         writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
         for change in tables:
             replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in change.past_deletes]
@@ -294,6 +295,7 @@ class Attempt:
         changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *reshaped, *inlined])
         writer.add_schema_versions(list(changed), snapshot)
         writer.register_inlined_tables(inlined, snapshot.schema_version)
+        changes.objects.insert(writer, self.ids, snapshot.id)
 
     def _insert_layouts(self, created: list[TableInfo], snapshot: Snapshot) -> None:
         altered = self.changes.altered_tables

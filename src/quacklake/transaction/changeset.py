@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
+from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
+from quacklake.transaction.objects import NO_OBJECTS, ObjectChanges
 
 __all__ = [
     "AlteredTable",
@@ -204,7 +205,7 @@ class ChangeSet:
     altered_tables: tuple[AlteredTable, ...] = ()
     dropped_tables: tuple[TableInfo, ...] = ()
     dropped_schemas: tuple[SchemaInfo, ...] = ()
-    dropped_objects: tuple[ForeignObject, ...] = ()
+    objects: ObjectChanges = NO_OBJECTS
     inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
     author: str | None = None
@@ -218,12 +219,12 @@ class ChangeSet:
 
     @property
     def alters_schema(self) -> bool:
-        """True when a table or schema is made, altered or dropped."""
+        """True when anything but rows is made, altered or dropped."""
         return bool(
             self.created_schemas
             or self.created_tables
             or self.altered_tables
-            or self.dropped_objects
+            or self.objects
             or self.dropped_tables
             or self.dropped_schemas
         )
@@ -232,7 +233,7 @@ class ChangeSet:
         """The changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}
         found = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
-        found += [Change(ChangeKind(f"dropped_{other.kind}"), id=other.id) for other in self.dropped_objects]
+        found += self.objects.changes()
         found += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
         found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
         found += [

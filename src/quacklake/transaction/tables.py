@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from quacklake.catalog import Catalog
+from quacklake.catalog import Catalog, objects
 from quacklake.format.names import fold
-from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
+from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
 
 __all__ = ["TableCache"]
@@ -33,10 +33,25 @@ class TableCache:
         found: list[SchemaInfo] = self._get((snapshot.schema_version,), lambda reader: reader.schemas(snapshot))
         return found
 
-    def foreign_objects(self, snapshot: Snapshot, schema_id: int) -> list[ForeignObject]:
-        """The views and macros of a schema."""
-        key = (snapshot.schema_version, schema_id)
-        found: list[ForeignObject] = self._get(key, lambda reader: reader.foreign_objects(snapshot, schema_id))
+    def views(self, snapshot: Snapshot) -> list[ViewInfo]:
+        """The views of a snapshot."""
+        found: list[ViewInfo] = self._get(
+            (snapshot.schema_version, "views"), lambda reader: objects.views(reader, snapshot)
+        )
+        return found
+
+    def macros(self, snapshot: Snapshot) -> list[MacroInfo]:
+        """The macros of a snapshot."""
+        found: list[MacroInfo] = self._get(
+            (snapshot.schema_version, "macros"), lambda reader: objects.macros(reader, snapshot)
+        )
+        return found
+
+    def tags(self, snapshot: Snapshot, object_id: int) -> objects.Tags:
+        """The tags of a table or view, and of a table's columns."""
+        found: objects.Tags = self._get(
+            (snapshot.schema_version, "tags", object_id), lambda reader: objects.tags(reader, snapshot, object_id)
+        )
         return found
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:

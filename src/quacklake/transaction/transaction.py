@@ -22,7 +22,7 @@ from quacklake.errors import (
 )
 from quacklake.format.mappings import NameMapping
 from quacklake.format.names import check_name, fold
-from quacklake.format.objects import ForeignObject, SchemaInfo, TableInfo
+from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.paths import object_dir, uuid7
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import TableSchema
@@ -33,6 +33,7 @@ from quacklake.scan.plan import FILES
 from quacklake.storage import Store
 from quacklake.transaction.changeset import AlteredTable, ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
 from quacklake.transaction.commit import Retry, commit
+from quacklake.transaction.objects import PendingObjects
 from quacklake.transaction.pending import PendingTable, TouchedFile
 from quacklake.transaction.tables import TableCache
 
@@ -87,7 +88,7 @@ class Transaction:
         self._pending: dict[int, PendingTable] = {}
         self._created_schemas: dict[str, SchemaInfo] = {}
         self._dropped_schemas: dict[int, SchemaInfo] = {}
-        self._dropped_objects: list[ForeignObject] = []
+        self.objects = PendingObjects(self, cache)
         self._created: dict[tuple[str, str], TableInfo] = {}
         self._altered: dict[int, AlteredTable] = {}
         self._dropped: dict[int, TableInfo] = {}
@@ -149,7 +150,10 @@ class Transaction:
         found = self.get_table(schema, name)
         if found is None:
             known = [f"{info.schema_name}.{info.name}" for info in self.tables()]
-            raise NotFoundError(f'there is no table "{schema}.{name}"', hint=nearest(f"{schema}.{name}", known))
+            hint = nearest(f"{schema}.{name}", known)
+            if self.objects.get_view(schema, name) is not None:
+                hint = f'"{schema}.{name}" is a view: lake.view("{schema}.{name}") reads it'
+            raise NotFoundError(f'there is no table "{schema}.{name}"', hint=hint)
         return found
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -190,7 +194,7 @@ class Transaction:
 
     def create_schema(self, name: str, *, if_not_exists: bool = False) -> SchemaInfo:
         """Add a schema."""
-        self._check_writable()
+        self.check_writable()
         check_name(name, "schema")
         existing = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if existing is not None:
@@ -204,17 +208,18 @@ class Transaction:
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
         """Drop a schema; with ``cascade`` also its tables, views and macros."""
-        self._check_writable()
+        self.check_writable()
         info = self.find_schema(name)
         tables = [table for table in self.tables() if table.schema_id == info.id]
-        others = self._foreign_objects(info)
+        others = self.objects.in_schema(info)
         if (tables or others) and not cascade:
             names = [table.name for table in tables] + [other.name for other in others]
             raise InputError(
                 f'the schema "{info.name}" is not empty ({", ".join(names[:5])})',
                 hint="drop what is in it first or pass cascade=True",
             )
-        self._dropped_objects += others
+        for other in others:
+            self.objects.drop(other)
         for table in tables:
             self.drop_table(table)
         if info.id < 0:
@@ -222,17 +227,9 @@ class Transaction:
         else:
             self._dropped_schemas[info.id] = info
 
-    def _foreign_objects(self, schema: SchemaInfo) -> list[ForeignObject]:
-        return self._cache.foreign_objects(self.base, schema.id) if schema.id >= 0 else []
-
-    def _check_no_view(self, schema: SchemaInfo, name: str) -> None:
-        """Tables and views share their names."""
-        if any(found.kind == "view" and fold(found.name) == fold(name) for found in self._foreign_objects(schema)):
-            raise AlreadyExistsError(f'there is a view "{schema.name}.{name}" already')
-
     def create_table(self, schema: str, name: str, columns: TableSchema) -> TableInfo:
         """Add a table. Raises ``AlreadyExistsError``."""
-        self._check_writable()
+        self.check_writable()
         check_name(name, "table")
         if not columns.columns:
             raise InputError(f'the table "{name}" needs at least one column')
@@ -241,7 +238,7 @@ class Transaction:
         owner = self.find_schema(schema)
         if self.get_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
-        self._check_no_view(owner, name)
+        self.objects.check_no_view(owner, name)
         uuid = str(uuid7())
         # a folder is shared with an older table of that name only by chance of names, never by file: names are unique
         info = TableInfo(
@@ -262,17 +259,17 @@ class Transaction:
 
     def rename_table(self, table: TableInfo, name: str) -> TableInfo:
         """Give a table another name in its schema."""
-        self._check_writable()
+        self.check_writable()
         check_name(name, "table")
         other = self.get_table(table.schema_name, name)
         if other is not None and other.id != table.id:
             raise AlreadyExistsError(f'the table "{table.schema_name}.{name}" exists already')
-        self._check_no_view(self.find_schema(table.schema_name), name)
+        self.objects.check_no_view(self.find_schema(table.schema_name), name)
         return self.alter_table(table, replace(table, name=name))
 
     def alter_table(self, table: TableInfo, after: TableInfo) -> TableInfo:
         """Let a table be as ``after`` says: another name, other columns, another layout. Rows stay as they are."""
-        self._check_writable()
+        self.check_writable()
         ids = self._column_ids.get(table.id, 0), table.schema.max_id, after.schema.max_id
         self._column_ids[table.id] = max(ids)
         if not same_shapes(table.schema, after.schema):
@@ -299,8 +296,9 @@ class Transaction:
 
     def drop_table(self, table: TableInfo) -> None:
         """Drop a table; its files stay until its snapshots expire."""
-        self._check_writable()
+        self.check_writable()
         self._pending.pop(table.id, None)
+        self.objects.forget_tags(table.id)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
         else:
@@ -311,7 +309,7 @@ class Transaction:
 
     def pending(self, table: TableInfo) -> PendingTable:
         """The changes to one table so far, to be added to."""
-        self._check_writable()
+        self.check_writable()
         return self._pending.setdefault(table.id, PendingTable(table))
 
     def pendings(self) -> list[PendingTable]:
@@ -324,7 +322,8 @@ class Transaction:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise unless changes can be noted."""
         if not self._open:
             raise InputError("the transaction has ended")
         if self.read_only:
@@ -354,7 +353,7 @@ class Transaction:
             altered_tables=altered,
             dropped_tables=tuple(self._dropped.values()),
             dropped_schemas=tuple(self._dropped_schemas.values()),
-            dropped_objects=tuple(self._dropped_objects),
+            objects=self.objects.changes(),
             inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
         )

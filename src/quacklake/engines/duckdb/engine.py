@@ -65,11 +65,17 @@ class DuckDBEngine:
         if threads is not None:
             config["threads"] = threads
         self.store = store
-        self._root = duckdb.connect(":memory:", config=config)
-        connect_store(self._root, store)
+        self._config = config
+        self._root = self.session()
         self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
+
+    def session(self) -> duckdb.DuckDBPyConnection:
+        """A database in memory with the same limits that reads the store's files; the caller closes it."""
+        connection = duckdb.connect(":memory:", config=self._config)
+        connect_store(connection, self.store)
+        return connection
 
     def close(self) -> None:
         """End every connection."""

@@ -1,0 +1,258 @@
+"""Views, macros and tags in the catalog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import sqlalchemy as sa
+
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.writer import Writer
+from quacklake.errors import CommitConflict
+from quacklake.format.names import quote
+from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, ViewInfo
+from quacklake.format.snapshots import Snapshot
+
+__all__ = ["TagRow", "Tags", "add_macros", "add_tags", "add_views", "end_macros", "end_view_rows", "end_views"]
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The tags of a table or view, and of the columns of a table by their ids. A tag without a value is none."""
+
+    own: dict[str, str] = field(default_factory=dict)
+    columns: dict[int, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TagRow:
+    """A tag to be set; a value of None takes it away."""
+
+    object_id: int
+    column_id: int | None
+    key: str
+    value: str | None
+
+
+def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
+    """The views of a snapshot, by schema and name."""
+    v, s = reader._t["view"], reader._t["schema"]
+    statement = (
+        sa.select(
+            v.c.view_id,
+            v.c.view_uuid,
+            v.c.schema_id,
+            s.c.schema_name,
+            v.c.view_name,
+            v.c.sql,
+            v.c.column_aliases,
+            v.c.dialect,
+        )
+        .join_from(v, s, sa.and_(s.c.schema_id == v.c.schema_id, reader._visible(s, snapshot.id)))
+        .where(reader._visible(v, snapshot.id))
+        .order_by(s.c.schema_name, v.c.view_name)
+    )
+    found = (row._mapping for row in reader.run("views", statement))
+    return [
+        ViewInfo(
+            id=row["view_id"],
+            uuid=row["view_uuid"],
+            schema_id=row["schema_id"],
+            schema_name=row["schema_name"],
+            name=row["view_name"],
+            sql=row["sql"],
+            aliases=_names(row["column_aliases"]),
+            dialect=row["dialect"],
+        )
+        for row in found
+    ]
+
+
+def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
+    """The macros of a snapshot, by schema and name."""
+    if "macro" not in reader._t:
+        return []
+    m, i, p, s = (reader._t[name] for name in ("macro", "macro_impl", "macro_parameters", "schema"))
+    statement = (
+        sa.select(
+            m.c.macro_id,
+            m.c.schema_id,
+            s.c.schema_name,
+            m.c.macro_name,
+            i.c.impl_id,
+            i.c.type,
+            i.c.sql,
+            i.c.dialect,
+            p.c.parameter_name,
+            p.c.parameter_type,
+            p.c.default_value,
+            p.c.default_value_type,
+        )
+        .select_from(
+            m.join(s, sa.and_(s.c.schema_id == m.c.schema_id, reader._visible(s, snapshot.id)))
+            .join(i, i.c.macro_id == m.c.macro_id)
+            .outerjoin(p, sa.and_(p.c.macro_id == i.c.macro_id, p.c.impl_id == i.c.impl_id))
+        )
+        .where(reader._visible(m, snapshot.id))
+        .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
+    )
+    found: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
+    for row in reader.run("macros", statement):
+        id_, schema_id, schema_name, name = row[:4]
+        macro = MacroInfo(id_, schema_id, schema_name, name, row[5] == "table", ())
+        variants = found.setdefault(id_, (macro, {}))[1]
+        parameters = variants.setdefault(row[4], (row[6], row[7], []))[2]
+        if row[8] is not None:
+            default = None if row[11] == "unknown" else row[10]
+            parameters.append(MacroParameter(row[8], row[9], default, row[11]))
+    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in found.values()]
+
+
+def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroVariant:
+    return MacroVariant(tuple(parameters), sql, dialect)
+
+
+def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
+    """The tags of a table or view at a snapshot, in one statement."""
+    t, c = reader._t["tag"], reader._t["column_tag"]
+    own = sa.select(sa.cast(sa.null(), sa.BigInteger), t.c.key, t.c.value).where(
+        t.c.object_id == object_id, reader._visible(t, snapshot.id)
+    )
+    columns = sa.select(c.c.column_id, c.c.key, c.c.value).where(
+        c.c.table_id == object_id, reader._visible(c, snapshot.id)
+    )
+    found = Tags()
+    for column, key, value in reader.run("tags", own.union_all(columns)):
+        if value is not None:
+            target = found.own if column is None else found.columns.setdefault(column, {})
+            target[key] = value
+    return found
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.replace('""', '"') for name in _QUOTED.findall(text or ""))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def add_views(writer: Writer, views: Sequence[ViewInfo], snapshot: int) -> None:
+    """Insert views that begin at a snapshot."""
+    writer._insert(
+        "view",
+        [
+            {
+                "view_id": view.id,
+                "view_uuid": view.uuid,
+                "begin_snapshot": snapshot,
+                "end_snapshot": None,
+                "schema_id": view.schema_id,
+                "view_name": view.name,
+                "dialect": view.dialect,
+                "sql": view.sql,
+                "column_aliases": ",".join(quote(name) for name in view.aliases),
+            }
+            for view in views
+        ],
+    )
+
+
+def end_views(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
+    """End views with their tags."""
+    writer._end("view", "view_id", ids, snapshot)
+    writer._end("tag", "object_id", ids, snapshot)
+
+
+def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) -> None:
+    """End the rows that named views at the snapshot ``base``; one that another commit has renamed is a conflict."""
+    if not ids:
+        return
+    v = writer._t["view"]
+    mine = (v.c.view_id.in_(list(ids)), v.c.end_snapshot.is_(None), v.c.begin_snapshot <= base)
+    if writer._update("end_view_rows", sa.update(v).where(*mine).values(end_snapshot=snapshot)) != len(ids):
+        raise CommitConflict("a view to be renamed was renamed or dropped by another commit")
+
+
+def add_macros(writer: Writer, macros: Sequence[MacroInfo], snapshot: int) -> None:
+    """Insert macros that begin at a snapshot."""
+    writer._insert(
+        "macro",
+        [
+            {
+                "schema_id": macro.schema_id,
+                "macro_id": macro.id,
+                "macro_name": macro.name,
+                "begin_snapshot": snapshot,
+                "end_snapshot": None,
+            }
+            for macro in macros
+        ],
+    )
+    variants = [(macro, number, variant) for macro in macros for number, variant in enumerate(macro.variants)]
+    writer._insert(
+        "macro_impl",
+        [
+            {
+                "macro_id": macro.id,
+                "impl_id": number,
+                "dialect": variant.dialect,
+                "sql": variant.sql,
+                "type": "table" if macro.is_table else "scalar",
+            }
+            for macro, number, variant in variants
+        ],
+    )
+    writer._insert(
+        "macro_parameters",
+        [
+            {
+                "macro_id": macro.id,
+                "impl_id": number,
+                "column_id": position,
+                "parameter_name": parameter.name,
+                "parameter_type": parameter.type,
+                "default_value": "NULL" if parameter.default is None else parameter.default,
+                "default_value_type": parameter.default_type,
+            }
+            for macro, number, variant in variants
+            for position, parameter in enumerate(variant.parameters)
+        ],
+    )
+
+
+def end_macros(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
+    """End macros."""
+    writer._end("macro", "macro_id", ids, snapshot)
+
+
+def add_tags(writer: Writer, rows: Sequence[TagRow], snapshot: int) -> None:
+    """Set tags: what they were ends, also where they are taken away, which leaves a tag without a value."""
+    own = [row for row in rows if row.column_id is None]
+    columns = [row for row in rows if row.column_id is not None]
+    for name, group in (("tag", own), ("column_tag", columns)):
+        if not group:
+            continue
+        t = writer._t[name]
+        owner = t.c.object_id if name == "tag" else t.c.table_id
+        mine = [owner == sa.bindparam("owner"), t.c.key == sa.bindparam("which")]
+        mine += [t.c.column_id == sa.bindparam("member")] if name == "column_tag" else []
+        ending = sa.update(t).where(*mine, t.c.end_snapshot.is_(None)).values(end_snapshot=sa.bindparam("now"))
+        parameters = [
+            {"owner": row.object_id, "which": row.key, "now": snapshot}
+            | ({} if row.column_id is None else {"member": row.column_id})
+            for row in group
+        ]
+        writer.run(f"end_{name}", ending, parameters)
+        writer._insert(
+            name,
+            [
+                {owner.name: row.object_id}
+                | ({} if row.column_id is None else {"column_id": row.column_id})
+                | {"begin_snapshot": snapshot, "end_snapshot": None, "key": row.key, "value": row.value}
+                for row in group
+            ],
+        )

@@ -1,0 +1,105 @@
+"""Queries and expressions that the catalog keeps: the SQL of views and macros, as DuckDB understands it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from quacklake.errors import InputError
+
+__all__ = ["Query", "parse_expression", "parse_query"]
+
+#: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
+LAKE = "{DUCKLAKE_CATALOG}."
+
+#: Functions that yield rows from their arguments alone. Others reach files, the network or the session.
+_HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
+
+
+Name = tuple[str | None, str]
+"""A schema, or None where none is given, and a name in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query in DuckDB's own words, and what it names: tables and views, functions, and functions that yield rows.
+
+    Of the last only those that could reach files, the network or the session.
+    """
+
+    sql: str
+    relations: tuple[Name, ...]
+    functions: tuple[Name, ...]
+    table_functions: tuple[Name, ...]
+
+
+def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
+    """A query that may be stored, or one that was. Raises ``InputError`` when it is not one query of one lake."""
+    tree, text = _parse(connection, sql.replace(LAKE, ""))
+    relations: dict[Name, None] = {}
+    functions: dict[Name, None] = {}
+    table_functions: dict[Name, None] = {}
+    named = {entry["key"].lower() for node in _nodes(tree) for entry in _common_tables(node)}
+    for node in _nodes(tree):
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            if node.get("catalog_name"):
+                raise InputError(
+                    f'the query names a table of another database, "{node["catalog_name"]}"',
+                    hint="name the tables of the lake as table or schema.table",
+                )
+            schema, name = node.get("schema_name") or None, node["table_name"]
+            if schema is not None or name.lower() not in named:
+                relations[(schema, name)] = None
+        elif kind == "TABLE_FUNCTION":
+            called = node["function"]
+            if called["function_name"].lower() not in _HARMLESS:
+                table_functions[(called["schema"] or None, called["function_name"])] = None
+        elif kind == "FUNCTION":
+            functions[(node["schema"] or None, node["function_name"])] = None
+    return Query(text, tuple(relations), tuple(functions), tuple(table_functions))
+
+
+def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """An expression in DuckDB's own words. Raises ``InputError`` when it is none."""
+    tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
+    node = tree["node"]
+    plain = node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY" and not node["modifiers"]
+    if not plain or len(node["select_list"]) != 1 or node["where_clause"] or node["select_list"][0]["alias"]:
+        raise InputError(f"{sql!r} is not an expression")
+    return text.removeprefix("SELECT ")
+
+
+def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[dict[str, Any], str]:
+    row = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
+    assert row is not None
+    document = json.loads(row[0])
+    if document["error"]:
+        raise InputError(f"{sql!r} is not a query: {document['error_message']}")
+    if len(document["statements"]) != 1:
+        raise InputError(f"{sql!r} is not one query")
+    text = connection.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [row[0]]).fetchone()
+    assert text is not None
+    tree: dict[str, Any] = document["statements"][0]
+    return tree, str(text[0])
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every node of a parsed query."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _common_tables(node: dict[str, Any]) -> list[dict[str, Any]]:
+    found = node.get("cte_map")
+    return found["map"] if isinstance(found, dict) else []

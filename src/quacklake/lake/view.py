@@ -1,0 +1,292 @@
+"""A view, as users hold it, and how its query is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.engines.duckdb.failures import reading
+from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
+from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.schema import Column
+from quacklake.lake.dataframe import need
+from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.lake.settings import Shared
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view"]
+
+COMMENT = "comment"
+"""The tag that is a comment."""
+
+_DEPTH = 16
+"""How deep views may stand on views."""
+
+
+class View:
+    """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
+
+    def __init__(self, shared: Shared, ref: TableRef, view: Callable[[], Transaction], run: Callable[..., Any]) -> None:
+        self._shared = shared
+        self._ref = ref
+        self._view = view
+        self._run = run
+
+    def _find(self, tx: Transaction) -> ViewInfo:
+        return tx.objects.find_view(self._ref.schema, self._ref.name)
+
+    @property
+    def name(self) -> str:
+        """``schema.view``."""
+        return f"{self._ref.schema}.{self._ref.name}"
+
+    @property
+    def info(self) -> ViewInfo:
+        """The view as the catalog knows it."""
+        return self._find(self._view())
+
+    @property
+    def sql(self) -> str:
+        """The query."""
+        return self.info.sql
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self._query("SELECT * FROM {view} LIMIT 0").schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self._query("SELECT * FROM {view}")
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """The rows as a pandas frame."""
+        need("pandas")
+        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a polars frame."""
+        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries; for small results."""
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def count(self) -> int:
+        """The number of rows."""
+        return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
+
+    def _query(self, query: str) -> pa.Table:
+        tx = self._view()
+        view = self._find(tx)
+        with closing(_Session(self._shared, tx)) as session:
+            session.add_view(view)
+            return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
+
+    # -- comments and tags -------------------------------------------------------------------------------------------
+
+    @property
+    def comment(self) -> str | None:
+        """What the view is said to be."""
+        return self._tags().get(COMMENT)
+
+    def set_comment(self, text: str | None) -> None:
+        """Say what the view is; None takes it back."""
+        self.set_tags({COMMENT: text})
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the view, without the comment."""
+        return {key: value for key, value in self._tags().items() if key != COMMENT}
+
+    def _tags(self) -> dict[str, str]:
+        view = self._view()
+        return view.objects.tags(self._find(view)).own
+
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
+        """Set tags; a value of None takes one away, others stay."""
+        checked = check_tags(tags)
+        self._run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
+
+    def __repr__(self) -> str:
+        return f"<View {self.name}: {self.sql}>"
+
+
+def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
+    """Tags as they are stored: texts. Raises ``InputError``."""
+    for key, value in tags.items():
+        if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
+            raise InputError(f"the tag {key!r} must be text, and so must its value")
+    return dict(tags)
+
+
+def check_view(shared: Shared, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
+    """The query of a new view as it is stored. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
+    with closing(_Session(shared, tx)) as session:
+        return session.check(schema, sql, aliases)
+
+
+def check_macro(shared: Shared, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+    """A form of a new macro as it is stored. Raises ``InputError`` when its SQL is none."""
+    with closing(_Session(shared, tx)) as session:
+        return session.check_macro(schema, variant, is_table=is_table)
+
+
+class _Session:
+    """A database in memory with only what a view refers to: tables of the lake as scans, views and macros as such."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        self._shared = shared
+        self._tx = tx
+        self._known: set[tuple[str, str]] = set()
+        self._connection = shared.engine.session()
+        # replacement scans would let a query see Python's variables
+        self._connection.execute("SET python_enable_replacements = false")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, query: str) -> pa.Table:
+        with reading():
+            return self._connection.execute(query).to_arrow_table()
+
+    def check(self, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
+        """Let DuckDB understand a query over the tables; returns it in DuckDB's own words."""
+        query = parse_query(self._connection, sql)
+        self._add_named(query, schema, depth=1, empty=True)
+        self._create(schema, "ql_new_view", query.sql, aliases)
+        return query.sql
+
+    def check_macro(self, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+        """Let DuckDB understand the SQL of a macro; tables it names need not be there yet."""
+        if is_table:
+            query = parse_query(self._connection, variant.sql)
+            for name in query.table_functions:
+                self._table_macro(name, schema)
+            return replace(variant, sql=query.sql)
+        return replace(variant, sql=parse_expression(self._connection, variant.sql))
+
+    def add_view(self, view: ViewInfo, *, depth: int = 1, empty: bool = False) -> None:
+        """Make a view and all that it refers to."""
+        if view.dialect != "duckdb":
+            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
+        if depth > _DEPTH:
+            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+        query = parse_query(self._connection, view.sql)
+        self._add_named(query, view.schema_name, depth=depth, empty=empty)
+        self._create(view.schema_name, view.name, query.sql, view.aliases)
+
+    def _create(self, schema: str, name: str, sql: str, aliases: tuple[str, ...]) -> None:
+        columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
+        # names without a schema mean the view's own first, as in DuckDB
+        path = ",".join(quote(part) for part in dict.fromkeys((schema, DEFAULT_SCHEMA)))
+        self._make_schema(schema)
+        literal = path.replace("'", "''")
+        with reading():
+            self._connection.execute(f"SET search_path = '{literal}'")
+            self._connection.execute(f"CREATE VIEW {quote(schema)}.{quote(name)}{columns} AS {sql}")
+
+    def _make_schema(self, name: str) -> None:
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name)}")
+
+    def _add_named(self, query: Query, schema: str, *, depth: int, empty: bool) -> None:
+        """Make all that a query of a schema names."""
+        for given, name in query.functions:
+            macro = self._macro(given, name, schema, is_table=False)
+            if macro is not None:
+                self._add_macro(macro, depth=depth + 1, empty=empty)
+        for called in query.table_functions:
+            self._add_macro(self._table_macro(called, schema), depth=depth + 1, empty=empty)
+        for given, name in query.relations:
+            found = self._find(given, name, schema)
+            key = (fold(found.schema_name), fold(found.name))
+            if key in self._known:
+                continue
+            if isinstance(found, ViewInfo):
+                self.add_view(found, depth=depth + 1, empty=empty)
+            else:
+                self._add_table(found, empty=empty)
+            self._known.add(key)
+
+    def _table_macro(self, called: Name, schema: str) -> MacroInfo:
+        """A macro that yields rows. Other functions that do so could reach more than the lake."""
+        found = self._macro(*called, schema, is_table=True)
+        if found is None:
+            raise InputError(f'the query uses "{called[1]}", which a lake does not have and does not allow')
+        return found
+
+    def _macro(self, given: str | None, name: str, schema: str, *, is_table: bool) -> MacroInfo | None:
+        found = (self._tx.objects.get_macro(owner, name, is_table=is_table) for owner in _owners(given, schema))
+        return next((macro for macro in found if macro is not None), None)
+
+    def _add_macro(self, macro: MacroInfo, *, depth: int, empty: bool) -> None:
+        key = (fold(macro.schema_name), f"{fold(macro.name)}({macro.is_table})")
+        if key in self._known:
+            return
+        if depth > _DEPTH:
+            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        forms = []
+        for variant in macro.variants:
+            whole = variant.sql if macro.is_table else f"SELECT {variant.sql}"
+            query = parse_query(self._connection, whole)
+            self._add_named(query, macro.schema_name, depth=depth, empty=empty)
+            body = f"TABLE {query.sql}" if macro.is_table else parse_expression(self._connection, variant.sql)
+            forms.append(f"({', '.join(_declared(parameter) for parameter in variant.parameters)}) AS {body}")
+        self._make_schema(macro.schema_name)
+        target = f"{quote(macro.schema_name)}.{quote(macro.name)}"
+        with reading():
+            self._connection.execute(f"CREATE MACRO {target} {', '.join(forms)}")
+        self._known.add(key)
+
+    def _find(self, given: str | None, name: str, schema: str) -> TableInfo | ViewInfo:
+        for owner in _owners(given, schema):
+            found = self._tx.get_table(owner, name) or self._tx.objects.get_view(owner, name)
+            if found is not None:
+                return found
+        raise NotFoundError(f'there is no table or view "{name if given is None else f"{given}.{name}"}"')
+
+    def _add_table(self, table: TableInfo, *, empty: bool) -> None:
+        self._make_schema(table.schema_name)
+        target = f"{quote(table.schema_name)}.{quote(table.name)}"
+        if empty:
+            columns = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in table.schema.columns)
+            self._connection.execute(f"CREATE TABLE {target} ({columns})")
+            return
+        query = self._shared.engine.bind(self._connection, self._tx.plan(table))
+        with reading():
+            self._connection.execute(f"CREATE VIEW {target} AS {query}")
+
+
+def _owners(given: str | None, schema: str) -> Iterable[str]:
+    """Where a name is looked for: in the schema that was given, else in the own one and then in ``main``."""
+    return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))
+
+
+def _declared(parameter: MacroParameter) -> str:
+    text = quote(parameter.name)
+    if parameter.type != "unknown":
+        text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
+    if parameter.default is not None:
+        type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
+        text += f" := CAST({literal(parameter.default)} AS {type_})"
+    return text

@@ -1,0 +1,265 @@
+"""Views, macros, comments and tags: what a transaction does to them, and how a commit writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from quacklake.catalog import Writer
+from quacklake.catalog import objects as rows
+from quacklake.catalog.objects import TagRow, Tags
+from quacklake.errors import AlreadyExistsError, NotFoundError, nearest
+from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.names import check_name, fold
+from quacklake.format.objects import MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
+from quacklake.format.paths import uuid7
+
+if TYPE_CHECKING:
+    from quacklake.transaction.tables import TableCache
+    from quacklake.transaction.transaction import Transaction
+
+__all__ = ["NO_OBJECTS", "ObjectChanges", "PendingObjects"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanges:
+    """What one transaction changes of views, macros and tags. Ids of what does not exist yet are negative."""
+
+    created_views: tuple[ViewInfo, ...] = ()
+    renamed_views: tuple[ViewInfo, ...] = ()
+    dropped_views: tuple[ViewInfo, ...] = ()
+    created_macros: tuple[MacroInfo, ...] = ()
+    dropped_macros: tuple[MacroInfo, ...] = ()
+    table_tags: tuple[TagRow, ...] = ()
+    view_tags: tuple[TagRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != NO_OBJECTS
+
+    def new_ids(self) -> list[int]:
+        """The local ids of what is made."""
+        return [view.id for view in self.created_views] + [macro.id for macro in self.created_macros]
+
+    def changes(self) -> list[Change]:
+        """The changes in the words of the format."""
+        kind = ChangeKind
+        found = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
+        found += [
+            Change(kind.CREATED_VIEW, schema=view.schema_name, name=view.name)
+            for view in (*self.created_views, *self.renamed_views)
+        ]
+        found += [
+            Change(
+                kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO,
+                schema=macro.schema_name,
+                name=macro.name,
+            )
+            for macro in self.created_macros
+        ]
+        found += [
+            Change(kind.DROPPED_TABLE_MACRO if macro.is_table else kind.DROPPED_SCALAR_MACRO, id=macro.id)
+            for macro in self.dropped_macros
+        ]
+        found += [Change(kind.ALTERED_TABLE, id=tag.object_id) for tag in self.table_tags if tag.object_id >= 0]
+        found += [Change(kind.ALTERED_VIEW, id=tag.object_id) for tag in self.view_tags if tag.object_id >= 0]
+        return found
+
+    def end(self, writer: Writer, base: int, snapshot: int) -> None:
+        """End what is dropped or gets another name."""
+        rows.end_view_rows(writer, [view.id for view in self.renamed_views], base, snapshot)
+        rows.end_views(writer, [view.id for view in self.dropped_views], snapshot)
+        rows.end_macros(writer, [macro.id for macro in self.dropped_macros], snapshot)
+
+    def insert(self, writer: Writer, ids: Mapping[int, int], snapshot: int) -> None:
+        """Insert what is new, with the real ids."""
+
+        def real(id_: int) -> int:
+            return ids.get(id_, id_)
+
+        views = (*self.created_views, *self.renamed_views)
+        rows.add_views(
+            writer, [replace(view, id=real(view.id), schema_id=real(view.schema_id)) for view in views], snapshot
+        )
+        rows.add_macros(
+            writer,
+            [replace(macro, id=real(macro.id), schema_id=real(macro.schema_id)) for macro in self.created_macros],
+            snapshot,
+        )
+        tags = [replace(tag, object_id=real(tag.object_id)) for tag in (*self.table_tags, *self.view_tags)]
+        rows.add_tags(writer, tags, snapshot)
+
+
+NO_OBJECTS = ObjectChanges()
+"""No change."""
+
+
+class PendingObjects:
+    """The views, macros and tags as a transaction sees them, and its changes to them."""
+
+    def __init__(self, tx: Transaction, cache: TableCache) -> None:
+        self._tx = tx
+        self._cache = cache
+        self._created_views: dict[int, ViewInfo] = {}
+        self._renamed_views: dict[int, ViewInfo] = {}
+        self._dropped_views: dict[int, ViewInfo] = {}
+        self._created_macros: dict[int, MacroInfo] = {}
+        self._dropped_macros: dict[int, MacroInfo] = {}
+        self._tags: dict[tuple[int, int | None, str], TagRow] = {}
+
+    def changes(self) -> ObjectChanges:
+        """Everything so far, as immutable data."""
+        views = {view.id for view in self.views()}
+        return ObjectChanges(
+            tuple(self._created_views.values()),
+            tuple(self._renamed_views.values()),
+            tuple(self._dropped_views.values()),
+            tuple(self._created_macros.values()),
+            tuple(self._dropped_macros.values()),
+            tuple(tag for tag in self._tags.values() if tag.object_id not in views),
+            tuple(tag for tag in self._tags.values() if tag.object_id in views),
+        )
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def views(self) -> list[ViewInfo]:
+        """The views, by schema and name."""
+        committed = [
+            self._renamed_views.get(view.id, view)
+            for view in self._cache.views(self._tx.base)
+            if view.id not in self._dropped_views
+        ]
+        return sorted([*committed, *self._created_views.values()], key=lambda view: (view.schema_name, view.name))
+
+    def macros(self) -> list[MacroInfo]:
+        """The macros, by schema and name."""
+        committed = [m for m in self._cache.macros(self._tx.base) if m.id not in self._dropped_macros]
+        return sorted([*committed, *self._created_macros.values()], key=lambda macro: (macro.schema_name, macro.name))
+
+    def get_view(self, schema: str, name: str) -> ViewInfo | None:
+        """A view by name, or None."""
+        wanted = (fold(schema), fold(name))
+        return next((view for view in self.views() if (fold(view.schema_name), fold(view.name)) == wanted), None)
+
+    def find_view(self, schema: str, name: str) -> ViewInfo:
+        """A view by name. Raises ``NotFoundError`` with the nearest names."""
+        found = self.get_view(schema, name)
+        if found is None:
+            known = [view.qualified_name for view in self.views()]
+            raise NotFoundError(f'there is no view "{schema}.{name}"', hint=nearest(f"{schema}.{name}", known))
+        return found
+
+    def get_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo | None:
+        """A macro by name, or None; those that yield rows have names of their own."""
+        wanted = (fold(schema), fold(name), is_table)
+        return next((m for m in self.macros() if (fold(m.schema_name), fold(m.name), m.is_table) == wanted), None)
+
+    def find_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo:
+        """A macro by name. Raises ``NotFoundError`` with the nearest names."""
+        found = self.get_macro(schema, name, is_table=is_table)
+        if found is None:
+            known = [macro.qualified_name for macro in self.macros() if macro.is_table == is_table]
+            what = "table macro" if is_table else "macro"
+            raise NotFoundError(f'there is no {what} "{schema}.{name}"', hint=nearest(f"{schema}.{name}", known))
+        return found
+
+    def in_schema(self, schema: SchemaInfo) -> list[ViewInfo | MacroInfo]:
+        """The views and macros of a schema."""
+        every: list[ViewInfo | MacroInfo] = [*self.views(), *self.macros()]
+        return [found for found in every if found.schema_id == schema.id]
+
+    def check_no_view(self, schema: SchemaInfo, name: str) -> None:
+        """Raise when a view has a name: tables and views share theirs."""
+        if self.get_view(schema.name, name) is not None:
+            raise AlreadyExistsError(f'there is a view "{schema.name}.{name}" already')
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def create_view(
+        self, schema: str, name: str, sql: str, aliases: tuple[str, ...] = (), *, replacing: bool = False
+    ) -> ViewInfo:
+        """Add a view; ``replacing`` drops one of that name first."""
+        owner = self._check_free(schema, name, "view")
+        before = self.get_view(schema, name)
+        if before is not None:
+            if not replacing:
+                raise AlreadyExistsError(f'the view "{owner.name}.{name}" exists already', hint="pass replace=True")
+            self.drop(before)
+        view = ViewInfo(self._tx.local_id(), str(uuid7()), owner.id, owner.name, name, sql, aliases)
+        self._created_views[view.id] = view
+        return view
+
+    def rename_view(self, view: ViewInfo, name: str) -> ViewInfo:
+        """Give a view another name in its schema."""
+        self._check_free(view.schema_name, name, "view")
+        other = self.get_view(view.schema_name, name)
+        if other is not None and other.id != view.id:
+            raise AlreadyExistsError(f'the view "{other.qualified_name}" exists already')
+        after = replace(view, name=name)
+        target = self._created_views if view.id < 0 else self._renamed_views
+        target[view.id] = after
+        return after
+
+    def create_macro(
+        self, schema: str, name: str, variants: tuple[MacroVariant, ...], *, is_table: bool, replacing: bool = False
+    ) -> MacroInfo:
+        """Add a macro; ``replacing`` drops one of that name first."""
+        self._tx.check_writable()
+        check_name(name, "macro")
+        owner = self._tx.find_schema(schema)
+        before = self.get_macro(schema, name, is_table=is_table)
+        if before is not None:
+            if not replacing:
+                raise AlreadyExistsError(f'the macro "{owner.name}.{name}" exists already', hint="pass replace=True")
+            self.drop(before)
+        macro = MacroInfo(self._tx.local_id(), owner.id, owner.name, name, is_table, variants)
+        self._created_macros[macro.id] = macro
+        return macro
+
+    def drop(self, found: ViewInfo | MacroInfo) -> None:
+        """Drop a view or macro; older snapshots keep it."""
+        self._tx.check_writable()
+        if isinstance(found, ViewInfo):
+            self.forget_tags(found.id)
+            self._renamed_views.pop(found.id, None)
+            if self._created_views.pop(found.id, None) is None:
+                self._dropped_views[found.id] = found
+        elif self._created_macros.pop(found.id, None) is None:
+            self._dropped_macros[found.id] = found
+
+    def _check_free(self, schema: str, name: str, what: str) -> SchemaInfo:
+        self._tx.check_writable()
+        check_name(name, what)
+        owner = self._tx.find_schema(schema)
+        if self._tx.get_table(schema, name) is not None:
+            raise AlreadyExistsError(f'there is a table "{owner.name}.{name}" already')
+        return owner
+
+    # -- comments and tags -------------------------------------------------------------------------------------------
+
+    def tags(self, found: TableInfo | ViewInfo) -> Tags:
+        """The tags of a table or view and of a table's columns."""
+        known = self._cache.tags(self._tx.base, found.id) if found.id >= 0 else Tags()
+        own, columns = dict(known.own), {id_: dict(tags) for id_, tags in known.columns.items()}
+        for tag in self._tags.values():
+            if tag.object_id == found.id:
+                target = own if tag.column_id is None else columns.setdefault(tag.column_id, {})
+                target.pop(tag.key, None)
+                if tag.value is not None:
+                    target[tag.key] = tag.value
+        return Tags(own, columns)
+
+    def set_tags(
+        self, found: TableInfo | ViewInfo, tags: Mapping[str, str | None], *, column_id: int | None = None
+    ) -> None:
+        """Set tags of a table, a view or a column, or take them away (None). What is so already is left alone."""
+        self._tx.check_writable()
+        known = self.tags(found)
+        present = known.own if column_id is None else known.columns.get(column_id, {})
+        for key, value in tags.items():
+            if present.get(key) != value:
+                self._tags[(found.id, column_id, key)] = TagRow(found.id, column_id, key, value)
+
+    def forget_tags(self, object_id: int) -> None:
+        """Drop what was noted for something that is dropped."""
+        self._tags = {key: tag for key, tag in self._tags.items() if tag.object_id != object_id}
