@@ -5,19 +5,26 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from _pytest.mark.structures import ParameterSet
+from hypothesis import HealthCheck, Phase
 
 from .clients import LONG, LakeSite
 
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
 
-__all__ = ["LONG", "MakeSite", "kinds", "make_site"]
+__all__ = ["HISTORIES", "LONG", "MakeSite", "kinds", "make_site"]
 
 SERVERS = ("postgres", "mysql")
+#: Histories take seconds each: a failing one is told as it is, for making it small would outlast every timeout.
+HISTORIES: dict[str, Any] = {
+    "phases": (Phase.explicit, Phase.reuse, Phase.generate),
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
 
 MakeSite = Callable[..., LakeSite]
 

@@ -137,4 +137,5 @@ def _everything(history: History) -> Iterator[tuple[int, int, Any, dict[str, tup
             table = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
             scalars = [column for column in info.schema.columns if not column.nested]
             types = {column.name: (column.id, column.duckdb_type()) for column in scalars}
-            yield version, info.id, table.to_arrow(columns=list(types)), types
+            if types:
+                yield version, info.id, table.to_arrow(columns=list(types)), types

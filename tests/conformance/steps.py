@@ -24,6 +24,7 @@ __all__ = [
     "AddColumn",
     "AlterColumn",
     "Append",
+    "Comment",
     "Create",
     "CreateFrom",
     "CreateSchema",
@@ -33,10 +34,12 @@ __all__ = [
     "DropSchema",
     "Merge",
     "Overwrite",
+    "Partition",
     "Rename",
     "RenameColumn",
     "SetDefault",
     "SetNullable",
+    "Sort",
     "Step",
     "Stock",
     "Together",
@@ -373,6 +376,52 @@ class SetNullable:
         table = lake.table(self.table)
         change = table.drop_not_null if self.nullable else table.set_not_null
         change(self.path)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Other partitions for new files; none without keys."""
+
+    table: str
+    keys: Sequence[str] = ()
+
+    def sql(self) -> Sequence[str]:
+        return _alter(
+            self.table, f"SET PARTITIONED BY ({', '.join(self.keys)})" if self.keys else "RESET PARTITIONED BY"
+        )
+
+    def run(self, lake: Writer) -> None:
+        table = lake.table(self.table)
+        table.set_partitioned_by(*self.keys) if self.keys else table.reset_partitioned_by()
+
+
+@dataclass(frozen=True)
+class Sort:
+    """Another order for the rows of new files; none without keys."""
+
+    table: str
+    keys: Sequence[str] = ()
+
+    def sql(self) -> Sequence[str]:
+        return _alter(self.table, f"SET SORTED BY ({', '.join(self.keys)})" if self.keys else "RESET SORTED BY")
+
+    def run(self, lake: Writer) -> None:
+        table = lake.table(self.table)
+        table.set_sorted_by(*self.keys) if self.keys else table.reset_sorted_by()
+
+
+@dataclass(frozen=True)
+class Comment:
+    """What a table is said to be."""
+
+    table: str
+    text: str
+
+    def sql(self) -> Sequence[str]:
+        return [f"COMMENT ON TABLE {_sql(self.table)} IS {literal(self.text)}"]
+
+    def run(self, lake: Writer) -> None:
+        lake.table(self.table).set_comment(self.text)
 
 
 @dataclass(frozen=True)

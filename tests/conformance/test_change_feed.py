@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quacklake.lake import Table
 
-from .conftest import LONG, MakeSite, kinds
+from .conftest import HISTORIES, LONG, MakeSite, kinds
 from .feeds import Feed, check_single_snapshots, our_feed, stock_feed
 from .history import DIRECTIONS, History
 from .scenarios import SCENARIOS
@@ -112,7 +112,7 @@ def test_a_row_of_one_transaction_only_is_no_change_though_stock_ducklake_tells_
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"] if LONG else ["sqlite"])
-@settings(max_examples=150 if LONG else 6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=150 if LONG else 6, **HISTORIES)
 @given(inlining=st.sampled_from([10, 3, 0]), turns=TURNS)
 def test_our_feed_of_any_history_is_the_difference_of_snapshots(kind: str, inlining: int, turns: Turns) -> None:
     play(kind, inlining, turns, lambda history: check_single_snapshots(history.site.lake(), history.newest()))

@@ -101,6 +101,14 @@ def test_an_arrow_expression_filters_too(lake: quacklake.Lake) -> None:
     assert lake.table("t").count(condition) == 3
 
 
+def test_rows_without_a_column_are_still_so_many(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/none.db", data_path=tmp_path / "none") as lake:
+        table = lake.create_table("t", [{"a": i} for i in range(30)])
+        assert (table.to_arrow(columns=[]).num_rows, table.to_arrow(columns=[]).column_names) == (30, [])
+        assert table.to_arrow(columns=[], where="a > 3").num_rows == 26
+        assert table.to_arrow(columns=[], where=pc.field("a") > 3).num_rows == 26
+
+
 def test_columns_come_in_the_order_asked_for_with_the_names_of_the_table(lake: quacklake.Lake) -> None:
     table = lake.table("t")
     assert table.to_arrow(columns=["v", "NAME"]).column_names == ["v", "Name"]

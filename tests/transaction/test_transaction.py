@@ -165,3 +165,18 @@ def test_everything_can_be_deleted_and_appended_again_in_one_transaction(lake: q
     table.overwrite([{"id": 1}], where="id < 5010")
     assert table.count() == 41
     assert lake.at(version=2).table("t").count() == 101
+
+
+def test_rows_that_a_transaction_inserts_updates_and_deletes_are_those_and_no_others(tmp_path: Path) -> None:
+    """Stock DuckLake deletes another of its uncommitted rows here."""
+    with quacklake.connect(
+        f"sqlite:///{tmp_path}/few.db", data_path=tmp_path / "few", data_inlining_row_limit=3
+    ) as lake:
+        lake.create_table("t", {"id": pa.int64(), "value": pa.int64()})
+        with lake.transaction() as tx:
+            table = tx.table("t")
+            table.append([{"id": i, "value": i} for i in range(33, 56)])
+            table.append([{"id": i, "value": i} for i in range(56, 59)])
+            table.update({"value": 0}, "id = 33")
+            table.delete("id = 33")
+        assert sorted(lake.table("t").to_arrow().column("id").to_pylist()) == list(range(34, 59))

@@ -280,7 +280,7 @@ def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, ro
     ]
     if row_ids:
         select.append("_ql_row_id AS rowid")
-    return relation.project(", ".join(select)) if select else relation
+    return relation.project(", ".join(select) or "1")
 
 
 def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
