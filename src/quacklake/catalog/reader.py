@@ -271,16 +271,7 @@ class Reader:
                 column("schema", "path").label("schema_path"),
                 column("schema", "path_is_relative").label("schema_path_is_relative"),
                 self._schema_version(t, snapshot).label("table_schema_version"),
-                c.c.column_id,
-                c.c.parent_column,
-                c.c.column_order,
-                c.c.column_name,
-                c.c.column_type,
-                c.c.initial_default,
-                c.c.default_value,
-                c.c.nulls_allowed,
-                column("column", "default_value_type").label("default_value_type"),
-                column("column", "default_value_dialect").label("default_value_dialect"),
+                *self._column_rows(),
             )
             .select_from(
                 t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, self._visible(s, snapshot.id))).outerjoin(
@@ -346,8 +337,13 @@ class Reader:
                 v.c.table_id == table_id, v.c.schema_version <= schema_version
             )
             begin = sa.func.coalesce(noted.scalar_subquery(), begin)
-        column = self._t.column
-        statement = sa.select(
+        statement = sa.select(*self._column_rows()).where(c.c.table_id == table_id, self._visible(c, begin))
+        return unflatten(ColumnRow(*row) for row in self.run("columns_at", statement))
+
+    def _column_rows(self) -> list[sa.ColumnElement[Any]]:
+        """The fields of ``ColumnRow``."""
+        c, column = self._t["column"], self._t.column
+        return [
             c.c.column_id,
             c.c.parent_column,
             c.c.column_order,
@@ -358,8 +354,7 @@ class Reader:
             c.c.nulls_allowed,
             column("column", "default_value_type").label("default_value_type"),
             column("column", "default_value_dialect").label("default_value_dialect"),
-        ).where(c.c.table_id == table_id, self._visible(c, begin))
-        return unflatten(ColumnRow(*row) for row in self.run("columns_at", statement))
+        ]
 
     def last_column_id(self, table_id: int) -> int:
         """The largest id that a column of a table, or a node inside one, ever had."""

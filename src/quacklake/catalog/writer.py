@@ -31,6 +31,7 @@ from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 from quacklake.format.stats import ColumnStats, TableColumnStats
+from quacklake.format.variants import parse_fields
 
 __all__ = ["Writer"]
 
@@ -358,6 +359,28 @@ class Writer(Reader):
                     "extra_stats": column.extra,
                 }
                 for file_id, table_id, column in stats
+            ],
+        )
+        self._insert(
+            "file_variant_stats",
+            [
+                {
+                    "data_file_id": file_id,
+                    "table_id": table_id,
+                    "column_id": column.column_id,
+                    "variant_path": field.path,
+                    "shredded_type": field.type,
+                    "column_size_bytes": field.size_bytes,
+                    "value_count": field.value_count,
+                    "null_count": field.null_count,
+                    "min_value": field.min,
+                    "max_value": field.max,
+                    "contains_nan": field.contains_nan,
+                    "extra_stats": None,
+                }
+                for file_id, table_id, column in stats
+                if column.extra is not None
+                for field in parse_fields(column.extra)
             ],
         )
 

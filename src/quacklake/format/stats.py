@@ -13,6 +13,7 @@ from quacklake.format.bounds import Comparable, comparable, decode, encode, enco
 from quacklake.format.geometry import merge_extra
 from quacklake.format.measure import ColumnStats, of_array
 from quacklake.format.types import NESTED, StatsKind, scalar
+from quacklake.format.variants import merge_fields
 
 __all__ = [
     "ColumnStats",
@@ -53,9 +54,15 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
     if new.value_count != 0 or new.min is not None or new.max is not None:
         low = _outer(old.min, new.min, type, upper=False)
         high = _outer(old.max, new.max, type, upper=True)
-        extra = merge_extra(old.extra, new.extra) if _kind(type) is StatsKind.GEOMETRY else None
+        extra = _merge_extra(old.extra, new.extra, _kind(type))
     has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
     return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra)
+
+
+def _merge_extra(old: str | None, new: str | None, kind: StatsKind) -> str | None:
+    if kind is StatsKind.GEOMETRY:
+        return merge_extra(old, new)
+    return merge_fields(old, new, _outer) if kind is StatsKind.VARIANT else None
 
 
 def _either(one: bool | None, two: bool | None) -> bool | None:

@@ -17,7 +17,7 @@ from quacklake.format.types import can_store
 
 __all__ = ["Match", "expressions", "given_schema", "match", "to_table"]
 
-_CHECKED = ("json", "uuid")
+_CHECKED = ("json", "uuid", "variant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ def _with_unknown(column: Column, arrow: pa.DataType) -> Column:
 
 def _type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
     """Why values of one column cannot be stored in another, or None; with ``partial`` structs may lack fields."""
+    if wanted.type == "variant":
+        return None  # it takes anything
 
     def below(pairs: Iterable[tuple[Column, Column]]) -> str | None:
         problems = (_type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)

@@ -33,6 +33,7 @@ def tell(console: Console, directory: Path, *, kept: bool = False) -> None:
             versions = _change(stage, lake)
             _transact(stage, lake)
             _travel(stage, lake, versions)
+            _follow(stage, lake, versions)
             _list(stage, lake)
             _prune(stage, lake)
             share(stage, lake, lambda: _open(directory))
@@ -181,6 +182,15 @@ def _travel(stage: Stage, lake: Lake, versions: dict[str, int]) -> None:
             }
         )
     stage.table(pa.Table.from_pylist(rows))
+
+
+def _follow(stage: Stage, lake: Lake, versions: dict[str, int]) -> None:
+    stage.step("Follow the changes")
+    stage.say("What came and went, row by row; an update has two images, and the row keeps its id.")
+    since, until = versions["update"], versions["merge"]
+    stage.call(f"products.changes(since={since}, until={until})")
+    feed = lake.table("shop.products").changes(since, until).to_arrow()
+    stage.table(feed.sort_by([("snapshot_id", "ascending"), ("rowid", "ascending"), ("change_type", "descending")]))
 
 
 def _list(stage: Stage, lake: Lake) -> None:

@@ -33,6 +33,7 @@ from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.sorting import order_by
 from quacklake.format.stats import ColumnStats
+from quacklake.format.variants import render_fields, shredded_fields
 from quacklake.format.vectors import encode
 from quacklake.storage import Store
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
@@ -448,6 +449,9 @@ def _stats(found: dict[str, dict[str, str]], schema: TableSchema) -> list[Column
     """DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
+        if column.type == "variant":
+            stats.append(_variant_stats(found, path, column))
+            continue
         entry = found.get(path)
         if entry is None:
             continue
@@ -467,6 +471,21 @@ def _stats(found: dict[str, dict[str, str]], schema: TableSchema) -> list[Column
             )
         )
     return stats
+
+
+def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
+    """The statistics of a variant; those of its shredded fields are the extra ones."""
+    parts = {key.removeprefix(f"{path}."): entry for key, entry in found.items() if key.startswith(f"{path}.")}
+    whole = parts.get('"metadata"', {})
+    nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))
+    known = nulls is not None and entries is not None
+    return ColumnStats(
+        column.id,
+        size_bytes=sum(int(entry.get("column_size_bytes", 0)) for entry in parts.values()),
+        value_count=int(entries or 0) - int(nulls or 0) if known else None,
+        null_count=int(nulls or 0) if known else None,
+        extra=render_fields(shredded_fields(parts)),
+    )
 
 
 def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
