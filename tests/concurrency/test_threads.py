@@ -28,7 +28,7 @@ NewLake = Callable[[str], str]
 
 @pytest.mark.parametrize("database", ALL)
 def test_sixteen_threads_share_a_lake(database: str, new_lake: NewLake, commits: int) -> None:
-    count = max(3, commits // 5)
+    count = max(3, commits // 8)
     url = new_lake(database)
     with open_lake(url) as lake:
         prepare(lake, writers=THREADS)

@@ -6,6 +6,7 @@ had come after the other. No delete is lost, no row comes back or twice, and sto
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from tests.catalog.stock import Stock
 from tests.transaction import model
 from tests.transaction.model import Operation, State
 
+LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 _GONE = model.delete("id BETWEEN 20 AND 32", lambda id_: 20 <= id_ <= 32)
 START = _GONE.mean(model.START)
 MINE: dict[str, Operation] = {
@@ -149,7 +151,10 @@ def test_the_table_holds_beside_maintenance_and_alter(mine: str, template: Path,
     with copied(template, tmp_path / "alone").connect() as lake:
         MINE[mine].run(lake)
         alone = newest_changes(lake)
-    for other in OTHERS:
+    first = list(MINE).index(mine)
+    for number, other in enumerate(OTHERS):
+        if not LONG and (first + number) % 2:
+            continue
         beside(mine, other, copied(template, tmp_path / other.replace(" ", "_")), alone, stock)
 
 
