@@ -41,7 +41,7 @@ _PATIENCE = 120.0
 def run(bench: Bench, result: Result) -> None:
     """Build the lake and its history, then read its feed."""
     install_extensions("ducklake", "sqlite_scanner", "postgres_scanner")
-    rows, snapshots = bench.pick((20_000, 12), (1_000_000, 100), (10_000_000, 1_000))
+    rows, snapshots = bench.pick((20_000, 12), (1_000_000, 40), (10_000_000, 1_000))
     with bench.directory() as directory:
         place = bench.place(directory, "postgres", "feed")
         first = _fill(bench, place, rows)

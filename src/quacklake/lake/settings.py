@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -107,7 +108,7 @@ class Shared:
 
     def inline_limit(self, table: TableInfo) -> int:
         """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
-        if not all(inline.supports(column, self.catalog.database) for column in table.schema.columns):
+        if not _inlines(table.schema, self.catalog.database):
             return 0
         return self.delete_limit(table)
 
@@ -132,3 +133,9 @@ class Shared:
             hive=bool(self.option("hive_file_pattern", table)),
             sort=bool(self.option("sort_on_insert", table)),
         )
+
+
+@lru_cache(maxsize=1024)
+def _inlines(schema: TableSchema, database: str) -> bool:
+    """Whether a database can hold rows of a table inlined; asked with every change."""
+    return all(inline.supports(column, database) for column in schema.columns)
