@@ -1,13 +1,13 @@
-"""The change feed: what a thousand snapshots did to a table of ten million rows.
+"""The change feed: what forty snapshots did to a table.
 
 Whoever follows a table asks again and again what happened since the last time, and once in a while for everything. Both
 sides read one and the same lake, ours, on PostgreSQL, planning included, and go through the changes batch by batch.
-A peer that has not finished after two minutes is given up, and counts with these.
+There are no more snapshots because the extension's feed of a hundred, over a million rows, had not ended after four
+minutes and could not be interrupted.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 import quacklake
 from benchmarks.common import (
-    EXTENSION,
     Bench,
     Place,
     Result,
@@ -31,17 +30,15 @@ from benchmarks.common import (
     slowdown,
 )
 
-TITLE = "the changes that 1,000 snapshots made to a table of 10 million rows"
+TITLE = "the changes that 40 snapshots made to a table"
 
 _FILES = 20
-_PATIENCE = 120.0
-"""Seconds for the peer."""
 
 
 def run(bench: Bench, result: Result) -> None:
     """Build the lake and its history, then read its feed."""
     install_extensions("ducklake", "sqlite_scanner", "postgres_scanner")
-    rows, snapshots = bench.pick((20_000, 12), (1_000_000, 40), (10_000_000, 1_000))
+    rows, snapshots = bench.pick((20_000, 12), (1_000_000, 40), (10_000_000, 40))
     with bench.directory() as directory:
         place = bench.place(directory, "postgres", "feed")
         first = _fill(bench, place, rows)
@@ -109,11 +106,6 @@ def _read(bench: Bench, result: Result, place: Place, ranges: dict[str, tuple[in
         bench.step("reading changes", len(ranges)) as done,
     ):
         for name, span in ranges.items():
-            if not _finishes(peer, span):
-                took = alternate(1, {"ours": _ours(lake, span)})["ours"].wall * 1e3
-                given_up = f"{EXTENSION}, given up"
-                result.measures.append(slowdown(name, took, _PATIENCE * 1e3, "ms", at_most(1.0), given_up))
-                continue
             found = alternate(bench.pick(1, 5, 5), {"ours": _ours(lake, span), "peer": _peer(peer, span)})
             if found["ours"].answer != found["peer"].answer:
                 raise RuntimeError(f"the two sides tell different changes of {name}")
@@ -131,21 +123,6 @@ def _ours(lake: quacklake.Lake, span: tuple[int, int]) -> Callable[[], object]:
 def _peer(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> Callable[[], object]:
     query = f"FROM ducklake_table_changes('lake', 'main', 'events', {span[0]:d}, {span[1]:d})"
     return lambda: _counted(connection.sql(query).to_arrow_reader())
-
-
-def _finishes(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> bool:
-    """Whether the peer comes to an end in time."""
-    timer = threading.Timer(_PATIENCE, connection.interrupt)
-    timer.start()
-    try:
-        _peer(connection, span)()
-    except (duckdb.InterruptException, OSError, pa.ArrowException):
-        if timer.is_alive():
-            raise
-        return False
-    finally:
-        timer.cancel()
-    return True
 
 
 def _counted(reader: pa.RecordBatchReader) -> Counter[str]:
