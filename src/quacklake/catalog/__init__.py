@@ -9,7 +9,8 @@ from quacklake.catalog.catalog import (
     SqliteCatalog,
     open_catalog,
 )
-from quacklake.catalog.reader import DatedDeletes, InlinedRows, Reader
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer

@@ -1,0 +1,1 @@
+"""Reading metadata, one module for each kind of thing; ``Reader`` has them all."""

@@ -1,0 +1,192 @@
+"""Reading rows and deletes that are stored in the metadata database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from quacklake import faults, telemetry
+from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
+from quacklake.catalog.reading.statements import arrow_table
+from quacklake.catalog.reading.tables import TableReader
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema
+from quacklake.format.snapshots import Snapshot
+
+__all__ = ["DatedDeletes", "InlinedReader", "InlinedRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedRows:
+    """Inlined rows of one schema version as the database stores them: row id, snapshots, then the columns."""
+
+    schema: TableSchema
+    schema_version: int
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class DatedDeletes:
+    """Deleted rows of one data file, position and snapshot each; its delete file, if any, began at ``file_begin``."""
+
+    rows: tuple[tuple[int, int], ...]
+    file_begin: int | None
+
+
+class InlinedReader(TableReader):
+    """The inlined rows and deletes of tables."""
+
+    def inlined_tables(self, table_id: int) -> dict[int, str]:
+        """The inlined tables of a table: schema version -> name."""
+        t = self._t["inlined_data_tables"]
+
+        def build() -> Any:
+            return sa.select(t.c.schema_version, t.c.table_name).where(t.c.table_id == sa.bindparam("table_id"))
+
+        rows = self.run("inlined_tables", self._cached("inlined_tables", build), {"table_id": table_id})
+        return {row[0]: row[1] for row in sorted(rows.all())}
+
+    def has_table(self, name: str) -> bool:
+        """True when the database has a table of that name."""
+        return sa.inspect(self._connection).has_table(name, schema=self._t.metadata.schema)
+
+    def inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
+        """The inlined table of one schema version, as SQL sees it."""
+        # with the columns: a commit that failed may have been about to make another table of that version
+        key = ("inlined", table_id, schema_version, schema)
+        return self._cached(  # type: ignore[no-any-return]
+            key,
+            lambda: inlined_table(
+                table_id,
+                schema_version,
+                schema,
+                self._database.name,
+                self._t.metadata.schema,
+                self._t.inlined_prefix,
+            ),
+        )
+
+    def inlined_rows(self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None) -> list[InlinedRows]:
+        """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            visible = self._visible(sql, snapshot.id)
+            return visible if since is None else sa.and_(visible, sql.c.begin_snapshot > since)
+
+        return self._inlined_rows(table, condition)
+
+    def _inlined_rows(
+        self, table: TableInfo, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
+    ) -> list[InlinedRows]:
+        found: list[InlinedRows] = []
+        for version in self.inlined_tables(table.id):
+            schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
+            sql = self.inlined_table(table.id, version, schema).table
+            statement = sa.select(*self._fetched(sql, schema)).where(condition(sql))
+            faults.reach("catalog.inlined_rows.before")
+            rows = self._database.fetch_arrow(self._connection, statement)
+            rows = rows.rename_columns([column.key for column in sql.c])
+            telemetry.count("catalog.statements")
+            if rows.num_rows:
+                found.append(InlinedRows(schema, version, rows))
+        return found
+
+    def changed_inlined_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
+        """The inlined rows that came or went in some snapshots."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
+
+        return self._inlined_rows(table, condition)
+
+    def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
+        """The columns of a committed inlined table, which never change."""
+        key = ("inlined_schema", table_id, version)
+        found: TableSchema = self._cached(key, lambda: self.columns_at(table_id, version))
+        return found
+
+    def _fetched(self, table: sa.Table, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
+        """The columns of an inlined table; those that need it as text which DuckDB casts back."""
+        if self._database.name == "duckdb":
+            text = {f"c{column.id}" for column in schema.columns if column.travels_as_text}
+            return [
+                sa.cast(column, sa.String).label(column.name) if column.key in text else column for column in table.c
+            ]
+        if self._database.name == "postgres":
+            spans = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
+            return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
+        return list(table.c)
+
+    def inlined_deletes_until(self, table_id: int, until: int) -> pa.Table:
+        """All inlined deletes up to a snapshot, each with its own: ``file_id``, ``row_id``, ``begin_snapshot``."""
+        types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
+        if not self._has_inlined_deletes(table_id, until):
+            return pa.schema(types).empty_table()
+        sql = delete_table(table_id, self._t.metadata.schema)
+        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
+        return arrow_table(self.run("inlined_deletes_until", statement), types)
+
+    def inlined_deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
+        """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
+        empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
+        if not self._has_inlined_deletes(table_id, snapshot.id):
+            return empty
+        sql = delete_table(table_id, self._t.metadata.schema)
+        statement = sa.select(sql.c.file_id, sql.c.row_id).where(sql.c.begin_snapshot <= snapshot.id)
+        rows = self.run("inlined_deletes", statement).all()
+        if not rows:
+            return empty
+        files, positions = zip(*rows, strict=True)
+        return pa.table({"file_id": pa.array(files, pa.int64()), "row_id": pa.array(positions, pa.int64())})
+
+    def dated_deletes(
+        self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]
+    ) -> dict[int, DatedDeletes]:
+        """The inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
+        found: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
+        if self._has_inlined_deletes(table_id, snapshot.id):
+            sql = delete_table(table_id, self._t.metadata.schema)
+            statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
+                sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
+            )
+            for file, position, begin in self.run("dated_deletes", statement):
+                found[file].append((position, begin))
+        d = self._t["delete_file"]
+        begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
+        known = {row[0]: row[1] for row in self.run("delete_file_begins", begins)}
+        return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
+
+    def _has_inlined_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
+        """Whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
+
+        A table that has been seen stays. One that was missing can only come with a later snapshot, so it is not looked
+        for again at this one.
+        """
+        key, absent = ("inlined_deletes", table_id), ("no_inlined_deletes", table_id)
+        if self._cache.get(key):
+            return True
+        if snapshot_id is not None and snapshot_id <= self._cache.get(absent, -1):
+            return False
+        found = self.has_table(delete_table(table_id, None).name)
+        if found:
+            self._cache[key] = True
+        elif snapshot_id is not None:
+            self._cache[absent] = snapshot_id
+        return found
+
+
+def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """An interval of PostgreSQL as text that DuckDB reads: its own ``-1 mons +3 days`` is not."""
+    months = sa.extract("year", column) * 12 + sa.extract("month", column)
+    clock = sa.extract("hour", column) * 3_600_000_000 + sa.extract("minute", column) * 60_000_000
+    parts = (
+        (months, " months "),
+        (sa.extract("day", column), " days "),
+        (clock + sa.extract("microseconds", column), " microseconds"),
+    )
+    texts = [sa.cast(sa.cast(value, sa.BigInteger), sa.String) + unit for value, unit in parts]
+    return texts[0] + texts[1] + texts[2]

@@ -1,0 +1,134 @@
+"""Reading snapshots and what each changed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog.reading.statements import Statements
+from quacklake.errors import NotFoundError
+from quacklake.format.changes import Change, parse
+from quacklake.format.snapshots import Snapshot, SnapshotInfo
+
+__all__ = ["SnapshotReader"]
+
+
+class SnapshotReader(Statements):
+    """The snapshots of a lake."""
+
+    def _snapshot_columns(self) -> list[sa.ColumnElement[Any]]:
+        table = self._t["snapshot"]
+        # duckdb's Python client needs another package for zoned times: read them as text there
+        time: sa.ColumnElement[Any] = table.c.snapshot_time
+        if self._database.name == "duckdb":
+            time = sa.type_coerce(sa.cast(time, sa.String), table.c.snapshot_time.type).label("snapshot_time")
+        return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
+
+    def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
+        statement = self._cached(("snapshot", name), build)
+        row = self.run(name, statement, parameters).first()
+        return None if row is None else Snapshot(*row)
+
+    def latest(self) -> Snapshot:
+        """The newest snapshot."""
+        table = self._t["snapshot"]
+        found = self._select_snapshot(
+            "latest_snapshot",
+            lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id.desc()).limit(1),
+            {},
+        )
+        if found is None:
+            raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
+        return found
+
+    def at_version(self, version: int) -> Snapshot:
+        """The snapshot with that id. Raises ``NotFoundError`` when it never was or has expired."""
+        table = self._t["snapshot"]
+        found = self._select_snapshot(
+            "snapshot_by_id",
+            lambda: sa.select(*self._snapshot_columns()).where(table.c.snapshot_id == sa.bindparam("version")),
+            {"version": version},
+        )
+        if found is None:
+            raise NotFoundError(f"there is no snapshot {version}", hint="lake.snapshots() lists those that exist")
+        return found
+
+    def at_time(self, time: dt.datetime) -> Snapshot:
+        """The newest snapshot made at or before a time."""
+        table = self._t["snapshot"]
+        found = self._select_snapshot(
+            "snapshot_by_time",
+            lambda: (
+                sa.select(*self._snapshot_columns())
+                .where(table.c.snapshot_time <= sa.bindparam("time", type_=table.c.snapshot_time.type))
+                .order_by(table.c.snapshot_time.desc(), table.c.snapshot_id.desc())
+                .limit(1)
+            ),
+            {"time": time},
+        )
+        if found is None:
+            raise NotFoundError(
+                f"there is no snapshot at or before {time}", hint="lake.snapshots() lists those that exist"
+            )
+        return found
+
+    def first_since(self, time: dt.datetime) -> int | None:
+        """The id of the oldest snapshot made at or after a time, or None."""
+        table = self._t["snapshot"]
+        statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
+            table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
+        )
+        found: int | None = self.run("first_snapshot_since", statement, {"time": time}).scalar()
+        return found
+
+    def snapshots(self) -> list[SnapshotInfo]:
+        """Every snapshot with what it changed, oldest first."""
+        snapshot, column = self._t["snapshot"], self._t.column
+        statement = (
+            sa.select(
+                *self._snapshot_columns()[:3],
+                column("snapshot_changes", "changes_made"),
+                column("snapshot_changes", "author"),
+                column("snapshot_changes", "commit_message"),
+                column("snapshot_changes", "commit_extra_info"),
+            )
+            .select_from(
+                snapshot.outerjoin(
+                    self._t["snapshot_changes"],
+                    self._t["snapshot_changes"].c.snapshot_id == snapshot.c.snapshot_id,
+                )
+            )
+            .order_by(snapshot.c.snapshot_id)
+        )
+        return [
+            SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
+            for row in self.run("snapshots", statement)
+        ]
+
+    def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
+        """What every snapshot after ``version`` changed, in order."""
+        table = self._t["snapshot_changes"]
+
+        def build() -> Any:
+            return (
+                sa.select(table.c.snapshot_id, table.c.changes_made)
+                .where(table.c.snapshot_id > sa.bindparam("version"))
+                .order_by(table.c.snapshot_id)
+            )
+
+        rows = self.run("changes_since", self._cached("changes_since", build), {"version": version})
+        return [(row[0], parse(row[1])) for row in rows]
+
+    def changes_between(self, first: int, last: int) -> dict[int, str | None]:
+        """What the snapshots from ``first`` to ``last`` that there are changed, as the catalog has it, in order."""
+        s, c = self._t["snapshot"], self._t["snapshot_changes"]
+        statement = (
+            sa.select(s.c.snapshot_id, c.c.changes_made)
+            .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
+            .where(s.c.snapshot_id.between(first, last))
+            .order_by(s.c.snapshot_id)
+        )
+        return {row[0]: row[1] for row in self.run("changes_between", statement)}

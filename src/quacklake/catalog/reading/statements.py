@@ -1,0 +1,53 @@
+"""What every reader and writer of metadata does: run named statements inside one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from quacklake import faults, telemetry
+from quacklake.catalog.database import Database
+from quacklake.catalog.tables import Tables
+
+__all__ = ["Statements", "arrow_table"]
+
+
+class Statements:
+    """One transaction of the metadata database."""
+
+    def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
+        self._connection = connection
+        self._t = tables
+        self._database = database
+        self._cache = cache
+
+    def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
+        """Execute one named statement; its name is a fault point before and after."""
+        faults.reach(f"catalog.{name}.before")
+        result = self._connection.execute(statement, parameters)
+        telemetry.count("catalog.statements")
+        faults.reach(f"catalog.{name}.after")
+        return result
+
+    def _cached(self, key: Any, build: Any) -> Any:
+        """A statement that is built once per catalog."""
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = build()
+        return found
+
+    def _visible(self, table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
+        return sa.and_(
+            table.c.begin_snapshot <= snapshot, sa.or_(table.c.end_snapshot.is_(None), table.c.end_snapshot > snapshot)
+        )
+
+
+def arrow_table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """The rows of a statement as Arrow."""
+    rows = result.all()
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(types)
+    return pa.table({name: pa.array(values, types[name]) for name, values in zip(types, columns, strict=True)})

@@ -1,0 +1,178 @@
+"""Reading schemas and tables with their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog import layout
+from quacklake.catalog.column_history import Reshaped, last_reshape
+from quacklake.catalog.reading.statements import Statements
+from quacklake.format.names import fold
+from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.schema import ColumnRow, TableSchema, unflatten
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import SortSpec
+
+__all__ = ["TableReader"]
+
+
+class TableReader(Statements):
+    """The schemas and tables of a lake."""
+
+    def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
+        """The schemas of a snapshot by name."""
+        table, column = self._t["schema"], self._t.column
+        statement = (
+            sa.select(
+                table.c.schema_id,
+                table.c.schema_uuid,
+                table.c.schema_name,
+                column("schema", "path"),
+                column("schema", "path_is_relative"),
+            )
+            .where(self._visible(table, snapshot.id))
+            .order_by(table.c.schema_name)
+        )
+        return [SchemaInfo(*row) for row in self.run("schemas", statement)]
+
+    def tables(self, snapshot: Snapshot) -> list[TableInfo]:
+        """Every table of a snapshot with its columns and layout, by schema and name."""
+        return self._load_tables(snapshot, "tables", ())
+
+    def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
+        """A table by its name, ignoring case, or None."""
+        t, s = self._t["table"], self._t["schema"]
+        where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(schema))
+        found = self._load_tables(snapshot, "table", where)
+        return next(
+            (info for info in found if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
+        )
+
+    def table_by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
+        """A table by its id, whatever its name was at the snapshot, or None."""
+        found = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
+        return found[0] if found else None
+
+    def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
+        t, s, c, column = self._t["table"], self._t["schema"], self._t["column"], self._t.column
+        statement = (
+            sa.select(
+                t.c.table_id,
+                t.c.table_uuid,
+                t.c.schema_id,
+                s.c.schema_name,
+                t.c.table_name,
+                column("table", "path"),
+                column("table", "path_is_relative"),
+                column("schema", "path").label("schema_path"),
+                column("schema", "path_is_relative").label("schema_path_is_relative"),
+                self._schema_version(t, snapshot).label("table_schema_version"),
+                *self._column_rows(),
+            )
+            .select_from(
+                t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, self._visible(s, snapshot.id))).outerjoin(
+                    c, sa.and_(c.c.table_id == t.c.table_id, self._visible(c, snapshot.id))
+                )
+            )
+            .where(self._visible(t, snapshot.id), *where)
+            .order_by(s.c.schema_name, t.c.table_name, t.c.table_id)
+        )
+        grouped: dict[tuple[Any, ...], list[ColumnRow]] = {}
+        for row in self.run(name, statement):
+            rows = grouped.setdefault(tuple(row[:10]), [])
+            if row[10] is not None:
+                rows.append(ColumnRow(*row[10:]))
+        if not grouped:
+            return []
+        ids = [head[0] for head in grouped] if where else None
+        partitions = layout.partitions(self.run("partitions", layout.select_partitions(self._t, snapshot.id, ids)))
+        sorts: dict[int, SortSpec] = {}
+        if "sort_info" in self._t:
+            sorts = layout.sorts(self.run("sorts", layout.select_sorts(self._t, snapshot.id, ids)))
+        return [
+            replace(self._table_info(head, rows, snapshot), partition=partitions.get(head[0]), sort=sorts.get(head[0]))
+            for head, rows in grouped.items()
+        ]
+
+    @staticmethod
+    def _table_info(head: tuple[Any, ...], rows: list[ColumnRow], snapshot: Snapshot) -> TableInfo:
+        id_, uuid, schema_id, schema_name, name, path, relative, schema_path, schema_relative, version = head
+        return TableInfo(
+            id=id_,
+            uuid=uuid,
+            schema_id=schema_id,
+            schema_name=schema_name,
+            name=name,
+            path=path,
+            path_is_relative=relative,
+            schema=unflatten(rows),
+            schema_version=snapshot.schema_version if version is None else version,
+            schema_path=schema_path,
+            schema_path_is_relative=schema_relative,
+        )
+
+    def _schema_version(self, table: sa.Table, snapshot: Snapshot) -> sa.ColumnElement[Any]:
+        if "schema_versions" not in self._t:
+            return sa.literal(None, sa.BigInteger())
+        v = self._t["schema_versions"]
+        own = v.c.get("table_id")
+        mine = [own == table.c.table_id] if own is not None else []
+        return (
+            sa.select(sa.func.max(v.c.schema_version)).where(v.c.begin_snapshot <= snapshot.id, *mine).scalar_subquery()
+        )
+
+    def columns_at(self, table_id: int, schema_version: int) -> TableSchema:
+        """The columns a table had at one of its schema versions."""
+        v, c, s = self._t.get("schema_versions"), self._t["column"], self._t["snapshot"]
+        begin: sa.ColumnElement[Any] = (
+            sa.select(sa.func.min(s.c.snapshot_id)).where(s.c.schema_version == schema_version).scalar_subquery()
+        )
+        if v is not None and "table_id" in v.c:
+            # the first inlined insert of stock DuckLake may open a version that is noted nowhere else
+            noted = sa.select(sa.func.max(v.c.begin_snapshot)).where(
+                v.c.table_id == table_id, v.c.schema_version <= schema_version
+            )
+            begin = sa.func.coalesce(noted.scalar_subquery(), begin)
+        statement = sa.select(*self._column_rows()).where(c.c.table_id == table_id, self._visible(c, begin))
+        return unflatten(ColumnRow(*row) for row in self.run("columns_at", statement))
+
+    def _column_rows(self) -> list[sa.ColumnElement[Any]]:
+        """The fields of ``ColumnRow``."""
+        c, column = self._t["column"], self._t.column
+        return [
+            c.c.column_id,
+            c.c.parent_column,
+            c.c.column_order,
+            c.c.column_name,
+            c.c.column_type,
+            c.c.initial_default,
+            c.c.default_value,
+            c.c.nulls_allowed,
+            column("column", "default_value_type").label("default_value_type"),
+            column("column", "default_value_dialect").label("default_value_dialect"),
+        ]
+
+    def last_column_id(self, table_id: int) -> int:
+        """The largest id that a column of a table, or a node inside one, ever had."""
+        c = self._t["column"]
+        statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
+        return self.run("last_column_id", statement).scalar_one() or 0
+
+    def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
+        """When the fields inside a table's nested columns last became what they are."""
+        if not any(column.nested for column in table.schema.columns):
+            return Reshaped()
+        key = ("reshaped", table.id, snapshot.schema_version)
+        found: Reshaped | None = self._cache.get(key)
+        if found is None:
+            c = self._t["column"]
+            statement = sa.select(
+                c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
+            ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
+            rows = [tuple(row) for row in self.run("column_history", statement)]
+            found = self._cache[key] = last_reshape(rows, snapshot.id)
+        return found

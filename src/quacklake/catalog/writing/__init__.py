@@ -1,0 +1,1 @@
+"""Writing metadata, one module for each kind of thing; ``Writer`` has them all."""

@@ -1,0 +1,158 @@
+"""Writing data files, delete files and what is known of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import sqlalchemy as sa
+
+from quacklake.catalog.writing.inserts import Inserts
+from quacklake.errors import CommitConflict
+from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
+from quacklake.format.objects import DataFile, DeleteFile, TableInfo
+from quacklake.format.stats import ColumnStats
+from quacklake.format.variants import parse_fields
+
+__all__ = ["FileWriter"]
+
+
+class FileWriter(Inserts):
+    """The files of a commit."""
+
+    def add_data_files(self, files: Sequence[DataFile]) -> None:
+        """Insert data files."""
+        self._insert(
+            "data_file",
+            [
+                {
+                    "data_file_id": file.id,
+                    "table_id": file.table_id,
+                    "begin_snapshot": file.begin_snapshot,
+                    "end_snapshot": file.end_snapshot,
+                    "file_order": None,
+                    "path": file.path,
+                    "path_is_relative": file.path_is_relative,
+                    "file_format": "parquet",
+                    "record_count": file.record_count,
+                    "file_size_bytes": file.file_size_bytes,
+                    "footer_size": file.footer_size,
+                    "row_id_start": file.row_id_start,
+                    "partition_id": file.partition_id,
+                    "encryption_key": file.encryption_key,
+                    "mapping_id": file.mapping_id,
+                    "partial_max": file.partial_max,
+                }
+                for file in files
+            ],
+        )
+
+    def add_name_mappings(self, mappings: Sequence[tuple[int, NameMapping]]) -> None:
+        """Insert name mappings of files from elsewhere: (table, mapping) each."""
+        heads = [{"mapping_id": found.id, "table_id": table_id, "type": MAP_BY_NAME} for table_id, found in mappings]
+        self._insert("column_mapping", heads)
+        self._insert("name_mapping", [asdict(row) for _, mapping in mappings for row in flatten_mapping(mapping)])
+
+    def add_file_stats(self, stats: Sequence[tuple[int, int, ColumnStats]]) -> None:
+        """Insert column statistics of files: (data file, table, statistics)."""
+        self._insert(
+            "file_column_stats",
+            [
+                {
+                    "data_file_id": file_id,
+                    "table_id": table_id,
+                    "column_id": column.column_id,
+                    "column_size_bytes": column.size_bytes,
+                    "value_count": column.value_count,
+                    "null_count": column.null_count,
+                    "min_value": column.min,
+                    "max_value": column.max,
+                    "contains_nan": column.contains_nan,
+                    "extra_stats": column.extra,
+                }
+                for file_id, table_id, column in stats
+            ],
+        )
+        self._insert(
+            "file_variant_stats",
+            [
+                {
+                    "data_file_id": file_id,
+                    "table_id": table_id,
+                    "column_id": column.column_id,
+                    "variant_path": field.path,
+                    "shredded_type": field.type,
+                    "column_size_bytes": field.size_bytes,
+                    "value_count": field.value_count,
+                    "null_count": field.null_count,
+                    "min_value": field.min,
+                    "max_value": field.max,
+                    "contains_nan": field.contains_nan,
+                    "extra_stats": None,
+                }
+                for file_id, table_id, column in stats
+                if column.extra is not None
+                for field in parse_fields(column.extra)
+            ],
+        )
+
+    def add_partition_values(self, values: Sequence[tuple[int, int, int, str | None]]) -> None:
+        """Insert partition values of files: (data file, table, key index, text)."""
+        names = ("data_file_id", "table_id", "partition_key_index", "partition_value")
+        self._insert("file_partition_value", [dict(zip(names, row, strict=True)) for row in values])
+
+    def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
+        """Insert delete files."""
+        self._insert(
+            "delete_file",
+            [
+                {
+                    "delete_file_id": file.id,
+                    "table_id": file.table_id,
+                    "begin_snapshot": file.begin_snapshot,
+                    "end_snapshot": file.end_snapshot,
+                    "data_file_id": file.data_file_id,
+                    "path": file.path,
+                    "path_is_relative": file.path_is_relative,
+                    "format": file.format,
+                    "delete_count": file.delete_count,
+                    "file_size_bytes": file.file_size_bytes,
+                    "footer_size": file.footer_size,
+                    "encryption_key": file.encryption_key,
+                    "partial_max": file.partial_max,
+                }
+                for file in files
+            ],
+        )
+
+    def end_data_files(self, ids: Sequence[int], snapshot: int) -> None:
+        """End data files and the delete files that go with them."""
+        if self._end("data_file", "data_file_id", ids, snapshot) != len(ids):
+            raise CommitConflict("a data file to be removed was removed by another commit")
+        self._end("delete_file", "data_file_id", ids, snapshot)
+
+    def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
+        """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""
+        if not ids:
+            return
+        t = self._t["delete_file"]
+        chosen = (t.c.delete_file_id.in_(list(ids)), t.c.end_snapshot.is_(None))
+        statement = sa.select(t.c.delete_file_id, t.c.path, t.c.path_is_relative).where(*chosen)
+        found = self.run("retired_delete_files", statement).all()
+        if len(found) != len(ids):
+            raise CommitConflict("a delete file to be replaced was replaced by another commit")
+        inside = table.path_is_relative and table.schema_path_is_relative
+        self._insert(
+            "files_scheduled_for_deletion",
+            [
+                {
+                    "data_file_id": id_,
+                    "path": table.location + path if is_relative else path,
+                    "path_is_relative": bool(is_relative) and inside,
+                    "schedule_start": time,
+                }
+                for id_, path, is_relative in found
+            ],
+        )
+        self.run("retire_delete_files", sa.delete(t).where(*chosen))

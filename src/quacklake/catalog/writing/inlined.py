@@ -1,0 +1,129 @@
+"""Writing rows and deletes into the metadata database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateIndex
+
+from quacklake.catalog.inlined import InlinedTable, delete_table
+from quacklake.catalog.writing.inserts import Inserts
+from quacklake.errors import CommitConflict
+from quacklake.format.inline import data_table_name
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema
+from quacklake.format.shapes import stored_alike
+
+__all__ = ["InlinedWriter"]
+
+
+class InlinedWriter(Inserts):
+    """The inlined rows and deletes of a commit."""
+
+    def inlined_version(self, table: TableInfo) -> int | None:
+        """The version of the inlined table that takes a table's new rows, or None when none has its columns."""
+        key = ("inlined_exists", table.id, table.schema_version)
+        found: int | None = self._cache.get(key)
+        if found is None:
+            newest = max(self.inlined_tables(table.id), default=None)
+            if newest is not None and (newest >= table.schema_version or self._fits(table, newest)):
+                found = self._cache[key] = newest
+        return found
+
+    def _fits(self, table: TableInfo, version: int) -> bool:
+        """True when nothing but defaults and constraints has changed since a version."""
+        return stored_alike(self._inlined_schema(table.id, version), table.schema)
+
+    def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
+        """Make the inlined table of a schema version, which must be new: others remember what a version has.
+
+        It counts once ``register_inlined_tables`` names it.
+        """
+        inlined = self.inlined_table(table_id, schema_version, schema)
+        if self._database.name == "mysql":
+            # a table outlives its transaction there, and a failed commit may have left one with other columns
+            self.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
+        self.run("create_inlined_table", _create(inlined))
+        if self._database.name != "duckdb":
+            index = sa.Index(f"quacklake_{inlined.table.name}", inlined.table.c.row_id)
+            self.run("index_inlined_table", CreateIndex(index))
+
+    def register_inlined_tables(self, table_ids: Sequence[int], schema_version: int) -> None:
+        """Let everybody know of the new inlined tables of a schema version."""
+        self._insert(
+            "inlined_data_tables",
+            [
+                {"table_id": id_, "table_name": data_table_name(id_, schema_version), "schema_version": schema_version}
+                for id_ in table_ids
+            ],
+        )
+
+    def add_inlined_rows(
+        self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int
+    ) -> None:
+        """Insert inlined rows; ``rows`` are encoded values in schema order."""
+        keys = ("row_id", "begin_snapshot", *inlined.keys)
+        values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, rows, strict=True)]
+        self._insert_many("insert_inlined_rows", inlined.table, keys, values)
+
+    def end_inlined_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
+        """End inlined rows. Raises ``CommitConflict`` when another commit has deleted one or moved it."""
+        table = inlined.table
+        statement = (
+            sa.update(table)
+            .where(table.c.row_id.in_(list(row_ids)), table.c.end_snapshot.is_(None), table.c.begin_snapshot < snapshot)
+            .values(end_snapshot=snapshot)
+        )
+        if self._update("end_inlined_rows", statement) != len(row_ids):
+            raise CommitConflict("an inlined row to be deleted was changed by another commit")
+
+    def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
+        """Insert inlined deletes: (data file, position) each."""
+        table = delete_table(table_id, self._t.metadata.schema)
+        rows = [(file, position, snapshot) for file, position in deletes]
+        self._insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
+
+    def remove_inlined_deletes(self, table_id: int, file_ids: Sequence[int]) -> None:
+        """Remove the inlined deletes of data files; delete files hold them now."""
+        if file_ids:
+            table = delete_table(table_id, self._t.metadata.schema)
+            self.run("remove_inlined_deletes", sa.delete(table).where(table.c.file_id.in_(list(file_ids))))
+
+    def need_inlined_deletes(self, table_id: int) -> None:
+        """Make the table of a table's inlined deletes unless it is there."""
+        if not self._has_inlined_deletes(table_id):
+            table = delete_table(table_id, self._t.metadata.schema)
+            self.run("create_inlined_deletes", sa.schema.CreateTable(table))
+
+    def inlined_deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
+        """True when another commit after ``version`` inlined a delete on one of these files."""
+        if not self._has_inlined_deletes(table_id):
+            return False
+        table = delete_table(table_id, self._t.metadata.schema)
+        statement = (
+            sa.select(table.c.file_id)
+            .where(table.c.file_id.in_(list(file_ids)), table.c.begin_snapshot > version)
+            .limit(1)
+        )
+        return self.run("inlined_deletes_since", statement).first() is not None
+
+
+def _create(inlined: InlinedTable) -> sa.DDLElement:
+    """The DDL of an inlined table, with the column types as stock DuckLake declares them."""
+    columns = [sa.Column(name, _Declared(sql)) for name, sql in inlined.ddl]
+    table = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
+    return sa.schema.CreateTable(table)
+
+
+class _Declared(sa.types.UserDefinedType[Any]):
+    """A column type by its SQL text."""
+
+    cache_ok = True
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.sql

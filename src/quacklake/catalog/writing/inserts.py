@@ -1,0 +1,73 @@
+"""What every writer of metadata does: insert, end and update rows in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake import faults, telemetry
+from quacklake.catalog.reader import Reader
+
+__all__ = ["Inserts"]
+
+Rows = list[dict[str, Any]]
+
+
+class Inserts(Reader):
+    """A reader that also inserts."""
+
+    def _insert(self, name: str, rows: Rows) -> None:
+        if rows:
+            self._insert_many(f"insert_{name}", self._t[name], list(rows[0]), [list(row.values()) for row in rows])
+
+    def _insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows in bulk; one statement, whatever their number."""
+        faults.reach(f"catalog.{name}.before")
+        self._database.insert_many(self._connection, table, keys, rows)
+        telemetry.count("catalog.statements")
+        faults.reach(f"catalog.{name}.after")
+
+    def _insert_small(self, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert a few rows, inside a batch too."""
+        if rows:
+            statement = self._cached(("insert", table.name), lambda: sa.insert(table))
+            self.run(f"insert_{table.name}", statement, [dict(zip(keys, row, strict=True)) for row in rows])
+
+    def _end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
+        """Give every live row with these ids its end; returns how many there were."""
+        if not ids:
+            return 0
+        table = self._t[name]
+
+        def build() -> Any:
+            return (
+                sa.update(table)
+                .where(table.c[key].in_(sa.bindparam("ids", expanding=True)), table.c.end_snapshot.is_(None))
+                .values(end_snapshot=sa.bindparam("snapshot"))
+            )
+
+        statement = self._cached(("end", name, key), build)
+        return self._update(f"end_{name}", statement, {"ids": list(ids), "snapshot": snapshot})
+
+    def _update(self, name: str, statement: sa.Update, parameters: dict[str, Any] | None = None) -> int:
+        """Run an update; returns how many rows it changed."""
+        if self._database.name != "duckdb":
+            return self.run(name, statement, parameters).rowcount
+        # duckdb's Python client reports no row count
+        table: Any = statement.table
+        count = sa.select(sa.func.count()).select_from(table).where(*statement._where_criteria)
+        changed = int(self.run(f"{name}_count", count, parameters).scalar_one())
+        self.run(name, statement, parameters)
+        return changed
+
+    def batch(self) -> AbstractContextManager[None]:
+        """A block of small statements whose results nobody reads; on a network they share one round trip."""
+        return self._database.batch(self._connection)
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows an insert may have inside a batch."""
+        return self._database.batch_rows

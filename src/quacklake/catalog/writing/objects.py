@@ -1,0 +1,233 @@
+"""Writing snapshots, options, schemas and tables with their columns and layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from quacklake.catalog.writing.inserts import Inserts
+from quacklake.errors import CommitConflict
+from quacklake.format.changes import Change, render
+from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.options import OptionRow
+from quacklake.format.partitions import PartitionSpec
+from quacklake.format.schema import ColumnRow
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import SortSpec
+
+__all__ = ["ObjectWriter"]
+
+
+class ObjectWriter(Inserts):
+    """The snapshots, options, schemas and tables of a commit."""
+
+    def add_snapshot(
+        self, snapshot: Snapshot, changes: Sequence[Change], author: str | None, message: str | None, extra: str | None
+    ) -> None:
+        """Insert a snapshot and what it changed."""
+        self._insert(
+            "snapshot",
+            [
+                {
+                    "snapshot_id": snapshot.id,
+                    "snapshot_time": snapshot.time,
+                    "schema_version": snapshot.schema_version,
+                    "next_catalog_id": snapshot.next_catalog_id,
+                    "next_file_id": snapshot.next_file_id,
+                }
+            ],
+        )
+        self._insert(
+            "snapshot_changes",
+            [
+                {
+                    "snapshot_id": snapshot.id,
+                    "changes_made": render(changes),
+                    "author": author,
+                    "commit_message": message,
+                    "commit_extra_info": extra,
+                }
+            ],
+        )
+
+    def add_token(self, token: str, snapshot_id: int) -> None:
+        """Remember a commit by its token, so that a lost answer can be found again."""
+        statement = self._cached("add_token", lambda: sa.insert(self._t.own["commits"]))
+        self.run("add_token", statement, [{"token": token, "snapshot_id": snapshot_id}])
+
+    def add_options(self, options: Sequence[OptionRow]) -> None:
+        """Insert options."""
+        rows = [{"key": o.key, "value": o.value, "scope": o.scope, "scope_id": o.scope_id} for o in options]
+        self._insert("metadata", rows)
+
+    def put_option(self, option: OptionRow) -> None:
+        """Set an option in its scope, replacing what it was."""
+        self.drop_option(option)
+        self.add_options([option])
+
+    def drop_option(self, option: OptionRow) -> None:
+        """Take an option out of its scope."""
+        t = self._t["metadata"]
+        scope = t.c.scope.is_(None) if option.scope is None else t.c.scope == option.scope
+        owner = t.c.scope_id.is_(None) if option.scope_id is None else t.c.scope_id == option.scope_id
+        self.run("delete_option", sa.delete(t).where(t.c.key == option.key, scope, owner))
+
+    # -- schemas and tables ------------------------------------------------------------------------------------------
+
+    def add_schemas(self, schemas: Sequence[SchemaInfo], snapshot: int) -> None:
+        """Insert schemas that begin at a snapshot."""
+        self._insert(
+            "schema",
+            [
+                {
+                    "schema_id": schema.id,
+                    "schema_uuid": schema.uuid,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    "schema_name": schema.name,
+                    "path": schema.path,
+                    "path_is_relative": schema.path_is_relative,
+                }
+                for schema in schemas
+            ],
+        )
+
+    def add_tables(self, tables: Sequence[TableInfo], snapshot: int) -> None:
+        """Insert table rows that begin at a snapshot, without their columns."""
+        self._insert(
+            "table",
+            [
+                {
+                    "table_id": table.id,
+                    "table_uuid": table.uuid,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    "schema_id": table.schema_id,
+                    "table_name": table.name,
+                    "path": table.path,
+                    "path_is_relative": table.path_is_relative,
+                }
+                for table in tables
+            ],
+        )
+
+    def add_columns(self, rows: Sequence[tuple[int, ColumnRow]], snapshot: int) -> None:
+        """Insert columns: the table's id and the row of each."""
+        self._insert(
+            "column",
+            [
+                {
+                    "column_id": row.column_id,
+                    "begin_snapshot": snapshot,
+                    "end_snapshot": None,
+                    "table_id": table_id,
+                    "column_order": row.column_order,
+                    "column_name": row.column_name,
+                    "column_type": row.column_type,
+                    "initial_default": row.initial_default,
+                    "default_value": row.default_value,
+                    "nulls_allowed": row.nulls_allowed,
+                    "parent_column": row.parent_column,
+                    "default_value_type": row.default_value_type,
+                    "default_value_dialect": row.default_value_dialect,
+                }
+                for table_id, row in rows
+            ],
+        )
+
+    def end_columns(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
+        """End columns of a table, or nodes inside them."""
+        if ids:
+            c = self._t["column"]
+            chosen = (c.c.table_id == table_id, c.c.column_id.in_(list(ids)), c.c.end_snapshot.is_(None))
+            self.run("end_columns", sa.update(c).where(*chosen).values(end_snapshot=snapshot))
+
+    def add_schema_versions(self, table_ids: Sequence[int], snapshot: Snapshot) -> None:
+        """Note that these tables changed their shape or name with a snapshot."""
+        version = snapshot.schema_version
+        self._insert(
+            "schema_versions",
+            [{"begin_snapshot": snapshot.id, "schema_version": version, "table_id": id_} for id_ in table_ids],
+        )
+
+    def end_layouts(self, partitioned: Sequence[int], sorted_: Sequence[int], snapshot: int) -> None:
+        """End the partitioning of some tables and the order of some."""
+        self._end("partition_info", "table_id", partitioned, snapshot)
+        self._end("sort_info", "table_id", sorted_, snapshot)
+
+    def add_partitions(self, specs: Sequence[tuple[int, PartitionSpec]], snapshot: int) -> None:
+        """Insert partitionings that begin at a snapshot: the table's id and the partitioning of each."""
+        self._insert(
+            "partition_info",
+            [
+                {"partition_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
+                for table_id, spec in specs
+            ],
+        )
+        self._insert(
+            "partition_column",
+            [
+                {
+                    "partition_id": spec.id,
+                    "table_id": table_id,
+                    "partition_key_index": key.index,
+                    "column_id": key.column_id,
+                    "transform": key.transform,
+                }
+                for table_id, spec in specs
+                for key in spec.keys
+            ],
+        )
+
+    def add_sorts(self, specs: Sequence[tuple[int, SortSpec]], snapshot: int) -> None:
+        """Insert orders that begin at a snapshot: the table's id and the order of each."""
+        self._insert(
+            "sort_info",
+            [
+                {"sort_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
+                for table_id, spec in specs
+            ],
+        )
+        self._insert(
+            "sort_expression",
+            [
+                {
+                    "sort_id": spec.id,
+                    "table_id": table_id,
+                    "sort_key_index": index,
+                    "expression": key.expression,
+                    "dialect": key.dialect,
+                    "sort_direction": key.direction,
+                    "null_order": key.null_order,
+                }
+                for table_id, spec in specs
+                for index, key in enumerate(spec.keys)
+            ],
+        )
+
+    def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
+        """End schemas."""
+        self._end("schema", "schema_id", ids, snapshot)
+
+    def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
+        """End the rows that named tables at the snapshot ``base``, as a rename does.
+
+        A rename by another commit leaves no trace but such a row: one that begins later is a conflict.
+        """
+        if not ids:
+            return
+        t = self._t["table"]
+        statement = (
+            sa.update(t)
+            .where(t.c.table_id.in_(list(ids)), t.c.end_snapshot.is_(None), t.c.begin_snapshot <= base)
+            .values(end_snapshot=snapshot)
+        )
+        if self._update("end_table_rows", statement) != len(ids):
+            raise CommitConflict("a table to be renamed was renamed or dropped by another commit")
+
+    def end_tables(self, ids: Sequence[int], snapshot: int) -> None:
+        """End tables with all that belongs to them."""
+        for name in ("table", "column", "data_file", "delete_file", "partition_info", "sort_info", "column_tag"):
+            self._end(name, "table_id", ids, snapshot)
+        self._end("tag", "object_id", ids, snapshot)

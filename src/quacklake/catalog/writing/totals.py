@@ -1,0 +1,96 @@
+"""Writing the running totals of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake import faults, telemetry
+from quacklake.catalog.totals import TableTotals, Totals
+from quacklake.catalog.writing.inserts import Inserts
+from quacklake.format.stats import TableColumnStats
+
+__all__ = ["TotalsWriter"]
+
+
+class TotalsWriter(Inserts):
+    """The totals of tables: rows, bytes, the next row id, bounds of columns."""
+
+    def totals(self, table_ids: Sequence[int]) -> dict[int, Totals]:
+        """The running totals of tables; a table without rows so far is absent."""
+        t, c = self._t["table_stats"], self._t["table_column_stats"]
+
+        def build() -> Any:
+            return (
+                sa.select(
+                    t.c.table_id,
+                    t.c.record_count,
+                    t.c.next_row_id,
+                    t.c.file_size_bytes,
+                    c.c.column_id,
+                    c.c.contains_null,
+                    c.c.contains_nan,
+                    c.c.min_value,
+                    c.c.max_value,
+                    c.c.extra_stats,
+                )
+                .select_from(t.outerjoin(c, c.c.table_id == t.c.table_id))
+                .where(t.c.table_id.in_(sa.bindparam("ids", expanding=True)))
+            )
+
+        tables: dict[int, TableTotals] = {}
+        columns: dict[int, dict[int, TableColumnStats]] = {}
+        for row in self.run("totals", self._cached("totals", build), {"ids": list(table_ids)}):
+            tables[row[0]] = TableTotals(row[1], row[2], row[3])
+            known = columns.setdefault(row[0], {})
+            if row[4] is not None:
+                known[row[4]] = TableColumnStats(*row[4:])
+        return {id_: Totals(total, columns[id_]) for id_, total in tables.items()}
+
+    def put_totals(self, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
+        """Insert or update running totals; what does not change is not touched."""
+        t, c = self._t["table_stats"], self._t["table_column_stats"]
+        names = ("record_count", "next_row_id", "file_size_bytes")
+        new = [id_ for id_ in totals if id_ not in known]
+        self._insert_small(t, ("table_id", *names), [(id_, *_numbers(totals[id_])) for id_ in new])
+        changed = [id_ for id_ in totals if id_ in known and known[id_].table != totals[id_].table]
+        if changed:
+            statement = self._cached(
+                "put_totals",
+                lambda: (
+                    sa.update(t)
+                    .where(t.c.table_id == sa.bindparam("id"))
+                    .values({name: sa.bindparam(name) for name in names})
+                ),
+            )
+            rows = [{"id": id_, **dict(zip(names, _numbers(totals[id_]), strict=True))} for id_ in changed]
+            self.run("put_totals", statement, rows)
+        self._put_column_totals(c, totals, known)
+
+    def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
+        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        new: list[tuple[Any, ...]] = []
+        changed: list[tuple[Any, ...]] = []
+        for id_, total in totals.items():
+            before = known[id_].columns if id_ in known else {}
+            for column_id, stats in total.columns.items():
+                if column_id not in before:
+                    new.append((id_, column_id, *_bounds(stats)))
+                elif before[column_id] != stats:
+                    changed.append((id_, column_id, *_bounds(stats)))
+        self._insert_small(table, ("table_id", "column_id", *names), new)
+        if changed:
+            faults.reach("catalog.put_column_totals.before")
+            self._database.update_many(self._connection, table, ("table_id", "column_id"), names, changed)
+            telemetry.count("catalog.statements")
+            faults.reach("catalog.put_column_totals.after")
+
+
+def _numbers(totals: Totals) -> tuple[int, int, int]:
+    return totals.table.record_count, totals.table.next_row_id, totals.table.file_size_bytes
+
+
+def _bounds(stats: TableColumnStats) -> tuple[Any, ...]:
+    return stats.contains_null, stats.contains_nan, stats.min, stats.max, stats.extra
