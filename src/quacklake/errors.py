@@ -24,6 +24,7 @@ The tree::
     ├── CommitError                    a commit did not go through
     │   ├── CommitConflict             another commit got in the way; nothing was changed (Transient)
     │   └── CommitUnknown              the answer was lost and could not be recovered
+    ├── LeaseHeldError                 another process does this work already               (Transient)
     ├── CancelledError                 the caller cancelled the operation
     ├── UnsupportedFeatureError        the lake uses something this version cannot read or write
     └── InternalError                  an invariant of Quacklake itself is broken
@@ -51,6 +52,7 @@ __all__ = [
     "InputError",
     "InternalError",
     "InvalidNameError",
+    "LeaseHeldError",
     "MissingExtraError",
     "NotFoundError",
     "PathError",
@@ -186,6 +188,12 @@ class CommitUnknown(CommitError, Terminal):
     """The database may or may not have committed, and its answer could not be recovered."""
 
     code = "commit.unknown"
+
+
+class LeaseHeldError(QuacklakeError, Transient):
+    """Another process does this work, and two would only be in each other's way."""
+
+    code = "lease_held"
 
 
 class CancelledError(QuacklakeError, Terminal):

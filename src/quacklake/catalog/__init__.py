@@ -10,6 +10,7 @@ from quacklake.catalog.catalog import (
     open_catalog,
 )
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
@@ -26,6 +27,7 @@ __all__ = [
     "PostgresCatalog",
     "Reader",
     "SqliteCatalog",
+    "TableHealth",
     "TableTotals",
     "Totals",
     "Writer",

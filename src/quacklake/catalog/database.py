@@ -145,6 +145,10 @@ class Database(ABC):
         """A number from its text (``kind`` is ``integer`` or ``real``), NULL for any other text."""
 
     @abstractmethod
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        """The time by the database's clock, which is the same for everybody: milliseconds since 1970."""
+
+    @abstractmethod
     def classify(self, error: BaseException) -> Failure:
         """What a driver's error means."""
 

@@ -72,6 +72,9 @@ class DuckDBDatabase(Database):
         assert driver is not None
         return driver.execute(str(compiled)).to_arrow_table()
 
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        return sa.func.epoch_ms(sa.func.now())
+
     def classify(self, error: BaseException) -> Failure:
         if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
             return Failure.COLLISION

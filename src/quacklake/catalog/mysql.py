@@ -76,6 +76,9 @@ class MySQLDatabase(Database):
         good = element.op("REGEXP")("^-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?$")
         return sa.case((good, sa.cast(element, sa.Double)))
 
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        return sa.cast(func.unix_timestamp(func.sysdate(sa.literal_column("3"))) * 1000, sa.BigInteger)
+
     def classify(self, error: BaseException) -> Failure:
         arguments = getattr(error, "args", ())
         number = arguments[0] if arguments and isinstance(arguments[0], int) else None

@@ -133,6 +133,9 @@ class PostgresDatabase(Database):
             (element.op("~")(r"^-?[0-9]{1,200}(\.[0-9]+)?(e[+-]?[0-9]{1,2})?$"), sa.cast(element, sa.Double))
         )
 
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
+
     def classify(self, error: BaseException) -> Failure:
         state: str | None = getattr(error, "sqlstate", None)
         if state is None:

@@ -75,6 +75,9 @@ class SqliteDatabase(Database):
         good = sa.and_(element.op("NOT GLOB")(others), sa.func.json_valid(element))
         return sa.case((good, sa.cast(element, sa.Integer if kind == "integer" else sa.REAL)))
 
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        return sa.cast((sa.func.julianday("now") - 2_440_587.5) * 86_400_000, sa.Integer)
+
     def classify(self, error: BaseException) -> Failure:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:

@@ -72,7 +72,9 @@ _TABLES = {
     " null_order:text",
 }
 #: Our own tables, never read by stock DuckLake.
-OWN_TABLES: Mapping[str, str] = MappingProxyType({"commits": "token:uid* snapshot_id:id"})
+OWN_TABLES: Mapping[str, str] = MappingProxyType(
+    {"commits": "token:uid* snapshot_id:id", "leases": "lease_id:id* holder:uid! expires_ms:id!"}
+)
 
 #: What older format versions lack: table -> columns, or None for the whole table.
 _MISSING: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from quacklake.catalog.writing.files import FileWriter
 from quacklake.catalog.writing.inlined import InlinedWriter
+from quacklake.catalog.writing.leases import LeaseWriter
 from quacklake.catalog.writing.objects import ObjectWriter
 from quacklake.catalog.writing.totals import TotalsWriter
 
 __all__ = ["Writer"]
 
 
-class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter):
+class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter, LeaseWriter):
     """The commit transaction: a reader that also inserts. It sees everything committed before its turn."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,6 +43,22 @@ class SnapshotReader(Statements):
         if found is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
         return found
+
+    def oldest(self) -> Snapshot | None:
+        """The oldest snapshot that is kept."""
+        table = self._t["snapshot"]
+        return self._select_snapshot(
+            "oldest_snapshot",
+            lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id).limit(1),
+            {},
+        )
+
+    def times(self, versions: Collection[int]) -> dict[int, dt.datetime]:
+        """When snapshots were made; those that are gone are missing."""
+        if not versions:
+            return {}
+        wanted = sa.select(*self._snapshot_columns()).where(self._t["snapshot"].c.snapshot_id.in_(sorted(versions)))
+        return {row[0]: row[1] for row in self.run("snapshot_times", wanted) if row[1] is not None}
 
     def at_version(self, version: int) -> Snapshot:
         """The snapshot with that id. Raises ``NotFoundError`` when it never was or has expired."""

@@ -1,0 +1,36 @@
+"""Leases: who does a piece of work that only one process at a time should do.
+
+A lease is a row with a holder and an end, by the clock of the database.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from quacklake.catalog.writing.inserts import Inserts
+
+__all__ = ["LeaseWriter"]
+
+
+class LeaseWriter(Inserts):
+    """The leases of a lake, by their numbers."""
+
+    def take_lease(self, lease_id: int, holder: str, milliseconds: int) -> int:
+        """Make a lease one's own, or keep it longer; returns how many milliseconds another still has it, or 0."""
+        t = self._t.own["leases"]
+        mine = t.c.lease_id == lease_id
+        now = int(self.run("clock", sa.select(self._database.now_ms())).scalar_one())
+        row = self.run("lease", sa.select(t.c.holder, t.c.expires_ms).where(mine)).first()
+        if row is not None and row[0] != holder and row[1] > now:
+            return int(row[1]) - now
+        values = {"holder": holder, "expires_ms": now + milliseconds}
+        if row is None:
+            self.run("insert_lease", sa.insert(t), {"lease_id": lease_id, **values})
+        else:
+            self.run("update_lease", sa.update(t).where(mine).values(values))
+        return 0
+
+    def end_lease(self, lease_id: int, holder: str) -> None:
+        """Give a lease back, if it is still this holder's."""
+        t = self._t.own["leases"]
+        self.run("end_lease", sa.update(t).where(t.c.lease_id == lease_id, t.c.holder == holder).values(expires_ms=0))

@@ -1,0 +1,70 @@
+"""One process at a time: a lease in the catalog, kept alive by a thread while work goes on.
+
+Nothing depends on it for being right: work that two processes do at once is still committed once. It only spares the
+second the trouble.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from quacklake.catalog import Catalog
+from quacklake.errors import LeaseHeldError, QuacklakeError
+
+__all__ = ["Work", "claim", "hold"]
+
+_log = logging.getLogger("quacklake.maintenance")
+_RENEWALS = 3
+"""How often a lease is renewed in its time."""
+
+
+class Work(enum.IntEnum):
+    """What leases are for; the numbers are in catalogs."""
+
+    MAINTENANCE = 1
+    ORPHANS = 2
+
+
+def claim(catalog: Catalog, work: Work, length: dt.timedelta, holder: str) -> None:
+    """Take a lease, or keep it longer. Raises ``LeaseHeldError`` when another process has it."""
+    with catalog.commit() as writer:
+        left = writer.take_lease(int(work), holder, int(length.total_seconds() * 1000))
+    if left:
+        raise LeaseHeldError(
+            f"another process does the {work.name.lower()} of this lake",
+            hint=f"its turn ends in {left / 1000:.0f} s unless it goes on working",
+        )
+
+
+@contextmanager
+def hold(catalog: Catalog, work: Work, length: dt.timedelta) -> Iterator[threading.Event]:
+    """Have a lease for a block of work, renewed as long as it takes. Gives an event that is set when it is lost."""
+    holder = str(uuid.uuid4())
+    claim(catalog, work, length, holder)
+    done, lost = threading.Event(), threading.Event()
+
+    def renew() -> None:
+        while not done.wait(length.total_seconds() / _RENEWALS):
+            try:
+                claim(catalog, work, length, holder)
+            except LeaseHeldError:
+                lost.set()
+                return
+            except QuacklakeError as error:
+                _log.warning("the lease for %s was not renewed: %s", work.name.lower(), error.message)
+
+    keeper = threading.Thread(target=renew, name="quacklake-lease", daemon=True)
+    keeper.start()
+    try:
+        yield lost
+    finally:
+        done.set()
+        keeper.join()
+        with suppress(QuacklakeError), catalog.commit() as writer:
+            writer.end_lease(int(work), holder)

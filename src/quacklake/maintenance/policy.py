@@ -1,0 +1,124 @@
+"""When a lake wants which care: pure rules over numbers that the catalog gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from quacklake.catalog import TableHealth
+from quacklake.errors import ConfigError
+
+__all__ = ["Job", "JobKind", "LakeHealth", "Policy", "due"]
+
+
+class JobKind(enum.Enum):
+    """A kind of care, in the order in which a pass gives it."""
+
+    FLUSH = "flush_inlined_data"
+    EXPIRE = "expire_snapshots"
+    MERGE = "merge_adjacent_files"
+    REWRITE = "rewrite_data_files"
+    CLEANUP = "cleanup_old_files"
+    ORPHANS = "delete_orphaned_files"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What makes care due. None leaves something to the lake's options, or undone where they say nothing.
+
+    A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``; merged when it has
+    ``small_files`` files below ``small_ratio`` of the target size; rewritten when a file has lost ``delete_ratio`` of
+    its rows. A pass comes every ``interval`` (give or take ``jitter`` of it), and nobody else makes one while the
+    ``lease`` of this process lasts, which it renews.
+    """
+
+    flush_rows: int | None = 10_000
+    flush_age: dt.timedelta | None = dt.timedelta(hours=1)
+    small_files: int | None = 16
+    small_ratio: float = 0.25
+    delete_ratio: float | None = 0.3
+    expire_older_than: dt.timedelta | None = None
+    delete_older_than: dt.timedelta | None = None
+    orphans_every: dt.timedelta | None = dt.timedelta(days=1)
+    interval: dt.timedelta = dt.timedelta(minutes=1)
+    jitter: float = 0.2
+    lease: dt.timedelta = dt.timedelta(minutes=5)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, dt.timedelta) and value < dt.timedelta(0):
+                raise ConfigError(f"{field.name} of a maintenance policy is negative: {value}")
+        _within("flush_rows", self.flush_rows, 1)
+        _within("small_files", self.small_files, 2)
+        _within("small_ratio", self.small_ratio, 0, 1)
+        _within("delete_ratio", self.delete_ratio, 0, 1)
+        _within("jitter", self.jitter, 0, 1)
+        if self.lease < dt.timedelta(seconds=1):
+            raise ConfigError("the lease of a maintenance policy is at least a second")
+
+
+def _within(name: str, value: float | None, low: float, high: float | None = None) -> None:
+    if value is not None and not (low <= value and (high is None or value <= high)):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ConfigError(f"{name} of a maintenance policy is {limits}, not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeHealth:
+    """What says whether a lake wants care. ``inlined_age`` is the age of a table's oldest inlined row."""
+
+    tables: Mapping[int, TableHealth]
+    names: Mapping[int, str]
+    inlined_age: Mapping[int, dt.timedelta]
+    oldest_snapshot_age: dt.timedelta
+    scheduled_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece of care that is due, and why. ``state`` tells whether anything has changed since it was last given."""
+
+    kind: JobKind
+    reason: str
+    table: str | None = None
+    state: tuple[object, ...] = ()
+
+
+def due(policy: Policy, health: LakeHealth) -> list[Job]:
+    """What a lake wants, in the order in which to give it."""
+    found = [job for id_, table in health.tables.items() for job in _table_jobs(policy, health, id_, table)]
+    found += _lake_jobs(policy, health)
+    order = list(JobKind)
+    return sorted(found, key=lambda job: order.index(job.kind))
+
+
+def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth) -> Iterator[Job]:
+    name = health.names.get(id_)
+    if name is None:
+        return  # dropped since
+    rows, age = table.inlined_rows, health.inlined_age.get(id_)
+    if policy.flush_rows is not None and rows >= policy.flush_rows:
+        yield Job(JobKind.FLUSH, f"{rows:,} inlined rows", name, (rows,))
+    elif policy.flush_age is not None and age is not None and age >= policy.flush_age:
+        yield Job(JobKind.FLUSH, f"inlined rows since {_rounded(age)}", name, (rows, table.inlined_since))
+    if policy.small_files is not None and table.small_files >= policy.small_files:
+        yield Job(JobKind.MERGE, f"{table.small_files:,} small files", name, (table.files, table.small_files))
+    if policy.delete_ratio is not None and table.worn_files:
+        yield Job(JobKind.REWRITE, f"{table.worn_files:,} files with many deletes", name, (table.worn_files,))
+
+
+def _lake_jobs(policy: Policy, health: LakeHealth) -> Iterator[Job]:
+    age = health.oldest_snapshot_age
+    if policy.expire_older_than is not None and age > policy.expire_older_than:
+        yield Job(JobKind.EXPIRE, f"snapshots since {_rounded(age)}")
+    if policy.delete_older_than is not None and health.scheduled_files:
+        yield Job(JobKind.CLEANUP, f"{health.scheduled_files:,} files to remove")
+    if policy.orphans_every is not None:
+        yield Job(JobKind.ORPHANS, f"every {_rounded(policy.orphans_every)}")
+
+
+def _rounded(age: dt.timedelta) -> str:
+    return str(dt.timedelta(seconds=round(age.total_seconds())))

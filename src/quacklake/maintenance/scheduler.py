@@ -1,0 +1,143 @@
+"""Giving a lake the care it wants: one pass, or pass after pass until told to stop."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quacklake import telemetry
+from quacklake.catalog import Catalog
+from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.maintenance.lease import Work, claim, hold
+from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
+from quacklake.maintenance.reports import Progress, silent
+
+__all__ = ["JobReport", "MaintenanceReport", "Scheduler", "examine"]
+
+_log = logging.getLogger("quacklake.maintenance")
+
+#: Does one job: its table, or None for the lake.
+Worker = Callable[[str | None], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What became of a job: the report of its operation, or the error that ended it."""
+
+    job: Job
+    seconds: float
+    report: Any = None
+    error: QuacklakeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What one pass did."""
+
+    jobs: Sequence[JobReport] = ()
+
+    @property
+    def failed(self) -> Sequence[JobReport]:
+        """The jobs that ended with an error."""
+        return [job for job in self.jobs if job.error is not None]
+
+
+@dataclass
+class Scheduler:
+    """Does what is due, with ``workers``. Files below ``small`` bytes are small, of some tables below ``small_of``."""
+
+    catalog: Catalog
+    policy: Policy
+    workers: Mapping[JobKind, Worker]
+    small: int
+    small_of: Mapping[int, int] = field(default_factory=dict)
+    _tried: dict[tuple[JobKind, str | None], tuple[object, ...]] = field(default_factory=dict)
+
+    def due(self) -> list[Job]:
+        """What a pass would do now."""
+        health = examine(self.catalog, self.policy, self.small, self.small_of)
+        return [job for job in due(self.policy, health) if self._changed(job)]
+
+    def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> MaintenanceReport:
+        """One pass. Raises ``LeaseHeldError`` when another process is at it."""
+        with hold(self.catalog, Work.MAINTENANCE, self.policy.lease) as lost:
+            jobs = self.due()
+            reports: list[JobReport] = []
+            for number, job in enumerate(jobs):
+                if lost.is_set() or (stop is not None and stop.is_set()):
+                    break
+                progress(f"{job.kind.value} {job.table or ''}".rstrip(), number, len(jobs))
+                if job.kind is not JobKind.ORPHANS or self._orphans_turn():
+                    reports.append(self._do(job))
+            return MaintenanceReport(tuple(reports))
+
+    def run(
+        self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
+    ) -> None:
+        """Pass after pass until ``stop`` is set; while another process is the leader, wait for it to go."""
+        while not stop.is_set():
+            try:
+                told(self.run_once(progress, stop))
+            except LeaseHeldError as error:
+                _log.debug("waiting: %s", error.message)
+            except QuacklakeError as error:
+                if not error.transient:
+                    raise
+                _log.warning("a pass was given up: %s", error.message)
+            spread = random.uniform(-self.policy.jitter, self.policy.jitter)
+            stop.wait(self.policy.interval.total_seconds() * (1 + spread))
+
+    def _changed(self, job: Job) -> bool:
+        """False for a job that was done already and left the table as it is: there was nothing it could do."""
+        return not job.state or self._tried.get((job.kind, job.table)) != job.state
+
+    def _orphans_turn(self) -> bool:
+        """Whether nobody has looked for orphans for a while: a lease on it that nobody gives back."""
+        assert self.policy.orphans_every is not None
+        try:
+            claim(self.catalog, Work.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
+        except LeaseHeldError:
+            return False
+        return True
+
+    def _do(self, job: Job) -> JobReport:
+        begun = time.monotonic()
+        report, failure = None, None
+        try:
+            with telemetry.timed(f"maintenance.{job.kind.value}"):
+                report = self.workers[job.kind](job.table)
+        except NotFoundError as error:
+            _log.info("%s: %s", job.kind.value, error.message)  # dropped meanwhile
+        except QuacklakeError as error:
+            _log.warning("%s of %s failed: %s", job.kind.value, job.table or "the lake", error.message)
+            failure = error
+        else:
+            self._tried[job.kind, job.table] = job.state
+        return JobReport(job, time.monotonic() - begun, report, failure)
+
+
+def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int, int]) -> LakeHealth:
+    """How a lake is doing now, in a constant number of statements for every hundred tables with inlined rows."""
+    worn = 1.0 if policy.delete_ratio is None else policy.delete_ratio
+    with catalog.read() as reader:
+        snapshot = reader.latest()
+        tables = reader.health(snapshot, small=small, small_of=small_of, worn=worn)
+        names = {table.id: table.qualified_name for table in reader.tables(snapshot)}
+        times = reader.times({table.inlined_since for table in tables.values() if table.inlined_since is not None})
+        oldest = reader.oldest()
+        scheduled = reader.scheduled_files()
+    now = dt.datetime.now(dt.UTC)
+    ages = {
+        id_: now - times.get(table.inlined_since, dt.datetime.fromtimestamp(0, dt.UTC))
+        for id_, table in tables.items()
+        if table.inlined_since is not None
+    }
+    age = dt.timedelta(0) if oldest is None or oldest.time is None else now - oldest.time
+    return LakeHealth(tables, names, ages, age, scheduled)
