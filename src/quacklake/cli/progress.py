@@ -11,7 +11,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["DELAY", "progress", "track"]
+__all__ = ["DELAY", "progress", "stages", "track"]
 
 T = TypeVar("T")
 
@@ -23,23 +23,38 @@ DELAY = 1.0
 def progress(
     label: str, total: int | None = None, *, console: Console | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with each further number of things done.
+    """Gives a function to call with each further number of things done."""
+    done = 0
+
+    with stages(console=console) as tell:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            tell(label, done, total)
+
+        yield advance
+
+
+@contextmanager
+def stages(*, console: Console | None = None) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Gives a function to call with what is being worked on, how much is done and how much there is.
 
     The bar appears on standard error, when that is a terminal, once a second has passed; it goes when the block ends.
     """
     target = console or Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=target, transient=True, disable=not target.is_terminal)
-    task = bar.add_task(label, total=total)
+    task = bar.add_task("", total=None)
     begun = time.monotonic()
 
-    def advance(count: int) -> None:
+    def tell(what: str, done: int, total: int | None) -> None:
         if not bar.live.is_started and time.monotonic() - begun >= DELAY:
             bar.start()
-        bar.update(task, advance=count)
+        bar.update(task, description=what, completed=done, total=total)
 
     try:
-        yield advance
+        yield tell
     finally:
         bar.stop()
 

@@ -8,6 +8,7 @@ from quacklake.cli.commands.demo import DEMO
 from quacklake.cli.commands.files import FILES
 from quacklake.cli.commands.history import HISTORY
 from quacklake.cli.commands.info import INFO
+from quacklake.cli.commands.maintain import MAINTAIN
 from quacklake.cli.commands.migrate import MIGRATE
 from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
@@ -27,6 +28,7 @@ COMMANDS: tuple[Command, ...] = (
     CHANGES,
     APPEND,
     ADD_FILES,
+    MAINTAIN,
     MIGRATE,
     SETTINGS,
 )

@@ -1,0 +1,99 @@
+"""Care for a whole lake: what is due by a policy, or everything at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from quacklake.maintenance.policy import Job, JobKind, Policy
+from quacklake.maintenance.reports import Progress, silent
+from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler
+
+if TYPE_CHECKING:
+    from quacklake.lake.lake import Lake
+
+__all__ = ["CheckpointReport", "Maintainer", "checkpoint"]
+
+
+class Maintainer:
+    """Does for a lake what a policy says: once, or until it is told to stop."""
+
+    def __init__(self, lake: Lake, policy: Policy | None = None) -> None:
+        given = policy or Policy()
+        self.policy = replace(
+            given,
+            expire_older_than=_or_option(lake, given.expire_older_than, "expire_older_than"),
+            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than"),
+        )
+        self._lake = lake
+        self._scheduler = self._make_scheduler()
+
+    def _make_scheduler(self) -> Scheduler:
+        lake, policy = self._lake, self.policy
+        shared = lake._shared
+        default = int(int(shared.option("target_file_size")) * policy.small_ratio)
+        own = {
+            table.id: int(int(shared.option("target_file_size", table)) * policy.small_ratio)
+            for table in lake._view().tables()
+        }
+        workers: dict[JobKind, Callable[[str | None], Any]] = {
+            JobKind.FLUSH: lambda name: lake.table(str(name)).flush_inlined_data(),
+            JobKind.MERGE: lambda name: lake.table(str(name)).merge_adjacent_files(),
+            JobKind.REWRITE: lambda name: lake.table(str(name)).rewrite_data_files(
+                delete_threshold=policy.delete_ratio
+            ),
+            JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
+            JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
+            JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
+        }
+        small_of = {id_: size for id_, size in own.items() if size != default}
+        return Scheduler(shared.catalog, policy, workers, default, small_of)
+
+    def due(self) -> list[Job]:
+        """What a pass would do now."""
+        return self._scheduler.due()
+
+    def run_once(self, progress: Progress = silent) -> MaintenanceReport:
+        """One pass. Raises ``LeaseHeldError`` when another process maintains the lake."""
+        return self._scheduler.run_once(progress)
+
+    def run(
+        self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
+    ) -> None:
+        """Pass after pass until ``stop`` is set, each report given to ``told``.
+
+        While another process maintains the lake, this one waits, and takes over when that one is gone.
+        """
+        self._scheduler.run(stop, told, progress)
+
+
+def _or_option(lake: Lake, given: dt.timedelta | None, name: str) -> dt.timedelta | None:
+    found = given if given is not None else lake._shared.option(name)
+    return found if isinstance(found, dt.timedelta) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """What each operation of a checkpoint did, by its name, in the order they ran."""
+
+    reports: dict[str, Any]
+
+
+def checkpoint(lake: Lake, progress: Progress = silent) -> CheckpointReport:
+    """Every kind of care at once, in the order of the reference implementation."""
+    steps: dict[str, Callable[[], Any]] = {
+        "flush_inlined_data": lake.flush_inlined_data,
+        "expire_snapshots": lake.expire_snapshots,
+        "merge_adjacent_files": lake.merge_adjacent_files,
+        "rewrite_data_files": lake.rewrite_data_files,
+        "cleanup_old_files": lake.cleanup_old_files,
+        "delete_orphaned_files": lake.delete_orphaned_files,
+    }
+    reports: dict[str, Any] = {}
+    for number, (name, step) in enumerate(steps.items()):
+        progress(name, number, len(steps))
+        reports[name] = step()
+    return CheckpointReport(reports)

@@ -1,0 +1,235 @@
+"""A lake under constant writes while another process maintains it: nothing lost, nothing doubled, files bounded.
+
+``python -m tests.soak --seconds 600`` runs it for long. Every writer owns some keys, so it alone knows what is right for
+them; each commit carries the writer's name and number, so that every snapshot that is kept can be held against what its
+writers knew, here and with stock DuckDB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import json
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import quacklake
+from quacklake.errors import CommitConflict
+from tests.catalog.stock import Stock
+
+__all__ = ["SoakReport", "soak"]
+
+_KEYS = 1_000_000
+"""How many keys each writer may use."""
+
+
+@dataclass
+class SoakReport:
+    """What happened. ``problems`` is empty when all is well."""
+
+    seconds: float = 0
+    commits: int = 0
+    conflicts: int = 0
+    passes: int = 0
+    jobs: int = 0
+    most_files: int = 0
+    snapshots_checked: int = 0
+    rows: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def soak(home: Path, url: str, seconds: float, *, writers: int = 4, seed: int = 0, stock: bool = True) -> SoakReport:
+    """Write and maintain for some seconds, then compare everything."""
+    report = SoakReport()
+    data = home / "data"
+    with quacklake.connect(url, data_path=data) as lake:
+        lake.create_table("t", {"writer": "int32", "k": "int64", "v": "int64", "note": "varchar"})
+    begun = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    queue: Any = context.Queue()
+    workers = [
+        context.Process(target=_write, args=(url, number, seconds, seed + number, queue)) for number in range(writers)
+    ]
+    for worker in workers:
+        worker.start()
+    keeper = _start_maintenance(url, home)
+    try:
+        logs = _watch(url, workers, queue, seconds, report)
+    finally:
+        keeper.send_signal(signal.SIGINT)
+        told, _ = keeper.communicate(timeout=120)
+        for worker in workers:
+            worker.join(60)
+    report.seconds = time.monotonic() - begun
+    _count_passes(told, keeper.returncode, report)
+    for worker in workers:
+        if worker.exitcode != 0:
+            report.problems.append(f"a writer ended with {worker.exitcode}")
+    with Stock() if stock else nullcontext() as judge:
+        _compare(url, logs, report, judge)
+    return report
+
+
+def _start_maintenance(url: str, home: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "quacklake.cli", "maintain", "--watch", "--url", url, "--output", "json"]
+    command += ["--interval", "1s", "--flush-rows", "200", "--small-files", "8", "--delete-ratio", "0.2"]
+    command += ["--expire-older-than", "20s", "--delete-older-than", "5s"]
+    return subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, text=True)
+
+
+def _watch(url: str, workers: Sequence[Any], queue: Any, seconds: float, report: SoakReport) -> dict[int, list[Any]]:
+    """Count files while the writers work, then take what they knew: one list for each, by the number of the commit."""
+    logs: dict[int, list[Any]] = {}
+    with quacklake.connect(url) as lake:
+        end = time.monotonic() + seconds + 120
+        while len(logs) < len(workers) and time.monotonic() < end:
+            report.most_files = max(report.most_files, lake.table("t").files().num_rows)
+            time.sleep(0.5)
+            while not queue.empty():
+                number, log, conflicts = queue.get()
+                logs[number] = log
+                report.conflicts += conflicts
+    report.commits = sum(len(log) for log in logs.values())
+    return logs
+
+
+def _write(url: str, number: int, seconds: float, seed: int, queue: Any) -> None:
+    """Append, update, delete and merge one's own rows; remember (count, sum) after each commit."""
+    rng = random.Random(seed)
+    mine: dict[int, int] = {}
+    log: list[tuple[int, int]] = []
+    conflicts = 0
+    end = time.monotonic() + seconds
+    fresh = number * _KEYS
+    with quacklake.connect(url) as lake:
+        while time.monotonic() < end:
+            table = lake.signed(extra=f"{number}:{len(log)}").table("t")
+            after = dict(mine)
+            try:
+                fresh = _one_change(rng, number, table, after, fresh)
+            except CommitConflict:
+                conflicts += 1
+                continue
+            mine = after
+            log.append((len(mine), sum(mine.values())))
+            time.sleep(rng.uniform(0, 0.1))
+    queue.put((number, log, conflicts))
+
+
+def _one_change(rng: random.Random, number: int, table: Any, rows: dict[int, int], fresh: int) -> int:
+    """One change of one's own rows, of the table and of ``rows``; returns the next unused key."""
+    kind = rng.choice(["append", "append", "update", "delete", "merge"])
+    some = rng.sample(sorted(rows), min(len(rows), rng.randint(1, 40)))
+    if kind == "append" or not rows:
+        count = rng.choice([1, 5, 50, 300]) if len(rows) < 5000 else 1
+        new = {fresh + i: rng.randrange(1000) for i in range(count)}
+        table.append([_row(number, k, v) for k, v in new.items()])
+        rows.update(new)
+        return fresh + count
+    low, high = min(some), min(some) + rng.randint(0, 60)
+    hit = [k for k in rows if low <= k <= high]
+    if kind == "update":
+        table.update({"v": quacklake.expr("v + 1")}, where=f"k BETWEEN {low} AND {high}")
+        rows.update({k: rows[k] + 1 for k in hit})
+    elif kind == "delete":
+        table.delete(f"k BETWEEN {low} AND {high}")
+        for k in hit:
+            del rows[k]
+    else:
+        new = {k: rng.randrange(1000) for k in some} | {fresh: 7}
+        table.merge([_row(number, k, v) for k, v in new.items()], on="k")
+        rows.update(new)
+        return fresh + 1
+    return fresh
+
+
+def _row(number: int, k: int, v: int) -> dict[str, Any]:
+    return {"writer": number, "k": k, "v": v, "note": f"note {k}"}
+
+
+def _count_passes(told: str, code: int, report: SoakReport) -> None:
+    if code != 0:
+        report.problems.append(f"maintenance ended with {code}")
+    for line in told.splitlines():
+        found = json.loads(line)
+        report.passes += 1
+        report.jobs += len(found["jobs"])
+        report.problems += [f"{job['job']}: {job['error']}" for job in found["jobs"] if job["error"]]
+
+
+def _compare(url: str, logs: dict[int, list[Any]], report: SoakReport, stock: Stock | None) -> None:
+    with quacklake.connect(url) as lake:
+        snapshots = lake.snapshots().select(["snapshot_id", "commit_extra_info"]).to_pylist()
+        commits: dict[int, list[tuple[int, int]]] = {number: [] for number in logs}
+        for row in snapshots:
+            if row["commit_extra_info"]:
+                writer, _, count = row["commit_extra_info"].partition(":")
+                commits[int(writer)].append((row["snapshot_id"], int(count)))
+        for row in snapshots[1:] if snapshots[0]["snapshot_id"] == 0 else snapshots:
+            version = row["snapshot_id"]
+            expected = _expected(logs, commits, version)
+            ours = (
+                lake.at(version=version)
+                .table("t")
+                .to_arrow()
+                .group_by("writer")
+                .aggregate([("v", "count"), ("v", "sum")])
+            )
+            seen = {r["writer"]: (r["v_count"], r["v_sum"]) for r in ours.to_pylist()}
+            if seen != expected:
+                report.problems.append(f"snapshot {version}: {seen} and not {expected}")
+            if stock is not None:
+                query = f"SELECT writer, count(*), sum(v)::BIGINT FROM l.t AT (VERSION => {version}) GROUP BY writer"
+                theirs = {writer: (rows, total) for writer, rows, total in stock.run(url, query)}
+                if theirs != expected:
+                    report.problems.append(f"snapshot {version}, read by stock: {theirs} and not {expected}")
+            report.snapshots_checked += 1
+        report.rows = lake.table("t").count()
+        unique = lake.table("t").to_arrow(columns=["k"]).column("k").unique()
+        if len(unique) != report.rows:
+            report.problems.append(f"{report.rows} rows with {len(unique)} keys")
+
+
+def _expected(
+    logs: dict[int, list[Any]], commits: dict[int, list[tuple[int, int]]], version: int
+) -> dict[int, tuple[int, int]]:
+    """What the writers knew at a snapshot. Of a commit that has expired the number is told by the one after it."""
+    expected: dict[int, tuple[int, int]] = {}
+    for writer, known in commits.items():
+        at = bisect.bisect_right([snapshot for snapshot, _ in known], version) - 1
+        if at < 0 and known:
+            count = known[0][1] - 1
+        elif at < 0:
+            count = len(logs[writer]) - 1
+        else:
+            count = known[at][1]
+        if count >= 0 and logs[writer][count][0]:
+            expected[writer] = tuple(logs[writer][count])
+    return expected
+
+
+def main() -> int:
+    """Run it and print what happened as JSON; the exit code is 1 when something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--writers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    arguments = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="quacklake-soak-"))
+    report = soak(home, f"sqlite:///{home}/lake.db", arguments.seconds, writers=arguments.writers, seed=arguments.seed)
+    print(json.dumps({"seed": arguments.seed, "home": str(home), **asdict(report)}, indent=1))
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
