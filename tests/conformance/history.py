@@ -15,7 +15,7 @@ from quacklake.format.names import quote
 from quacklake.lake.reference import TableRef
 
 from .clients import LONG, LakeSite, plain_duckdb
-from .steps import Step, Stock
+from .steps import Maintain, Step, Stock
 
 __all__ = ["DIRECTIONS", "History", "TableState", "compare"]
 
@@ -67,7 +67,7 @@ class History:
         """Take one step; returns the newest snapshot after it."""
         before = self.newest()
         if self.model is not None:
-            for statement in step.model if isinstance(step, Stock) else step.sql():
+            for statement in step.model if isinstance(step, Stock | Maintain) else step.sql():
                 if statement not in ("BEGIN", "COMMIT"):  # DuckDB's own tables cannot be altered after an insert
                     self.model.execute(statement)
         if writer == "ours" and not isinstance(step, Stock):

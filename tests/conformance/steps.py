@@ -32,6 +32,7 @@ __all__ = [
     "Drop",
     "DropColumn",
     "DropSchema",
+    "Maintain",
     "Merge",
     "Overwrite",
     "Partition",
@@ -477,6 +478,39 @@ class Together:
         with lake.transaction() as transaction:
             for step in self.steps:
                 step.run(transaction)
+
+
+#: What each kind of maintenance is for the reference implementation; it has none that sorts.
+_MAINTENANCE = {
+    "flush": "flush_inlined_data('l')",
+    "merge": "merge_adjacent_files('l')",
+    "rewrite": "rewrite_data_files('l', delete_threshold => 0.3)",
+    "optimize": "rewrite_data_files('l', delete_threshold => 0)",
+}
+
+
+@dataclass(frozen=True)
+class Maintain:
+    """Compaction of every table, which changes no row; it may make several snapshots, or none."""
+
+    kind: str
+    model: Sequence[str] = ()
+
+    def sql(self) -> Sequence[str]:
+        return [f"CALL ducklake_{_MAINTENANCE[self.kind]}"]
+
+    def run(self, lake: Writer) -> None:
+        assert isinstance(lake, quacklake.Lake)
+        match self.kind:
+            case "flush":
+                lake.flush_inlined_data()
+            case "merge":
+                lake.merge_adjacent_files()
+            case "rewrite":
+                lake.rewrite_data_files(delete_threshold=0.3)
+            case _:
+                for name in lake.tables():
+                    lake.table(name).optimize()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .steps import (
     Delete,
     Drop,
     DropColumn,
+    Maintain,
     Merge,
     Overwrite,
     Partition,
@@ -29,7 +30,6 @@ from .steps import (
     RenameColumn,
     Sort,
     Step,
-    Stock,
     Together,
     Update,
 )
@@ -190,8 +190,8 @@ def _drop_column(change: Change, model: Model, table: str) -> Step | None:
 
 
 def _maintain(change: Change, model: Model, table: str) -> Step:
-    calls = ("flush_inlined_data('l')", "merge_adjacent_files('l')", "rewrite_data_files('l', delete_threshold => 0.3)")
-    return Stock(f"CALL ducklake_{calls[change.count % len(calls)]}")
+    kinds = ("flush", "merge", "rewrite", "optimize")
+    return Maintain(kinds[change.count % len(kinds)])
 
 
 _PARTITIONS = (("bucket(3, id)",), ("name",), ("bucket(2, name)", "bucket(2, id)"), ())
@@ -230,7 +230,7 @@ _STEPS: dict[str, Callable[[Change, Model, str], Step | None]] = {
 }
 ROW_KINDS = ("append", "append", "delete", "update", "merge")
 COLUMN_KINDS = ("add column", "add column", "rename column", "drop column")
-TABLE_KINDS = ("maintain", "partition", "sort", "comment", "overwrite", "clear", "create", "rename", "drop")
+TABLE_KINDS = ("maintain", "maintain", "partition", "sort", "comment", "overwrite", "clear", "create", "rename", "drop")
 KINDS = (*ROW_KINDS, *ROW_KINDS, *COLUMN_KINDS, *TABLE_KINDS, "append")
 
 
@@ -264,8 +264,9 @@ def take(history: History, model: Model, writer: str, change: Change | list[Chan
         step = Together(inner) if inner else None
     if step is not None:
         note(f"{writer}: {step}")
-        history.take(step, writer)
-        history.expected[history.newest()] = model.state()
+        before = history.newest()
+        for version in range(before, history.take(step, writer)):
+            history.expected[version + 1] = model.state()
 
 
 def play(kind: str, inlining: int, turns: Turns, check: Callable[[History], None] = compare) -> None:

@@ -66,7 +66,7 @@ def test_a_read_only_adds_checks(mine: ChangeKind, other: ChangeKind) -> None:
         (K.MERGE_ADJACENT, K.INLINED_DELETE, Check.SAME_FILE, Check.SAME_FILE),
         (K.MERGE_ADJACENT, K.COMPACTED_TABLE, Check.SAME_FILE, Check.SAME_FILE),
         (K.REWRITE_DELETE, K.ALTERED_TABLE, Check.OK, Check.OK),
-        (K.INLINE_FLUSH, K.INLINE_FLUSH, Check.CONFLICT, Check.CONFLICT),
+        (K.INLINE_FLUSH, K.INLINE_FLUSH, Check.SAME_FILE, Check.SAME_FILE),
         (K.INLINE_FLUSH, K.INLINED_INSERT, Check.OK, Check.OK),
         (K.INLINE_FLUSH, K.ALTERED_TABLE, Check.OK, Check.OK),
         (K.ALTERED_TABLE, K.ALTERED_TABLE, Check.CONFLICT, Check.CONFLICT),

@@ -60,6 +60,9 @@ class Config:
     pool_max_overflow: int
     duckdb_memory_limit: int | None
     duckdb_threads: int | None
+    compaction_max_files: int
+    compaction_max_rows: int
+    compaction_max_replans: int
     plan_max_files: int
     fetch_batch_rows: int
     storage_max_retries: int

@@ -22,6 +22,7 @@ from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
+from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
@@ -68,9 +69,13 @@ class _Reading:
     def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
         raise NotImplementedError
 
+    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        """Work on a snapshot in a transaction of its own, which is not tried again."""
+        raise NotImplementedError
+
     def table(self, name: str) -> Table:
         """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
-        return Table(self._shared, TableRef.parse(name), self._view, self._run)
+        return Table(self._shared, TableRef.parse(name), self._view, self._run, self._once)
 
     def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> DataFrame:
         """A lazy frame over a table."""
@@ -252,7 +257,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(_Writing):
+class Lake(_Writing, LakeCompaction):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
@@ -338,6 +343,15 @@ class Lake(_Writing):
                 return result
             recent = None
         raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
+
+    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        tx = self._transaction(base)
+        try:
+            work(tx)
+            return self._commit(tx, self._signature)
+        except BaseException:
+            tx.rollback()
+            raise
 
     def _commit(self, tx: Transaction, signature: Signature) -> Snapshot:
         operations.seal(self._shared, tx)
@@ -472,9 +486,10 @@ class LakeAt(_Reading):
         return self._tx
 
     def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        raise ReadOnlyError(
-            "this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot"
-        )
+        raise _read_only()
+
+    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        raise _read_only()
 
     def __repr__(self) -> str:
         return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
@@ -494,11 +509,21 @@ class LakeTransaction(_Writing):
     def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
         return work(self._tx)
 
+    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        raise InputError(
+            "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
+        )
+
     def __repr__(self) -> str:
         state = (
             f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
         )
         return f"<Transaction {state}>"
+
+
+def _read_only() -> ReadOnlyError:
+    hint = "write through the lake itself, at its newest snapshot"
+    return ReadOnlyError("this view of the lake is read-only", hint=hint)
 
 
 def _renamed(ref: TableRef, new_name: str, what: str) -> TableRef:

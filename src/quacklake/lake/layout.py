@@ -15,7 +15,7 @@ from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
 
-__all__ = ["create_table", "partition", "reset_partition", "reset_sort", "sort"]
+__all__ = ["create_table", "partition", "reset_partition", "reset_sort", "sort", "sort_spec", "texts"]
 
 Keys = str | Sequence[str]
 
@@ -24,8 +24,8 @@ def create_table(
     shared: Shared, tx: Transaction, ref: TableRef, schema: TableSchema, partition_by: Keys, sort_by: Keys
 ) -> TableInfo:
     """Add a table that is partitioned and sorted from its beginning."""
-    partitioned = _partition_spec(tx, schema, _texts(partition_by)) if partition_by else None
-    ordered = _sort_spec(shared, tx, schema, _texts(sort_by)) if sort_by else None
+    partitioned = _partition_spec(tx, schema, texts(partition_by)) if partition_by else None
+    ordered = sort_spec(shared, tx.local_id(), schema, texts(sort_by)) if sort_by else None
     table = tx.create_table(ref.schema, ref.name, schema)
     if partitioned is None and ordered is None:
         return table
@@ -50,7 +50,7 @@ def reset_partition(tx: Transaction, table: TableInfo) -> TableInfo:
 
 def sort(shared: Shared, tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
     """Sort the rows of every file written from now on by these keys; the same as before changes nothing."""
-    spec = _sort_spec(shared, tx, table.schema, keys)
+    spec = sort_spec(shared, tx.local_id(), table.schema, keys)
     if table.sort is not None and table.sort.keys == spec.keys:
         return table
     return tx.alter_table(table, replace(table, sort=spec))
@@ -66,12 +66,14 @@ def _partition_spec(tx: Transaction, schema: TableSchema, keys: Sequence[str]) -
     return make_spec(tx.local_id(), keys, schema)
 
 
-def _sort_spec(shared: Shared, tx: Transaction, schema: TableSchema, keys: Sequence[str]) -> SortSpec:
+def sort_spec(shared: Shared, id_: int, schema: TableSchema, keys: Sequence[str]) -> SortSpec:
+    """The order that keys describe. Raises ``InputError`` when one makes no sense for these columns."""
     _check_keys(keys, "sort", "reset_sorted_by")
-    return make_sort(tx.local_id(), keys, schema, lambda text: shared.engine.canonical_expression(text, schema))
+    return make_sort(id_, keys, schema, lambda text: shared.engine.canonical_expression(text, schema))
 
 
-def _texts(keys: Keys) -> Sequence[str]:
+def texts(keys: Keys) -> Sequence[str]:
+    """One key, or several, as several."""
     return [keys] if isinstance(keys, str) else keys
 
 

@@ -15,6 +15,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
 from quacklake.lake import evolution, layout, operations
 from quacklake.lake.add_files import AddOptions, add_files, to_patterns
+from quacklake.lake.compaction import TableCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.evolution import ColumnType
 from quacklake.lake.feed import Bound, ChangeFrame
@@ -23,6 +24,7 @@ from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.view import COMMENT, check_tags
+from quacklake.maintenance.compaction import Once
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
@@ -37,18 +39,19 @@ T = TypeVar("T")
 Run = Callable[..., Any]
 
 
-class Table:
+class Table(TableCompaction):
     """One table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``; writing methods make one snapshot each, or belong to the transaction
     the table was taken from. Nothing is read before it is asked for, so a table may be held for long.
     """
 
-    def __init__(self, shared: Shared, ref: TableRef, view: Callable[[], Transaction], run: Run) -> None:
+    def __init__(self, shared: Shared, ref: TableRef, view: Callable[[], Transaction], run: Run, once: Once) -> None:
         self._shared = shared
         self._ref = ref
         self._view = view
         self._run = run
+        self._once = once
 
     def _find(self, view: Transaction) -> TableInfo:
         return view.find_table(self._ref.schema, self._ref.name)

@@ -29,8 +29,11 @@ def plan_scan(
     predicate: Predicate = ANYTHING,
     max_files: int | None = None,
     encrypted: bool = False,
+    with_inlined: bool = True,
 ) -> ScanPlan:
     """The plan of a table at a snapshot, with the files that the predicate rules out left out.
+
+    Without ``with_inlined`` it is one of files only.
 
     Raises ``PathError`` for a path in the catalog that leaves the data root, ``CorruptFileError`` for a file of an
     ``encrypted`` lake that has no key, ``UnsupportedFeatureError`` for files this version cannot read.
@@ -45,7 +48,9 @@ def plan_scan(
         files = plan_files(found, table, store, snapshot.id, encrypted=encrypted)
         mappings = plan_mappings(reader, files)
         deletes = reader.inlined_deletes(snapshot, table.id)
-        rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
+        rows = None
+        if with_inlined:
+            rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
         reshaped = reader.reshaped(snapshot, table)
     return ScanPlan(
         table_id=table.id,

@@ -3,6 +3,7 @@
 from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
+    FlushedRows,
     InlinedInsert,
     NewDataFile,
     NewDeleteFile,
@@ -10,13 +11,14 @@ from quacklake.transaction.changeset import (
     TableChange,
 )
 from quacklake.transaction.commit import Retry, commit
-from quacklake.transaction.pending import PendingTable, Target, TouchedFile
+from quacklake.transaction.pending import PendingTable, Target, TouchedFile, touched_files
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.transaction import Transaction
 
 __all__ = [
     "AlteredTable",
     "ChangeSet",
+    "FlushedRows",
     "InlinedInsert",
     "NewDataFile",
     "NewDeleteFile",
@@ -29,4 +31,5 @@ __all__ = [
     "TouchedFile",
     "Transaction",
     "commit",
+    "touched_files",
 ]

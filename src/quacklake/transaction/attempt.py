@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer
+from quacklake.catalog.inlined import InlinedTable
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
@@ -140,7 +141,11 @@ class Attempt:
                 total = TableTotals() if before is None else before.table
                 total = self._plan_files(change, total, snapshot, rows)
                 total = self._plan_inlined(change, total, snapshot, rows)
-                rows.totals[id_] = Totals(total, _merged(change, before))
+                if not change.compaction:
+                    rows.totals[id_] = Totals(total, _merged(change, before))
+                elif before is not None:
+                    size = max(total.file_size_bytes - change.removed_bytes, 0)
+                    rows.totals[id_] = Totals(replace(total, file_size_bytes=size), before.columns)
         for change in tables:
             rows.deletes.extend(self._plan_deletes(change, snapshot))
         return rows
@@ -165,23 +170,25 @@ class Attempt:
                 DataFile(
                     id=id_,
                     table_id=change.table.id,
-                    begin_snapshot=snapshot.id,
+                    begin_snapshot=snapshot.id if file.begin_snapshot is None else file.begin_snapshot,
                     end_snapshot=None,
                     path=file.path,
                     path_is_relative=file.location is None,
                     record_count=file.record_count,
                     file_size_bytes=file.file_size_bytes,
                     footer_size=file.footer_size,
-                    row_id_start=next_row,
+                    row_id_start=None if file.moved else next_row,
                     encryption_key=file.encryption_key,
                     mapping_id=None if file.mapping_id is None else self.ids.get(file.mapping_id, file.mapping_id),
                     partition_id=partition_id,
+                    partial_max=file.partial_max,
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
-            next_row += file.record_count
-            records += file.record_count
             size += file.file_size_bytes
+            if not file.moved:
+                next_row += file.record_count
+                records += file.record_count
         return TableTotals(records, next_row, size)
 
     def _plan_inlined(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
@@ -219,13 +226,14 @@ class Attempt:
                 encryption_key=file.encryption_key,
                 partial_max=file.snapshot,
             )
-        for past in change.past_deletes:
+        ending = [(file, snapshot.id) for file in change.past_deletes]
+        for past, end in (*ending, *((file, None) for file in change.dated_deletes)):
             yield DeleteFile(
                 id=next(self._file_ids),
                 table_id=change.table.id,
-                data_file_id=past.data_file_id,
+                data_file_id=self.ids.get(past.data_file_id, past.data_file_id),
                 begin_snapshot=past.begin_snapshot,
-                end_snapshot=snapshot.id,
+                end_snapshot=end,
                 path=past.path,
                 path_is_relative=True,
                 format=past.format,
@@ -252,16 +260,27 @@ class Attempt:
         changes.objects.end(writer, changes.base.id, snapshot.id)
         writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
         for change in tables:
-            replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in change.past_deletes]
+            dated = (*change.past_deletes, *change.dated_deletes)
+            replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in dated]
             writer.retire_delete_files(change.table, [id_ for id_ in replaced if id_ is not None], snapshot.time)
-            writer.remove_inlined_deletes(change.table.id, [file.data_file_id for file in change.past_deletes])
+            flushed = [file.data_file_id for file in dated if file.data_file_id >= 0]
+            writer.remove_inlined_deletes(change.table.id, flushed)
+            writer.remove_data_files(change.table, change.replaced_files, snapshot.time)
+            self._remove_flushed(change)
         writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
         for change in tables:
             for version, row_ids in change.ended_rows.items():
-                same = version == change.table.schema_version
-                schema = change.table.schema if same else writer.columns_at(change.table.id, version)
-                target = writer.inlined_table(change.table.id, version, schema)
-                writer.end_inlined_rows(target, row_ids, snapshot.id)
+                writer.end_inlined_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
+
+    def _remove_flushed(self, change: TableChange) -> None:
+        for rows in change.flushed:
+            target = self._inlined_table(change.table, rows.schema_version)
+            self.writer.remove_inlined_rows(target, rows.through, rows.count, self.changes.base.id)
+
+    def _inlined_table(self, table: TableInfo, version: int) -> InlinedTable:
+        same = version == table.schema_version
+        schema = table.schema if same else self.writer.columns_at(table.id, version)
+        return self.writer.inlined_table(table.id, version, schema)
 
     def _make_tables(self, tables: list[TableChange], snapshot: Snapshot) -> None:
         """The tables inside the catalog that this commit is the first to need.

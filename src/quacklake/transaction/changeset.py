@@ -23,6 +23,7 @@ from quacklake.transaction.objects import NO_OBJECTS, ObjectChanges
 __all__ = [
     "AlteredTable",
     "ChangeSet",
+    "FlushedRows",
     "InlinedInsert",
     "NewDataFile",
     "NewDeleteFile",
@@ -38,6 +39,9 @@ class NewDataFile:
     ``partition_id`` names the partitioning it was written under, ``partition_values`` are the texts of its keys. A file
     from elsewhere has a name mapping; when it is not in the table's folder, ``path`` is absolute and ``location`` is
     what the store calls it.
+
+    One whose rows were ``moved`` from elsewhere in the lake has their ids inside. With their snapshots inside too it is
+    as old as the oldest of them, ``begin_snapshot``, and ``partial_max`` is the newest.
     """
 
     id: int
@@ -51,6 +55,9 @@ class NewDataFile:
     location: str | None = None
     partition_id: int | None = None
     partition_values: Mapping[int, str | None] = field(default_factory=dict)
+    moved: bool = False
+    begin_snapshot: int | None = None
+    partial_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class NewDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class PastDeleteFile:
-    """All that was deleted of a data file before it ends, each row with its snapshot."""
+    """All that was deleted of a data file up to now, each row with its snapshot."""
 
     data_file_id: int
     path: str
@@ -87,6 +94,18 @@ class PastDeleteFile:
     partial_max: int | None
     format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedRows:
+    """Inlined rows of one schema version that files hold now: those that came up to snapshot ``through``.
+
+    ``count`` is how many there were, ended ones too.
+    """
+
+    schema_version: int
+    through: int
+    count: int
 
 
 #: Writes a delete file again with another date for its new deletes.
@@ -109,6 +128,10 @@ class TableChange:
 
     ``touched`` are the committed data files whose rows are deleted, each with the delete file it had; ``reads`` is what
     the change depends on having read, or None for a blind one.
+
+    One that only moves rows says what it is: ``compaction``. It may take whole files out of the lake, history included
+    (``replaced_files``), and give data files that live on another delete file, with the same deletes
+    (``dated_deletes``). ``removed_bytes`` is the size of the data files that it ends or replaces.
     """
 
     table: TableInfo
@@ -122,14 +145,22 @@ class TableChange:
     touched: Mapping[int, int | None] = field(default_factory=dict)
     reads: Predicate | None = None
     mappings: tuple[NameMapping, ...] = ()
+    compaction: tuple[ChangeKind, ...] = ()
+    replaced_files: tuple[int, ...] = ()
+    dated_deletes: tuple[PastDeleteFile, ...] = ()
+    flushed: tuple[FlushedRows, ...] = ()
+    removed_bytes: int = 0
 
     def paths(self) -> list[str]:
         """The new files, below the table's folder."""
-        deletes = [file.path for file in self.delete_files] + [file.path for file in self.past_deletes]
+        deletes = [file.path for file in self.delete_files]
+        deletes += [file.path for file in (*self.past_deletes, *self.dated_deletes)]
         return [file.path for file in self.data_files] + deletes
 
     def kinds(self) -> tuple[ChangeKind, ...]:
         """The words that describe this change."""
+        if self.compaction:
+            return self.compaction
         kinds = []
         if self.data_files:
             kinds.append(ChangeKind.INSERTED_INTO_TABLE)

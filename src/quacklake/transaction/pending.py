@@ -15,7 +15,7 @@ from quacklake.scan.inlined import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
 from quacklake.transaction.changeset import InlinedInsert, NewDataFile
 
-__all__ = ["PendingTable", "Target", "TouchedFile"]
+__all__ = ["PendingTable", "Target", "TouchedFile", "touched_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class PendingTable:
     def delete(self, plan: ScanPlan, target: Target) -> None:
         """Delete rows found by scanning ``plan``."""
         wanted = set(target.positions.column("file_id").unique().to_pylist()) - set(self.touched)
-        self.touched.update(_touched(plan, wanted))
+        self.touched.update(touched_files(plan, wanted))
         if target.positions.num_rows:
             self.deleted.append(target.positions)
         for version, row_id in _pairs(target.inlined, "schema_version"):
@@ -92,7 +92,7 @@ class PendingTable:
     def delete_all(self, plan: ScanPlan) -> None:
         """Delete every row of the table without looking at any: whole files end."""
         wanted = set(plan.files.column("data_file_id").to_pylist())
-        self.touched.update(_touched(plan, wanted - set(self.touched)))
+        self.touched.update(touched_files(plan, wanted - set(self.touched)))
         self.ended_files |= {id_ for id_ in wanted if id_ >= 0}
         self.files.clear()
         self.inserts.clear()
@@ -167,7 +167,7 @@ class PendingTable:
         }
 
 
-def _touched(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
+def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
     """The planned files with these ids, before anything in them is deleted by this transaction."""
     if not wanted:
         return {}

@@ -92,6 +92,7 @@ class Transaction:
         self._created: dict[tuple[str, str], TableInfo] = {}
         self._altered: dict[int, AlteredTable] = {}
         self._dropped: dict[int, TableInfo] = {}
+        self._compactions: list[TableChange] = []
         self._column_ids: dict[int, int] = {}
         self._reshaped: set[int] = set()
         self._schema_ids: dict[str, int] = {}
@@ -316,6 +317,13 @@ class Transaction:
         """The changes of every table."""
         return list(self._pending.values())
 
+    def compact(self, change: TableChange) -> None:
+        """Note that rows of a table move. A transaction either changes rows or moves them."""
+        self.check_writable()
+        if self._pending or self._created or self._altered or self._dropped or self.objects.changes():
+            raise InputError("a transaction can either make changes or perform compaction")
+        self._compactions.append(change)
+
     def wrote(self, path: str) -> None:
         """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
         self._written.append(path)
@@ -347,7 +355,7 @@ class Transaction:
         return ChangeSet(
             token=str(uuid7()),
             base=self.base,
-            tables=tuple(change for change in changes if change.kinds() or self._constrains(change)),
+            tables=(*self._compactions, *(c for c in changes if c.kinds() or self._constrains(c))),
             created_schemas=tuple(self._created_schemas.values()),
             created_tables=tuple(self._created.values()),
             altered_tables=altered,

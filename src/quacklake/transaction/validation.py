@@ -49,7 +49,8 @@ def _check_added(writer: Writer, table: TableChange, base: Snapshot) -> None:
 def _blind(changes: ChangeSet) -> bool:
     """True when nothing but rows is added, and nothing was read for it."""
     return not changes.alters_schema and all(
-        not table.touched and not table.ended_rows and table.reads is None for table in changes.tables
+        not table.touched and not table.ended_rows and table.reads is None and not table.compaction
+        for table in changes.tables
     )
 
 

@@ -89,9 +89,7 @@ class FileReader(InlinedReader):
             pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
         file_ids = partitioned.column("data_file_id").to_pylist()
-        statement = layout.select_values(self._t, table.id, file_ids)
-        values = layout.values_by_file(self.run("partition_values", statement))
-        return layout.prune(files, tests, values)
+        return layout.prune(files, tests, self.partition_values(table.id, file_ids))
 
     def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
         """Partitionings of a table by their ids; one that exists never changes."""
@@ -192,6 +190,17 @@ class FileReader(InlinedReader):
             .order_by(f.c.data_file_id, d.c.delete_file_id)
         )
         return arrow_table(self.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
+
+    def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
+        """The partition values of files of a table: data file -> key index -> text."""
+        statement = layout.select_values(self._t, table_id, file_ids)
+        return layout.values_by_file(self.run("partition_values", statement))
+
+    def once_deleted(self, table_id: int) -> set[int]:
+        """The data files of a table that had a delete file which has ended."""
+        d = self._t["delete_file"]
+        statement = sa.select(d.c.data_file_id).where(d.c.table_id == table_id, d.c.end_snapshot.is_not(None))
+        return {row[0] for row in self.run("once_deleted", statement)}
 
     def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
         """Name mappings of files from elsewhere, by their ids."""

@@ -86,14 +86,18 @@ class InlinedReader(TableReader):
         for version in self.inlined_tables(table.id):
             schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
             sql = self.inlined_table(table.id, version, schema).table
-            statement = sa.select(*self._fetched(sql, schema)).where(condition(sql))
-            faults.reach("catalog.inlined_rows.before")
-            rows = self._database.fetch_arrow(self._connection, statement)
-            rows = rows.rename_columns([column.key for column in sql.c])
-            telemetry.count("catalog.statements")
-            if rows.num_rows:
-                found.append(InlinedRows(schema, version, rows))
+            rows = self._fetch_rows(sql, schema, version, condition(sql))
+            if rows.rows.num_rows:
+                found.append(rows)
         return found
+
+    def _fetch_rows(
+        self, sql: sa.Table, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
+    ) -> InlinedRows:
+        faults.reach("catalog.inlined_rows.before")
+        rows = self._database.fetch_arrow(self._connection, sa.select(*self._fetched(sql, schema)).where(condition))
+        telemetry.count("catalog.statements")
+        return InlinedRows(schema, version, rows.rename_columns([column.key for column in sql.c]))
 
     def changed_inlined_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """The inlined rows that came or went in some snapshots."""
@@ -102,6 +106,20 @@ class InlinedReader(TableReader):
             return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
 
         return self._inlined_rows(table, condition)
+
+    def inlined_rows_until(
+        self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
+    ) -> tuple[int, InlinedRows] | None:
+        """The oldest inlined rows of one schema version that came up to a snapshot, ended ones too.
+
+        Whole snapshots, and about ``limit`` rows; with the last of these snapshots. None when there are no rows.
+        """
+        sql = self.inlined_table(table.id, version, schema).table
+        cut = sa.select(sql.c.begin_snapshot).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
+        last = self.run("flush_window", cut).scalar()
+        through = until if last is None else min(until, int(last))
+        found = self._fetch_rows(sql, schema, version, sql.c.begin_snapshot <= through)
+        return (through, found) if found.rows.num_rows else None
 
     def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
         """The columns of a committed inlined table, which never change."""

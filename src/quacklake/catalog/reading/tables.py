@@ -125,6 +125,12 @@ class TableReader(Statements):
             sa.select(sa.func.max(v.c.schema_version)).where(v.c.begin_snapshot <= snapshot.id, *mine).scalar_subquery()
         )
 
+    def schema_history(self, table_id: int) -> list[tuple[int, int]]:
+        """The schema versions of a table, oldest first: since which snapshot, and the version."""
+        v = self._t["schema_versions"]
+        statement = sa.select(v.c.begin_snapshot, v.c.schema_version).where(v.c.table_id == table_id)
+        return sorted((row[0], row[1]) for row in self.run("schema_history", statement))
+
     def columns_at(self, table_id: int, schema_version: int) -> TableSchema:
         """The columns a table had at one of its schema versions."""
         v, c, s = self._t.get("schema_versions"), self._t["column"], self._t["snapshot"]

@@ -132,6 +132,27 @@ class FileWriter(Inserts):
             raise CommitConflict("a data file to be removed was removed by another commit")
         self._end("delete_file", "data_file_id", ids, snapshot)
 
+    def remove_data_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
+        """Take data files out of the lake, history included. Those from elsewhere stay where they are for good.
+
+        Raises ``CommitConflict`` when one is gone already.
+        """
+        if not ids:
+            return
+        t, chosen = self._t["data_file"], list(ids)
+        statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, t.c.mapping_id).where(
+            t.c.table_id == table.id, t.c.data_file_id.in_(chosen), t.c.end_snapshot.is_(None)
+        )
+        found = self.run("removed_data_files", statement).all()
+        if len(found) != len(chosen):
+            raise CommitConflict("a data file to be replaced was removed by another commit")
+        self._schedule(table, [tuple(row[:3]) for row in found if row[3] is None], time)
+        names = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value", "delete_file")
+        for name in names:
+            gone = self._t[name]
+            mine = (gone.c.table_id == table.id, gone.c.data_file_id.in_(chosen))
+            self.run(f"remove_{name}", sa.delete(gone).where(*mine))
+
     def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""
         if not ids:
@@ -142,6 +163,11 @@ class FileWriter(Inserts):
         found = self.run("retired_delete_files", statement).all()
         if len(found) != len(ids):
             raise CommitConflict("a delete file to be replaced was replaced by another commit")
+        self._schedule(table, [tuple(row) for row in found], time)
+        self.run("retire_delete_files", sa.delete(t).where(*chosen))
+
+    def _schedule(self, table: TableInfo, files: Sequence[tuple[int, str, bool]], time: dt.datetime | None) -> None:
+        """Leave the removal of files (id, path, whether that is relative) to the cleanup of old files."""
         inside = table.path_is_relative and table.schema_path_is_relative
         self._insert(
             "files_scheduled_for_deletion",
@@ -152,7 +178,6 @@ class FileWriter(Inserts):
                     "path_is_relative": bool(is_relative) and inside,
                     "schedule_start": time,
                 }
-                for id_, path, is_relative in found
+                for id_, path, is_relative in files
             ],
         )
-        self.run("retire_delete_files", sa.delete(t).where(*chosen))

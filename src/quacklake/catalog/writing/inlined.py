@@ -79,6 +79,20 @@ class InlinedWriter(Inserts):
         if self._update("end_inlined_rows", statement) != len(row_ids):
             raise CommitConflict("an inlined row to be deleted was changed by another commit")
 
+    def remove_inlined_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
+        """Remove the rows that came up to snapshot ``through``; files hold them now.
+
+        Raises ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
+        """
+        table = inlined.table
+        mine = table.c.begin_snapshot <= through
+        changed = sa.func.sum(sa.case((table.c.end_snapshot > base, 1), else_=0))
+        statement = sa.select(sa.func.count(), sa.func.coalesce(changed, 0)).select_from(table).where(mine)
+        found = self.run("flushed_rows", statement).one()
+        if int(found[0]) != count or int(found[1]):
+            raise CommitConflict("an inlined row to be flushed was changed by another commit")
+        self.run("remove_inlined_rows", sa.delete(table).where(mine))
+
     def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
         """Insert inlined deletes: (data file, position) each."""
         table = delete_table(table_id, self._t.metadata.schema)

@@ -82,14 +82,21 @@ class _Job:
     announce: Announce
     new_id: Callable[[], int]
     row_ids: bool
+    snapshot_ids: bool = False
     key: str | None = field(default=None, repr=False)
 
     @property
     def order(self) -> list[str]:
         return order_by(self.table.sort) if self.options.sort else []
 
+    @property
+    def names(self) -> list[str]:
+        """The columns of the query."""
+        names = [column.name for column in self.table.schema.columns]
+        return names + ([NAME_ROW_ID] if self.row_ids else []) + ([NAME_SNAPSHOT_ID] if self.snapshot_ids else [])
+
     def clauses(self) -> list[str]:
-        clauses = _clauses(self.table.schema, self.options, row_ids=self.row_ids)
+        clauses = _clauses(self.table.schema, self.options, row_ids=self.row_ids, snapshot_ids=self.snapshot_ids)
         return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
@@ -115,22 +122,25 @@ class FileWriter:
         new_id: Callable[[], int],
         *,
         row_ids: bool = False,
+        snapshot_ids: bool = False,
         size_hint: int | None = None,
+        folder: str = "",
     ) -> list[NewDataFile]:
         """Write the rows of a query as data files of a table, partitioned and sorted as it is.
 
-        The query yields the table's columns in order, then with ``row_ids`` the row id. ``size_hint`` is the size of
-        the rows in memory, when known; without one the rows may become several files.
+        The query yields the table's columns in order, then with ``row_ids`` the row id, then with ``snapshot_ids`` the
+        snapshot that a row came with. ``size_hint`` is the size of the rows in memory, when known; without one the rows
+        may become several files. ``folder`` is where those of a table without partitions go, below the table's.
         """
         if self.encrypted and not self._prepared:
             prepare_writing(connection)  # all connections are to one database: once is enough
             self._prepared = True
-        job = _Job(connection, table, options, announce, new_id, row_ids, self._new_key())
+        job = _Job(connection, table, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
         keys = partition_keys(table)
         large = size_hint is not None and size_hint >= options.target_file_size
         if keys is None:
             ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
-            files = self._copy(job, ordered, "", size_hint)
+            files = self._copy(job, ordered, folder, size_hint)
         elif job.order or large or not self.store.is_local:
             files = self._write_in_turn(job, query, keys, size_hint)
         else:
@@ -217,7 +227,7 @@ class FileWriter:
 
     def _write_in_turn(self, job: _Job, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
         """One partition after the other from a table of sorted rows: in order, and with files of the wanted size."""
-        names = [column.name for column in job.table.schema.columns] + ([NAME_ROW_ID] if job.row_ids else [])
+        names = job.names
         # named by their place: a user's column may be called rowid too
         own = [f"c{index}" for index in range(len(names))]
         rows, key_list = f"ql_partitioned_{uuid7().hex}", ", ".join(keys.names)
@@ -250,6 +260,7 @@ class FileWriter:
         url, count, size, footer, statistics = row[:5]
         telemetry.count("engine.files_written")
         telemetry.count("engine.bytes_written", size)
+        dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
         return NewDataFile(
             id=job.new_id(),
             path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
@@ -258,6 +269,9 @@ class FileWriter:
             footer_size=footer,
             stats=tuple(_stats(statistics, job.table.schema)),
             encryption_key=job.key,
+            moved=job.snapshot_ids,
+            begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,
+            partial_max=int(dates["max"]) if job.snapshot_ids else None,
         )
 
     def write_deletes(
@@ -415,10 +429,12 @@ class FileWriter:
             return int.from_bytes(source.read(4), "little")
 
 
-def _clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool) -> list[str]:
+def _clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
     fields = [_field_id(column) for column in schema.columns]
     if row_ids:
         fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
+    if snapshot_ids:
+        fields.append(f"{literal(NAME_SNAPSHOT_ID)}: {FIELD_SNAPSHOT_ID}")
     clauses = [
         "FORMAT parquet",
         "RETURN_STATS true",

@@ -1,0 +1,165 @@
+"""Writing the files of a compaction: rows take their ids along, and their snapshots where history needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.catalog import DatedDeletes
+from quacklake.engines.duckdb.engine import DuckDBEngine
+from quacklake.engines.duckdb.failures import reading, writing
+from quacklake.engines.duckdb.mapped import Field
+from quacklake.engines.duckdb.sql import Reads, ScanSql
+from quacklake.engines.duckdb.writer import FileWriter, WriteOptions
+from quacklake.format.names import quote
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
+from quacklake.format.paths import uuid7
+from quacklake.format.schema import Column
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import column_key
+from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Transaction
+
+__all__ = ["CompactionFiles", "z_order"]
+
+_SNAPSHOT = "_ql_came"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionFiles:
+    """Writes files for one lake. ``options`` and ``vectors`` say how those of a table are written."""
+
+    engine: DuckDBEngine
+    writer: FileWriter
+    options: Callable[[TableInfo], WriteOptions]
+    vectors: Callable[[TableInfo], bool]
+
+    def merge(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        plan: ScanPlan,
+        folder: str,
+        partition_id: int | None,
+        partition_values: Mapping[int, str | None],
+    ) -> list[NewDataFile]:
+        """The rows of a plan without deletes as one file that has the history of them all.
+
+        ``table`` says which columns it gets and in which order the rows are; it belongs to one partition.
+        """
+        with self.engine.connection() as connection:
+            query = self._rows(connection, plan, snapshots=True)
+            files = self._write(tx, connection, query, replace(table, partition=None), 0, snapshots=True, folder=folder)
+        return [replace(file, partition_id=partition_id, partition_values=partition_values) for file in files]
+
+    def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
+        """The live rows of a plan as files of the table, partitioned and sorted as it says."""
+        with self.engine.connection() as connection:
+            query = self._rows(connection, plan, snapshots=False)
+            size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
+            return self._write(tx, connection, query, table, size, snapshots=False)
+
+    def flush(
+        self, tx: Transaction, table: TableInfo, rows: pa.Table
+    ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
+        """Inlined rows, with ``end_snapshot``, as files; those that are gone are deleted there when they went."""
+        columns = table.schema.columns
+        select = [f"CAST({column_key(column)} AS {column.duckdb_type()}) AS {quote(column.name)}" for column in columns]
+        select += [f"row_id AS {quote(NAME_ROW_ID)}", f"begin_snapshot AS {quote(NAME_SNAPSHOT_ID)}"]
+        with self.engine.connection() as connection:
+            with writing():
+                connection.register("ql_flushed", rows)
+            # in the order in which they came, as long as the table has none of its own
+            query = f"SELECT {', '.join(select)} FROM ql_flushed ORDER BY row_id, begin_snapshot"
+            files = self._write(tx, connection, query, table, rows.nbytes, snapshots=True)
+            gone = self._gone(connection, table, files, rows)
+        deletes = []
+        for index, file in enumerate(files):
+            mine = gone.filter(pc.equal(gone.column("file_index"), index))
+            if mine.num_rows:
+                pairs = zip(mine.column("position").to_pylist(), mine.column("end_snapshot").to_pylist(), strict=True)
+                written = TouchedFile(table.location + file.path, None, None, None, record_count=file.record_count)
+                deletes.append(self.dated_deletes(tx, table, file.id, written, DatedDeletes(tuple(pairs), None)))
+        return files, deletes
+
+    def dated_deletes(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """All that was deleted of a data file up to now, with the snapshots."""
+        return self.writer.write_past_deletes(
+            table, file_id, file, tx.wrote, tx.base.id, dated, vectors=self.vectors(table)
+        )
+
+    def _rows(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, *, snapshots: bool) -> str:
+        """The query of a plan's rows with their ids, and with the snapshots they came with."""
+        virtual = {"snapshot_id": _SNAPSHOT} if snapshots else {}
+        query = self.engine.bind(connection, plan, rows=True, virtual=virtual)
+        select = [quote(column.name) for column in plan.schema.columns] + [f"_ql_row_id AS {quote(NAME_ROW_ID)}"]
+        select += [f"{_SNAPSHOT} AS {quote(NAME_SNAPSHOT_ID)}"] if snapshots else []
+        return f"SELECT {', '.join(select)} FROM ({query})"
+
+    def _write(
+        self,
+        tx: Transaction,
+        connection: duckdb.DuckDBPyConnection,
+        query: str,
+        table: TableInfo,
+        size: int,
+        *,
+        snapshots: bool,
+        folder: str = "",
+    ) -> list[NewDataFile]:
+        options = replace(self.options(table), sort=True)
+        files = self.writer.write(
+            connection,
+            query,
+            table,
+            options,
+            tx.wrote,
+            tx.local_id,
+            row_ids=True,
+            snapshot_ids=snapshots,
+            size_hint=size,
+            folder=folder,
+        )
+        return [replace(file, moved=True) for file in files]
+
+    def _gone(
+        self, connection: duckdb.DuckDBPyConnection, table: TableInfo, files: Sequence[NewDataFile], rows: pa.Table
+    ) -> pa.Table:
+        """Where in the files the rows are that are gone already: ``file_index``, ``position``, ``end_snapshot``."""
+        ended = rows.filter(pc.is_valid(rows.column("end_snapshot")))
+        if not ended.num_rows:
+            return pa.schema([("file_index", pa.int64())]).empty_table()
+        prefix = f"ql_{uuid7().hex}"
+        reads = Reads(self.engine.store, f"{prefix}_keys")
+        fields = [Field(FIELD_ROW_ID, "row_id", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "came", "BIGINT")]
+        paths = [table.location + file.path for file in files]
+        source = reads.source(paths, [file.encryption_key for file in files], fields, rows.num_rows)
+        query = (
+            "SELECT p.file_index::BIGINT AS file_index, p.file_row_number::BIGINT AS position, e.end_snapshot"
+            f" FROM {source} p JOIN {prefix}_ended e ON e.row_id = p.row_id AND e.begin_snapshot = p.came"
+        )
+        tables = ((f"{prefix}_ended", ended.select(["row_id", "begin_snapshot", "end_snapshot"])),)
+        with reading():
+            prepared = self.engine.prepare(connection, ScanSql(query, tables, (), reads.variable, tuple(reads.keys)))
+            return connection.execute(prepared).to_arrow_table()
+
+
+def z_order(columns: Sequence[Column]) -> str:
+    """An expression that orders rows along a z-order curve through columns.
+
+    Each column counts by the rank of its value among all rows, so that every type and every distribution fills the
+    curve evenly; then the bits of the ranks alternate.
+    """
+    bits = min(16, 62 // len(columns))
+    terms = []
+    for place, column in enumerate(columns):
+        rank = f"((rank() OVER (ORDER BY {quote(column.name)} NULLS FIRST) - 1) * {1 << bits:d} // count(*) OVER ())"
+        terms += [
+            f"((({rank} >> {bit:d}) & 1) << {bit * len(columns) + len(columns) - 1 - place:d})" for bit in range(bits)
+        ]
+    return f"({' | '.join(terms)})"

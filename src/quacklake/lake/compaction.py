@@ -1,0 +1,254 @@
+"""Compaction as users call it: on one table, or on all tables of a lake or schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quacklake.engines.duckdb.compaction import CompactionFiles, z_order
+from quacklake.errors import InputError, NotFoundError
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import SortKey, SortSpec
+from quacklake.lake import layout
+from quacklake.lake.settings import Shared
+from quacklake.maintenance.compaction import Compactor, Limits, Once
+from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
+from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
+from quacklake.maintenance.sources import TableFiles
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.lake.table import Table
+
+__all__ = ["LakeCompaction", "TableCompaction"]
+
+_MAX_CURVE = 8
+"""Columns of a z-order curve: of more, each has too few bits to tell its values apart."""
+
+
+class TableCompaction:
+    """The part of a table that puts its files in order. Rows, row ids, history and change feed stay as they are."""
+
+    _shared: Shared
+    _view: Callable[[], Transaction]
+    _once: Once
+    _find: Callable[[Transaction], TableInfo]
+
+    def flush_inlined_data(self, *, progress: Progress = silent) -> CompactionReport:
+        """Move the rows and deletes that are in the catalog into files."""
+        compactor, table, base = self._compactor(progress)
+        return compactor.flush(table, base)
+
+    def merge_adjacent_files(
+        self,
+        max_compacted_files: int | None = None,
+        min_file_size: int | None = None,
+        max_file_size: int | None = None,
+        *,
+        progress: Progress = silent,
+    ) -> CompactionReport:
+        """Make few large files of many small ones; the small ones leave the lake, history included.
+
+        Files with deletes stay as they are, and so do those that are as large as ``target_file_size``. At most
+        ``max_compacted_files`` files are made, from files of ``min_file_size`` to below ``max_file_size`` bytes.
+        """
+        _check_sizes(max_compacted_files, min_file_size, max_file_size)
+        compactor, table, base = self._compactor(progress)
+        limits = compactor.limits
+
+        def groups(files: TableFiles) -> list[Group]:
+            return merge_groups(
+                files.files.values(),
+                limits.target_size,
+                max_files=limits.max_files,
+                min_size=min_file_size,
+                max_size=max_file_size,
+                max_groups=max_compacted_files,
+            )
+
+        return compactor.merge(table, base, groups)
+
+    def rewrite_data_files(
+        self, delete_threshold: float | None = None, *, progress: Progress = silent
+    ) -> CompactionReport:
+        """Write files anew without their deleted rows, where at least a share of ``delete_threshold`` is deleted.
+
+        Without one the option ``rewrite_delete_threshold`` decides. Older snapshots keep the files as they were.
+        """
+        _check_threshold(delete_threshold)
+        compactor, table, base = self._compactor(progress)
+        limits = compactor.limits
+        option = self._shared.option("rewrite_delete_threshold", table)
+        threshold = float(option if delete_threshold is None else delete_threshold)
+
+        def groups(files: TableFiles) -> list[Group]:
+            return rewrite_groups(files.files.values(), threshold, limits.target_size, max_files=limits.max_files)
+
+        return compactor.rewrite("rewrite_data_files", table, base, groups)
+
+    def optimize(
+        self,
+        order_by: str | Sequence[str] | None = None,
+        zorder: str | Sequence[str] | None = None,
+        *,
+        progress: Progress = silent,
+    ) -> CompactionReport:
+        """Write all files anew, partition by partition, in files of ``target_file_size``.
+
+        ``order_by`` has keys as ``set_sorted_by`` takes them, and counts once; without it rows are in the table's own
+        order. ``zorder`` names columns that are to be close together all at once, for filters on any of them. Older
+        snapshots keep the files as they were.
+        """
+        if order_by is not None and zorder is not None:
+            raise InputError("pass order_by= or zorder=, not both")
+        compactor, table, base = self._compactor(progress)
+        sort = table.sort
+        if order_by is not None:
+            sort = layout.sort_spec(self._shared, -1, table.schema, layout.texts(order_by))
+        elif zorder is not None:
+            sort = _curve(table, layout.texts(zorder))
+        return compactor.rewrite(
+            "optimize", table, base, lambda files: optimize_groups(files.files.values()), replace(table, sort=sort)
+        )
+
+    def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
+        view = self._view()
+        table = self._find(view)
+        self._once(view.base, Transaction.check_writable)  # tells whether this is the place for it
+        shared = self._shared
+        config = shared.config
+
+        def find(snapshot: Snapshot) -> TableInfo | None:
+            with shared.catalog.read() as reader:
+                return reader.table_by_id(snapshot, table.id)
+
+        compactor = Compactor(
+            catalog=shared.catalog,
+            store=shared.store,
+            files=CompactionFiles(shared.engine, shared.writer, shared.write_options, shared.writes_vectors),
+            once=self._once,
+            latest=shared.latest,
+            find=find,
+            limits=Limits(
+                target_size=int(shared.option("target_file_size", table)),
+                max_files=config.compaction_max_files,
+                max_rows=config.compaction_max_rows,
+                max_replans=config.compaction_max_replans,
+                hive=bool(shared.option("hive_file_pattern", table)),
+            ),
+            progress=progress,
+        )
+        return compactor, table, view.base
+
+
+class LakeCompaction:
+    """The part of a lake that puts the files of its tables in order.
+
+    Tables whose option ``auto_compact`` is false are left alone, and reported as skipped.
+    """
+
+    _shared: Shared
+    _view: Callable[[], Transaction]
+    table: Callable[[str], Table]
+
+    def flush_inlined_data(
+        self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
+    ) -> list[CompactionReport]:
+        """Move the rows and deletes that are in the catalog into files, table by table."""
+
+        def work(found: Table) -> CompactionReport:
+            return found.flush_inlined_data(progress=progress)
+
+        return self._each("flush_inlined_data", schema, table, work)
+
+    def merge_adjacent_files(
+        self,
+        schema: str | None = None,
+        table: str | None = None,
+        *,
+        max_compacted_files: int | None = None,
+        min_file_size: int | None = None,
+        max_file_size: int | None = None,
+        progress: Progress = silent,
+    ) -> list[CompactionReport]:
+        """Make few large files of many small ones, table by table, as ``Table.merge_adjacent_files`` does."""
+        _check_sizes(max_compacted_files, min_file_size, max_file_size)
+
+        def work(found: Table) -> CompactionReport:
+            return found.merge_adjacent_files(max_compacted_files, min_file_size, max_file_size, progress=progress)
+
+        return self._each("merge_adjacent_files", schema, table, work)
+
+    def rewrite_data_files(
+        self,
+        schema: str | None = None,
+        table: str | None = None,
+        *,
+        delete_threshold: float | None = None,
+        progress: Progress = silent,
+    ) -> list[CompactionReport]:
+        """Write files with many deleted rows anew, table by table, as ``Table.rewrite_data_files`` does."""
+        _check_threshold(delete_threshold)
+
+        def work(found: Table) -> CompactionReport:
+            return found.rewrite_data_files(delete_threshold, progress=progress)
+
+        return self._each("rewrite_data_files", schema, table, work)
+
+    def _each(
+        self, operation: str, schema: str | None, table: str | None, work: Callable[[Table], CompactionReport]
+    ) -> list[CompactionReport]:
+        if table is not None:
+            return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
+        view = self._view()
+        owner = None if schema is None else view.find_schema(schema)
+        reports = []
+        for info in view.tables():
+            if owner is not None and info.schema_id != owner.id:
+                continue
+            if not self._shared.option("auto_compact", info):
+                skipped = Skipped(info.qualified_name, "its option auto_compact is false")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+                continue
+            try:
+                reports.append(work(self.table(f"{quote(info.schema_name)}.{quote(info.name)}")))
+            except NotFoundError:
+                skipped = Skipped(info.qualified_name, "the table was dropped")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+        return reports
+
+
+def _curve(table: TableInfo, names: Sequence[str]) -> SortSpec:
+    columns = [table.schema.find(name) for name in names]
+    if not 1 <= len(columns) <= _MAX_CURVE:
+        raise InputError(f"a z-order curve goes through 1 to {_MAX_CURVE} columns, not {len(columns)}")
+    if len({column.id for column in columns}) != len(columns):
+        raise InputError("a column of the z-order curve is named twice")
+    wrong = next((column.name for column in columns if column.nested or column.type in ("variant", "geometry")), None)
+    if wrong is not None:
+        raise InputError(f'the column "{wrong}" has no order that a curve could follow')
+    return SortSpec(-1, (SortKey(z_order(columns)),))
+
+
+def _check_sizes(max_compacted_files: int | None, min_file_size: int | None, max_file_size: int | None) -> None:
+    _check_count("max_compacted_files", max_compacted_files, 1)
+    _check_count("min_file_size", min_file_size, 0)
+    _check_count("max_file_size", max_file_size, 1)
+    if min_file_size is not None and max_file_size is not None and min_file_size >= max_file_size:
+        raise InputError("min_file_size must be below max_file_size")
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def _check_threshold(value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:
+        raise InputError(f"delete_threshold must be a number from 0 to 1, not {value!r}")

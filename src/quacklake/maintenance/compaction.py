@@ -1,0 +1,369 @@
+"""Compaction beside writers: files are written first, then one short commit for each batch puts them in place.
+
+A batch that another commit has overtaken is planned again, one group at a time, and left alone after a few tries. So
+writers never wait, and what is done stays done when the process ends in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import faults
+from quacklake.catalog import Catalog, DatedDeletes
+from quacklake.errors import CommitConflict
+from quacklake.format.changes import ChangeKind
+from quacklake.format.objects import TableInfo
+from quacklake.format.shapes import stored_alike
+from quacklake.format.snapshots import Snapshot
+from quacklake.maintenance.planning import Group, batches
+from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
+from quacklake.maintenance.sources import TableFiles, read_files
+from quacklake.scan import ScanPlan, inlined
+from quacklake.storage import Store
+from quacklake.transaction import (
+    FlushedRows,
+    NewDataFile,
+    PastDeleteFile,
+    TableChange,
+    TouchedFile,
+    Transaction,
+    touched_files,
+)
+
+__all__ = ["Compactor", "Files", "Limits"]
+
+#: One transaction on a given snapshot: the work, then its commit.
+Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
+#: The groups of a table's files that an operation works on.
+Planner = Callable[[TableFiles], list[Group]]
+
+#: What a compaction that takes away or ends files says of itself. The flush is for stock clients: they let a small
+#: delete of a file that a compaction has taken away go through, and lost, but not one beside a flush.
+_MERGED = (ChangeKind.INLINE_FLUSH, ChangeKind.MERGE_ADJACENT)
+_REWRITTEN = (ChangeKind.INLINE_FLUSH, ChangeKind.REWRITE_DELETE)
+
+
+class Files(Protocol):
+    """Writes the files of compactions."""
+
+    def merge(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        plan: ScanPlan,
+        folder: str,
+        partition_id: int | None,
+        partition_values: Mapping[int, str | None],
+    ) -> list[NewDataFile]:
+        """The rows of a plan as one file that has the history of them all."""
+        ...
+
+    def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
+        """The live rows of a plan as files of the table."""
+        ...
+
+    def flush(
+        self, tx: Transaction, table: TableInfo, rows: pa.Table
+    ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
+        """Inlined rows as files, with the deletes of those that are gone."""
+        ...
+
+    def dated_deletes(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """All that was deleted of a data file up to now, with the snapshots."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one commit does, and how often what was overtaken is planned again."""
+
+    target_size: int
+    max_files: int = 10_000
+    max_rows: int = 1_000_000
+    max_replans: int = 3
+    hive: bool = True
+
+
+@dataclass
+class Compactor:
+    """Compacts one table. ``latest`` and ``find`` give the newest snapshot and the table there, if it still is."""
+
+    catalog: Catalog
+    store: Store
+    files: Files
+    once: Once
+    latest: Callable[[], Snapshot]
+    find: Callable[[Snapshot], TableInfo | None]
+    limits: Limits
+    progress: Progress = silent
+    _skipped: list[Skipped] = field(default_factory=list)
+    _report: CompactionReport = field(default_factory=lambda: CompactionReport("", ""))
+
+    # -- the operations ------------------------------------------------------------------------------------------------
+
+    def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
+        """Put small files together, history included; the files they come from leave the lake."""
+        return self._compact("merge_adjacent_files", table, base, planner, self._merged)
+
+    def rewrite(
+        self, operation: str, table: TableInfo, base: Snapshot, planner: Planner, as_table: TableInfo | None = None
+    ) -> CompactionReport:
+        """Write the live rows of files anew, laid out as ``as_table``; older snapshots keep the files as they are."""
+        wanted = as_table or table
+        return self._compact(
+            operation, table, base, planner, lambda tx, files, group: self._rewritten(tx, files, group, wanted)
+        )
+
+    def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
+        """Move inlined rows and deletes into files."""
+        self._begin("flush_inlined_data", table)
+        for attempt in range(self.limits.max_replans + 1):
+            try:
+                while self._flush_window(table, base):
+                    pass
+                self._flush_deletes(table, base)
+                break
+            except CommitConflict as conflict:
+                base = self.latest()
+                found = self.find(base)
+                if found is None:
+                    self._skip(table.qualified_name, "the table was dropped")
+                    break
+                if attempt == self.limits.max_replans:
+                    self._skip(table.qualified_name, f"others were faster each time: {conflict.message}")
+                table = found
+        return self._end()
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    def _compact(
+        self,
+        operation: str,
+        table: TableInfo,
+        base: Snapshot,
+        planner: Planner,
+        work: Callable[[Transaction, TableFiles, Group], TableChange],
+    ) -> CompactionReport:
+        self._begin(operation, table)
+        files = read_files(self.catalog, self.store, base, table)
+        groups = planner(files)
+        total, done = sum(len(group.files) for group in groups), 0
+        limits = self.limits
+        for batch in batches(groups, max_files=limits.max_files, max_bytes=limits.target_size):
+            self.progress(f"{operation} {table.qualified_name}", done, total)
+            if not self._try(files, batch, work):
+                for group in batch:
+                    self._retry(group, planner, work)
+            done += sum(len(group.files) for group in batch)
+        self.progress(f"{operation} {table.qualified_name}", done, total)
+        return self._end()
+
+    def _try(
+        self,
+        files: TableFiles,
+        groups: Sequence[Group],
+        work: Callable[[Transaction, TableFiles, Group], TableChange],
+    ) -> bool:
+        """Write the files of some groups and commit them together; false when another commit has overtaken them."""
+        changes: list[TableChange] = []
+
+        def compact(tx: Transaction) -> None:
+            for group in groups:
+                faults.reach("compaction.group.before")
+                changes.append(work(tx, files, group))
+                faults.reach("compaction.group.after")
+            tx.compact(_together(files.table, changes))
+
+        try:
+            self._committed(self.once(files.base, compact), groups, changes)
+        except CommitConflict:
+            return False
+        return True
+
+    def _retry(
+        self, group: Group, planner: Planner, work: Callable[[Transaction, TableFiles, Group], TableChange]
+    ) -> None:
+        """What is still to be done for the files of a group after other commits."""
+        wanted = set(group.ids)
+        for _ in range(self.limits.max_replans):
+            base = self.latest()
+            table = self.find(base)
+            if table is None:
+                self._skip(f"{len(wanted)} files", "the table was dropped")
+                return
+            files = read_files(self.catalog, self.store, base, table)
+            files = replace(files, files={id_: file for id_, file in files.files.items() if id_ in wanted})
+            again = planner(files)
+            gone = wanted - {id_ for found in again for id_ in found.ids}
+            if gone:
+                self._skip(f"{len(gone)} files", "another commit has changed them")
+            if not again or self._try(files, again, work):
+                return
+            wanted -= gone
+        self._skip(f"{len(wanted)} files", "others were faster each time")
+
+    # -- what becomes of a group ---------------------------------------------------------------------------------------
+
+    def _merged(self, tx: Transaction, files: TableFiles, group: Group) -> TableChange:
+        first = group.files[0]
+        assert first.version is not None
+        plan = files.part_as_written(group.ids, first.version)
+        current = files.table
+        # an order may speak of columns that these files do not have
+        sort = current.sort if stored_alike(plan.schema, current.schema) else None
+        table = replace(current, schema=plan.schema, sort=sort)
+        partition_id, values = first.layout
+        folder = files.folder(plan, first.layout, hive=self.limits.hive)
+        new = self.files.merge(tx, table, plan, folder, partition_id, dict(values))
+        return TableChange(
+            table=current,
+            data_files=tuple(new),
+            replaced_files=tuple(group.ids),
+            touched=dict.fromkeys(group.ids),
+            removed_bytes=group.size,
+            compaction=_MERGED,
+        )
+
+    def _rewritten(self, tx: Transaction, files: TableFiles, group: Group, as_table: TableInfo) -> TableChange:
+        plan = files.part(group.ids)
+        laid_out = replace(files.table, sort=as_table.sort)
+        new = self.files.rewrite(tx, laid_out, plan)
+        touched = touched_files(plan, set(group.ids))
+        past = self._dated(tx, files.table, touched)
+        return TableChange(
+            table=files.table,
+            data_files=tuple(new),
+            ended_files=tuple(group.ids),
+            past_deletes=tuple(past),
+            touched={id_: file.delete_file_id for id_, file in touched.items()},
+            removed_bytes=group.size,
+            compaction=_REWRITTEN,
+        )
+
+    def _dated(self, tx: Transaction, table: TableInfo, touched: Mapping[int, TouchedFile]) -> list[PastDeleteFile]:
+        """Delete files for the data files that have deletes in the catalog, with those of the delete file they had."""
+        wanted = {id_: file.delete_file_id for id_, file in touched.items() if file.inlined}
+        if not wanted:
+            return []
+        with self.catalog.read() as reader:
+            dated = reader.dated_deletes(tx.base, table.id, wanted)
+        return [self.files.dated_deletes(tx, table, id_, touched[id_], dated[id_]) for id_ in wanted]
+
+    # -- flush ---------------------------------------------------------------------------------------------------------
+
+    def _flush_window(self, table: TableInfo, base: Snapshot) -> bool:
+        """Move the oldest inlined rows of one schema version into files; false when there are none."""
+        with self.catalog.read() as reader:
+            found = None
+            for version in reader.inlined_tables(table.id):
+                schema = table.schema if version == table.schema_version else reader.columns_at(table.id, version)
+                found = reader.inlined_rows_until(table, version, schema, base.id, self.limits.max_rows)
+                if found is not None:
+                    break
+            if found is None:
+                return False
+            through, stored = found
+            first = pc.min(stored.rows.column("begin_snapshot")).as_py()
+            then = table
+            if not stored_alike(stored.schema, table.schema):
+                # files of older columns are partitioned as the table was
+                at = reader.table_by_id(replace(base, id=first), table.id)
+                partition = None if at is None else at.partition
+                then = replace(table, schema=stored.schema, partition=partition, sort=None)
+        rows = inlined.decode([stored], stored.schema, self.catalog.database, ends=True)
+        assert rows is not None
+        begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
+        rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # others never were
+        changes: list[TableChange] = []
+
+        def work(tx: Transaction) -> None:
+            faults.reach("compaction.group.before")
+            files, deletes = self.files.flush(tx, then, rows) if rows.num_rows else ([], [])
+            faults.reach("compaction.group.after")
+            changes.append(
+                TableChange(
+                    table=table,
+                    data_files=tuple(files),
+                    dated_deletes=tuple(deletes),
+                    flushed=(FlushedRows(stored.schema_version, through, stored.rows.num_rows),),
+                    compaction=(ChangeKind.INLINE_FLUSH,),
+                )
+            )
+            tx.compact(changes[0])
+
+        self._committed(self.once(base, work), (), changes)
+        return True
+
+    def _flush_deletes(self, table: TableInfo, base: Snapshot) -> None:
+        """Move the inlined deletes of data files into delete files."""
+        found = read_files(self.catalog, self.store, base, table)
+        counts = found.plan.deleted_counts
+        ids = sorted(counts)
+        for start in range(0, len(ids), self.limits.max_files):
+            some = ids[start : start + self.limits.max_files]
+            touched = touched_files(found.part(some), set(some))
+            changes: list[TableChange] = []
+
+            def work(
+                tx: Transaction, touched: Mapping[int, TouchedFile] = touched, changes: list[TableChange] = changes
+            ) -> None:
+                faults.reach("compaction.group.before")
+                changes.append(
+                    TableChange(
+                        table=table,
+                        dated_deletes=tuple(self._dated(tx, table, touched)),
+                        touched={id_: file.delete_file_id for id_, file in touched.items()},
+                        compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
+                    )
+                )
+                faults.reach("compaction.group.after")
+                tx.compact(changes[0])
+
+            self._committed(self.once(base, work), (), changes)
+            self._report = replace(self._report, rows=self._report.rows + sum(counts[id_] for id_ in some))
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, operation: str, table: TableInfo) -> None:
+        self._report = CompactionReport(operation, table.qualified_name)
+        self._skipped = []
+
+    def _skip(self, what: str, reason: str) -> None:
+        self._skipped.append(Skipped(what, reason))
+
+    def _committed(self, snapshot: Snapshot, groups: Sequence[Group], changes: Sequence[TableChange]) -> None:
+        new = [file for change in changes for file in change.data_files]
+        report = self._report
+        self._report = replace(
+            report,
+            snapshot=snapshot.id,
+            files_before=report.files_before + sum(len(group.files) for group in groups),
+            bytes_before=report.bytes_before + sum(group.size for group in groups),
+            files_after=report.files_after + len(new),
+            bytes_after=report.bytes_after + sum(file.file_size_bytes for file in new),
+            rows=report.rows + sum(file.record_count for file in new),
+        )
+
+    def _end(self) -> CompactionReport:
+        return replace(self._report, skipped=tuple(self._skipped))
+
+
+def _together(table: TableInfo, changes: Sequence[TableChange]) -> TableChange:
+    """The changes of several groups of one table as one."""
+    return TableChange(
+        table=table,
+        data_files=tuple(file for change in changes for file in change.data_files),
+        ended_files=tuple(id_ for change in changes for id_ in change.ended_files),
+        replaced_files=tuple(id_ for change in changes for id_ in change.replaced_files),
+        past_deletes=tuple(file for change in changes for file in change.past_deletes),
+        touched={id_: file for change in changes for id_, file in change.touched.items()},
+        removed_bytes=sum(change.removed_bytes for change in changes),
+        compaction=changes[0].compaction,
+    )

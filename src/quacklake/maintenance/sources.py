@@ -1,0 +1,128 @@
+"""What the catalog knows of a table's files when a compaction begins."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.catalog import Catalog, Reader
+from quacklake.format.objects import TableInfo
+from quacklake.format.partitions import directory
+from quacklake.format.schema import TableSchema
+from quacklake.format.shapes import stored_alike
+from quacklake.format.snapshots import Snapshot
+from quacklake.maintenance.planning import Layout, SourceFile
+from quacklake.scan import ScanPlan, plan_scan
+from quacklake.storage import Store
+
+__all__ = ["TableFiles", "read_files"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableFiles:
+    """The live files of a table at a snapshot.
+
+    ``schemas`` are the columns of each version that a file may have (``SourceFile.version``), by the version.
+    """
+
+    base: Snapshot
+    table: TableInfo
+    plan: ScanPlan
+    files: Mapping[int, SourceFile]
+    schemas: Mapping[int, TableSchema]
+
+    def part(self, ids: Iterable[int]) -> ScanPlan:
+        """The plan of some of the files."""
+        chosen = pa.array(sorted(ids), pa.int64())
+        files, deletes = self.plan.files, self.plan.deletes
+        return replace(
+            self.plan,
+            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
+            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
+        )
+
+    def part_as_written(self, ids: Iterable[int], version: int) -> ScanPlan:
+        """The plan of files that all have the columns of one version, which it reads."""
+        plan = self.part(ids)
+        # fields inside columns may have changed since: then every file is asked for its own
+        shaped_at = self.base.id if plan.reshaped else plan.shaped_at
+        return replace(plan, schema=self.schemas[version], shaped_at=shaped_at)
+
+    def folder(self, plan: ScanPlan, layout: Layout, *, hive: bool) -> str:
+        """The folder below the table's of new files of a partition: that of the files it has."""
+        location = self.table.location
+        own = plan.files.filter(pc.is_null(plan.files.column("mapping_id")))
+        for path in own.column("path").to_pylist():
+            if path.startswith(location):
+                inside = str(path.removeprefix(location))
+                return inside[: inside.rfind("/") + 1]
+        spec = self.table.partition
+        if spec is None or spec.id != layout[0]:
+            return ""
+        return directory(spec, self.table.schema, dict(layout[1]), hive=hive)
+
+
+def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo) -> TableFiles:
+    """The files of a table at a snapshot: a constant number of statements, and one for each version of its columns."""
+    with catalog.read() as reader:
+        plan = plan_scan(
+            reader,
+            store,
+            base,
+            table,
+            database=catalog.database,
+            encrypted=catalog.encrypted,
+            with_inlined=False,
+        )
+        names = ("data_file_id", "begin_snapshot", "partial_max", "partition_id", "record_count", "file_size_bytes")
+        rows = list(zip(*(plan.files.column(name).to_pylist() for name in (*names, "delete_count")), strict=True))
+        partitioned = [row[0] for row in rows if row[3] is not None]
+        values = reader.partition_values(table.id, partitioned) if partitioned else {}
+        versions = _Versions(reader, table)
+        blocked = reader.once_deleted(table.id)
+        files = {
+            id_: SourceFile(
+                id=id_,
+                size=size,
+                records=records,
+                begin=begin,
+                layout=(partition, tuple(sorted(values.get(id_, {}).items()))),
+                deleted=(deletes or 0) + plan.deleted_counts.get(id_, 0),
+                version=None if id_ in blocked else versions.of(begin, begin if last is None else last),
+            )
+            for id_, begin, last, partition, records, size, deletes in rows
+        }
+    return TableFiles(base, table, plan, files, versions.schemas)
+
+
+class _Versions:
+    """Which columns a file was written with. Versions that store rows alike count as one."""
+
+    def __init__(self, reader: Reader, table: TableInfo) -> None:
+        self.schemas: dict[int, TableSchema] = {}
+        self._reader = reader
+        self._table = table
+        self._history = reader.schema_history(table.id)
+        self._known: dict[int, int] = {}
+
+    def of(self, begin: int, newest: int) -> int | None:
+        """The version of a file with rows of snapshots ``begin`` to ``newest``; None when they differ."""
+        first = self._at(begin)
+        return first if newest == begin or first == self._at(newest) else None
+
+    def _at(self, snapshot: int) -> int | None:
+        index = bisect.bisect_right(self._history, (snapshot, 1 << 62)) - 1
+        if index < 0:
+            return None
+        version = self._history[index][1]
+        if version not in self._known:
+            schema = self._reader.columns_at(self._table.id, version)
+            alike = next((known for known, found in self.schemas.items() if stored_alike(found, schema)), None)
+            if alike is None:
+                self.schemas[version] = schema
+            self._known[version] = version if alike is None else alike
+        return self._known[version]
