@@ -17,7 +17,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.format.snapshots import format_time, parse_time
 
-__all__ = ["Flag", "Id", "Instant", "Text", "Uid", "database_of"]
+__all__ = ["Flag", "Id", "Instant", "Name", "Text", "Uid", "database_of"]
 
 
 def database_of(dialect: Dialect) -> str:
@@ -53,6 +53,18 @@ class Text(TypeDecorator[str]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if database_of(dialect) == "mysql":
             return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
+        return dialect.type_descriptor(sa.String())
+
+
+class Name(TypeDecorator[str]):
+    """A short text that may be a key, compared byte by byte."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if database_of(dialect) == "mysql":
+            return dialect.type_descriptor(mysql.VARCHAR(190, charset="utf8mb4", collation="utf8mb4_bin"))
         return dialect.type_descriptor(sa.String())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.columns import Flag, Id, Instant, Text, Uid
+from quacklake.catalog.columns import Flag, Id, Instant, Name, Text, Uid
 
 __all__ = ["INDEXES", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
 
@@ -26,6 +26,7 @@ _KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
     "id": Id,
     "text": Text,
     "flag": Flag,
+    "name": Name,
     "uid": Uid,
     "time": Instant,
 }
@@ -73,7 +74,12 @@ _TABLES = {
 }
 #: Our own tables, never read by stock DuckLake.
 OWN_TABLES: Mapping[str, str] = MappingProxyType(
-    {"commits": "token:uid* snapshot_id:id", "leases": "lease_id:id* holder:uid! expires_ms:id!"}
+    {
+        "commits": "token:uid* snapshot_id:id",
+        "snapshot_tags": "name:name* snapshot_id:id created:time",
+        "retention": "table_id:id* keep:text",
+        "leases": "lease_id:id* holder:uid! expires_ms:id!",
+    }
 )
 
 #: What older format versions lack: table -> columns, or None for the whole table.

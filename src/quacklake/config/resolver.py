@@ -67,6 +67,8 @@ class Config:
     fetch_batch_rows: int
     storage_max_retries: int
     storage_list_limit: int
+    orphan_grace: timedelta
+    cleanup_threads: int
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)

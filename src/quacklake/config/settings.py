@@ -167,6 +167,16 @@ SETTINGS: tuple[Setting, ...] = (
         1,
         1_000_000_000,
     ),
+    Setting(
+        "orphan_grace",
+        "duration",
+        timedelta(hours=1),
+        ("QUACKLAKE_ORPHAN_GRACE",),
+        "How old a file that no snapshot names must be before it is removed; longer than any transaction takes",
+        minimum=0,
+        maximum=31_536_000,
+    ),
+    _number("cleanup_threads", "QUACKLAKE_CLEANUP_THREADS", "Files that are removed at a time", 8, 1, 256),
     _text("log_format", "QUACKLAKE_LOG_FORMAT", "Form of the log", "text", ("text", "json")),
     _text("log_level", "QUACKLAKE_LOG_LEVEL", "Least level logged", "warning", ("debug", "info", "warning", "error")),
 )

@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from quacklake.catalog import Reader
+from quacklake.catalog import Reader, snapshot_tags
 from quacklake.engines.duckdb import Scan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.objects import TableInfo
+from quacklake.format.snapshot_tags import is_tag
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.dataframe import Frame, both
 from quacklake.lake.settings import Shared
@@ -25,7 +26,7 @@ from quacklake.transaction import Transaction
 __all__ = ["Bound", "ChangeFrame"]
 
 Bound: TypeAlias = "int | dt.datetime | str"
-"""An end of a range of snapshots: the id of one, or a time."""
+"""An end of a range of snapshots: the id or the tag of one, or a time."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,8 +120,10 @@ class ChangeFrame(Frame):
         return pa.schema([schema.find(name).arrow_field() for name in names])
 
 
-def _number(bound: Bound) -> int | None:
-    """The snapshot id that a bound is, or None for a time."""
+def _number(reader: Reader, bound: Bound) -> int | None:
+    """The snapshot id that a bound is or has as its tag, or None for a time."""
+    if isinstance(bound, str) and is_tag(bound):
+        return snapshot_tags.tagged(reader, bound).id
     if isinstance(bound, str | dt.datetime):
         return None
     try:
@@ -131,7 +134,7 @@ def _number(bound: Bound) -> int | None:
 
 def _first(reader: Reader, bound: Bound, newest: Snapshot) -> int:
     """The first snapshot of a range; the one after the newest when it has not begun yet."""
-    number = _number(bound)
+    number = _number(reader, bound)
     if number is None:
         number = reader.first_since(instant(bound))
         return newest.id + 1 if number is None else number
@@ -144,7 +147,7 @@ def _last(reader: Reader, bound: Bound | None, newest: Snapshot) -> Snapshot:
     """The last snapshot of a range, at most the newest that the reader of the feed sees."""
     if bound is None:
         return newest
-    number = _number(bound)
+    number = _number(reader, bound)
     if number is None:
         found = reader.at_time(instant(bound))
         return newest if found.id > newest.id else found

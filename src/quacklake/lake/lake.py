@@ -13,8 +13,9 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
+from quacklake.catalog import snapshot_tags
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundError, ReadOnlyError
+from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundError, ReadOnlyError, SnapshotExpiredError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
 from quacklake.format.objects import MacroInfo, TableInfo
@@ -24,6 +25,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
+from quacklake.lake.expiry import Expiring
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
 from quacklake.lake.macros import Parameters, make_variant
@@ -257,7 +259,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(_Writing, LakeCompaction):
+class Lake(_Writing, LakeCompaction, Expiring):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
@@ -325,9 +327,10 @@ class Lake(_Writing, LakeCompaction):
             try:
                 result = work(tx)
                 self._commit(tx, self._signature)
-            except NotFoundError:
+            except NotFoundError as error:
                 tx.rollback()
-                if recent is None:
+                # a snapshot may expire right after it was read
+                if recent is None and (not isinstance(error, SnapshotExpiredError) or attempt == retry.count):
                     raise
             except CommitConflict:
                 tx.rollback()
@@ -449,12 +452,24 @@ class Lake(_Writing, LakeCompaction):
 
     # -- time --------------------------------------------------------------------------------------------------------
 
-    def at(self, version: int | None = None, timestamp: dt.datetime | str | None = None) -> LakeAt:
-        """The lake as it was at a snapshot, or at a time (text or naive times are UTC). Read-only."""
-        if (version is None) == (timestamp is None):
-            raise InputError("pass either version= or timestamp=")
+    def at(
+        self,
+        version: int | str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        tag: str | None = None,
+    ) -> LakeAt:
+        """The lake as it was at a snapshot, by number or tag, or at a time (text or naive times are UTC). Read-only.
+
+        Raises ``SnapshotExpiredError`` when the snapshot has expired.
+        """
+        if [version, timestamp, tag].count(None) != 2:
+            raise InputError("pass one of version=, timestamp= and tag=")
+        if isinstance(version, str):
+            version, tag = None, version
         with self._shared.catalog.read() as reader:
-            if version is not None:
+            if tag is not None:
+                snapshot = snapshot_tags.tagged(reader, tag)
+            elif version is not None:
                 snapshot = reader.at_version(version)
             else:
                 snapshot = reader.at_time(instant(timestamp))
@@ -483,6 +498,8 @@ class LakeAt(_Reading):
         return self._tx.base.id
 
     def _view(self) -> Transaction:
+        with self._shared.catalog.read() as reader:
+            reader.at_version(self.snapshot_id)  # it may have expired
         return self._tx
 
     def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:

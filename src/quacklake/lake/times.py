@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TypeAlias
 
-from quacklake.errors import InputError
+from quacklake.errors import ConfigError, InputError
+from quacklake.format.options import parse_option
 from quacklake.format.snapshots import parse_time
 
-__all__ = ["instant"]
+__all__ = ["Age", "before", "instant", "span"]
 
 
 def instant(time: object) -> dt.datetime:
@@ -20,3 +22,34 @@ def instant(time: object) -> dt.datetime:
     if not isinstance(time, dt.datetime):
         raise InputError(f"a timestamp must be a datetime or text, not {type(time).__name__}")
     return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
+
+
+Age: TypeAlias = "dt.datetime | dt.timedelta | str"
+"""How old something must be: older than a time, or than a span of time such as ``7 days``."""
+
+
+def span(age: object) -> dt.timedelta:
+    """A span of time from a ``timedelta`` or a text such as ``7 days``. Raises ``InputError``."""
+    found: object = age
+    if isinstance(age, str):
+        try:
+            found = parse_option("expire_older_than", age)
+        except ConfigError:
+            found = None
+    if not isinstance(found, dt.timedelta):
+        raise InputError(f"{age!r} is not a span of time", hint="write 7 days, or 12 hours 30 minutes")
+    if found < dt.timedelta():
+        raise InputError("a span of time cannot be negative")
+    return found
+
+
+def before(age: object) -> dt.datetime:
+    """The time before which something is that old: a time as ``instant`` takes it, or a span of time until now."""
+    if isinstance(age, dt.datetime):
+        return instant(age)
+    if isinstance(age, str) and age[:1].isdigit() and "-" in age:
+        return instant(age)
+    try:
+        return dt.datetime.now(dt.UTC) - span(age)
+    except OverflowError:
+        return dt.datetime.min.replace(tzinfo=dt.UTC)

@@ -35,8 +35,9 @@ def plan_scan(
 
     Without ``with_inlined`` it is one of files only.
 
-    Raises ``PathError`` for a path in the catalog that leaves the data root, ``CorruptFileError`` for a file of an
-    ``encrypted`` lake that has no key, ``UnsupportedFeatureError`` for files this version cannot read.
+    Raises ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
+    data root, ``CorruptFileError`` for a file of an ``encrypted`` lake that has no key,
+    ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
         found = reader.files(snapshot, table, predicate)
@@ -47,10 +48,11 @@ def plan_scan(
             )
         files = plan_files(found, table, store, snapshot.id, encrypted=encrypted)
         mappings = plan_mappings(reader, files)
-        deletes = reader.inlined_deletes(snapshot, table.id)
+        # first what tells that the snapshot has expired: its other tables may be gone with it
         rows = None
         if with_inlined:
             rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
+        deletes = reader.inlined_deletes(snapshot, table.id)
         reshaped = reader.reshaped(snapshot, table)
     return ScanPlan(
         table_id=table.id,

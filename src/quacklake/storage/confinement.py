@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterable
 from urllib.parse import unquote
@@ -61,6 +62,18 @@ class Confinement:
             full = f"{base.rstrip('/')}/{self.own(path)}"
             return self._from_absolute(full) if self.is_absolute(base) else self.own(full)
         return self._from_absolute(path)
+
+    def locate(self, path: str) -> str | None:
+        """See ``Store.locate``."""
+        match = _URL.match(path)
+        if not self._local:
+            # the scheme may be another name of the same store, as s3a:// is
+            name, prefix = posixpath.normpath(path[match.end() :] if match else path), self._root.prefix
+        else:
+            if match and match[0].lower() != "file://":
+                return None
+            name, prefix = os.path.realpath(unquote(path[match.end() :]) if match else path), _real(self._root.prefix)
+        return name[len(prefix) :] if name.startswith(prefix) else None
 
     def url(self, path: str) -> str:
         """See ``Store.url``."""

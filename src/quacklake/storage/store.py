@@ -116,6 +116,10 @@ class Store:
         """
         return self._confinement.resolve(path, is_relative, base)
 
+    def locate(self, path: str) -> str | None:
+        """The path under the root that an absolute ``path`` leads to, links followed; None when it leads elsewhere."""
+        return self._confinement.locate(path)
+
     def url(self, path: str) -> str:
         """What an engine opens: an absolute local path or a full URL. Looks at the text only, not at the file."""
         return self._confinement.url(path)

@@ -32,7 +32,7 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
     if _blind(changes) and latest.schema_version == base.schema_version:
         return  # inserts exclude only changes of the schema
     by_id = {table.table.id: table for table in changes.tables}
-    for table_id, needed in _needed_checks(writer, changes, by_id).items():
+    for table_id, needed in _needed_checks(writer, changes, by_id, latest).items():
         if Check.SAME_FILE in needed:
             _check_files(writer, by_id[table_id], base)
         if Check.READ in needed:
@@ -54,11 +54,18 @@ def _blind(changes: ChangeSet) -> bool:
     )
 
 
-def _needed_checks(writer: Writer, changes: ChangeSet, by_id: dict[int, TableChange]) -> dict[int, set[Check]]:
+def _needed_checks(
+    writer: Writer, changes: ChangeSet, by_id: dict[int, TableChange], latest: Snapshot
+) -> dict[int, set[Check]]:
     """What must be looked at per table; raises at once for what always conflicts."""
     mine = changes.changes()
     needed: dict[int, set[Check]] = {}
-    for _, others in writer.changes_since(changes.base.id):
+    since = writer.changes_since(changes.base.id)
+    if len(since) != latest.id - changes.base.id:
+        raise CommitConflict(
+            "snapshots since the transaction began have expired: what they changed is unknown", hint=_AGAIN
+        )
+    for _, others in since:
         for other in others:
             for change in mine:
                 table = by_id.get(change.id) if change.id is not None else None

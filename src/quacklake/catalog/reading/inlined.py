@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,19 +71,40 @@ class InlinedReader(TableReader):
         )
 
     def inlined_rows(self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None) -> list[InlinedRows]:
-        """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot."""
+        """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot.
+
+        Raises ``SnapshotExpiredError`` when the snapshot is gone, and what it saw with it.
+        """
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
             visible = self._visible(sql, snapshot.id)
             return visible if since is None else sa.and_(visible, sql.c.begin_snapshot > since)
 
-        return self._inlined_rows(table, condition)
+        return self._inlined_rows(table, self._inlined_versions_at(snapshot, table.id), condition)
+
+    def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
+        """The schema versions of the inlined tables of a table; in the same statement, that a snapshot still exists."""
+        t, s = self._t["inlined_data_tables"], self._t["snapshot"]
+
+        def build() -> Any:
+            here = sa.select(sa.cast(sa.null(), sa.BigInteger).label("schema_version"))
+            return sa.union_all(
+                sa.select(t.c.schema_version).where(t.c.table_id == sa.bindparam("table_id")),
+                here.select_from(s).where(s.c.snapshot_id == sa.bindparam("snapshot")),
+            )
+
+        statement = self._cached("inlined_versions_at", build)
+        rows = self.run("inlined_tables", statement, {"table_id": table_id, "snapshot": snapshot.id}).all()
+        versions = sorted(row[0] for row in rows if row[0] is not None)
+        if len(versions) == len(rows):
+            raise self.expired(f"snapshot {snapshot.id} has expired")
+        return versions
 
     def _inlined_rows(
-        self, table: TableInfo, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
+        self, table: TableInfo, versions: Iterable[int], condition: Callable[[sa.Table], sa.ColumnElement[bool]]
     ) -> list[InlinedRows]:
         found: list[InlinedRows] = []
-        for version in self.inlined_tables(table.id):
+        for version in versions:
             schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
             sql = self.inlined_table(table.id, version, schema).table
             rows = self._fetch_rows(sql, schema, version, condition(sql))
@@ -105,7 +126,7 @@ class InlinedReader(TableReader):
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
             return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
 
-        return self._inlined_rows(table, condition)
+        return self._inlined_rows(table, self.inlined_tables(table.id), condition)
 
     def inlined_rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int

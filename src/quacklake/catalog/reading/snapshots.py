@@ -61,7 +61,7 @@ class SnapshotReader(Statements):
         return {row[0]: row[1] for row in self.run("snapshot_times", wanted) if row[1] is not None}
 
     def at_version(self, version: int) -> Snapshot:
-        """The snapshot with that id. Raises ``NotFoundError`` when it never was or has expired."""
+        """The snapshot with that id. Raises ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
         table = self._t["snapshot"]
         found = self._select_snapshot(
             "snapshot_by_id",
@@ -69,11 +69,16 @@ class SnapshotReader(Statements):
             {"version": version},
         )
         if found is None:
+            if 0 <= version < self.latest().id:
+                raise self.expired(f"snapshot {version} has expired")
             raise NotFoundError(f"there is no snapshot {version}", hint="lake.snapshots() lists those that exist")
         return found
 
     def at_time(self, time: dt.datetime) -> Snapshot:
-        """The newest snapshot made at or before a time."""
+        """The newest snapshot made at or before a time.
+
+        Raises ``SnapshotExpiredError`` when those of that time have expired, even though an older one is left.
+        """
         table = self._t["snapshot"]
         found = self._select_snapshot(
             "snapshot_by_time",
@@ -86,9 +91,15 @@ class SnapshotReader(Statements):
             {"time": time},
         )
         if found is None:
-            raise NotFoundError(
-                f"there is no snapshot at or before {time}", hint="lake.snapshots() lists those that exist"
-            )
+            if self.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
+                raise NotFoundError(
+                    f"there is no snapshot at or before {time}", hint="lake.snapshots() lists those that exist"
+                )
+            raise self.expired(f"the snapshots at or before {time} have expired")
+        if found.time != time:
+            later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
+            if (self.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:
+                raise self.expired(f"what was the newest snapshot at {time}, after snapshot {found.id}, has expired")
         return found
 
     def first_since(self, time: dt.datetime) -> int | None:

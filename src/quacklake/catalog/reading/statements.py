@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from quacklake import faults, telemetry
 from quacklake.catalog.database import Database
 from quacklake.catalog.tables import Tables
+from quacklake.errors import SnapshotExpiredError
 
 __all__ = ["Statements", "arrow_table"]
 
@@ -39,6 +40,14 @@ class Statements:
         if found is None:
             found = self._cache[key] = build()
         return found
+
+    def expired(self, message: str) -> SnapshotExpiredError:
+        """The error for snapshots that are gone; it names the oldest that is left."""
+        table = self._t["snapshot"]
+        oldest = self.run("oldest_snapshot", sa.select(sa.func.min(table.c.snapshot_id))).scalar()
+        return SnapshotExpiredError(
+            message, hint=f"the oldest snapshot left is {oldest}; lake.snapshots() lists those that exist"
+        )
 
     def _visible(self, table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
         return sa.and_(

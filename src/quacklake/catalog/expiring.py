@@ -1,0 +1,213 @@
+"""Taking snapshots out of the catalog, and with them everything that only they could see.
+
+Every function is a constant number of statements for each batch of rows, whatever the lake holds. What is left behind
+on purpose: the columns and name mappings of tables that live on, since an id of a column must never come back and an
+open transaction may use a mapping again, and their schema versions, by which old files and inlined rows are read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from quacklake.catalog.file_names import SOME, dead_delete, parts, unseen
+from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.writer import Writer
+from quacklake.format.inline import data_table_name
+
+__all__ = [
+    "dead_tables",
+    "drop_inlined_tables",
+    "names_of",
+    "remove_dead_tables",
+    "remove_files",
+    "remove_inlined",
+    "remove_objects",
+    "remove_snapshots",
+    "snapshot_times",
+    "table_lives",
+]
+
+_INLINED = re.compile(r"ducklake_inlined_(?:data_(\d+)_\d+|delete_(\d+))", re.ASCII)
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def snapshot_times(reader: Reader) -> list[tuple[int, dt.datetime | None]]:
+    """Every snapshot and its time, oldest first."""
+    id_, time = reader._snapshot_columns()[:2]
+    return [(row[0], row[1]) for row in reader.run("snapshot_times", sa.select(id_, time).order_by(id_))]
+
+
+def table_lives(reader: Reader, table_ids: Sequence[int]) -> list[tuple[int, int, int | None]]:
+    """When tables were made, renamed and dropped: id, begin, end."""
+    t = reader._t["table"]
+    found: list[tuple[int, int, int | None]] = []
+    for some in parts(table_ids, SOME):
+        statement = sa.select(t.c.table_id, t.c.begin_snapshot, t.c.end_snapshot).where(t.c.table_id.in_(some))
+        found += [(row[0], row[1], row[2]) for row in reader.run("table_lives", statement)]
+    return found
+
+
+def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
+    """The last name of tables."""
+    t, s = reader._t["table"], reader._t["schema"]
+    found: dict[int, str] = {}
+    for some in parts(table_ids, SOME):
+        statement = (
+            sa.select(t.c.table_id, s.c.schema_name, t.c.table_name)
+            .join_from(t, s, s.c.schema_id == t.c.schema_id)
+            .where(t.c.table_id.in_(some))
+            .order_by(t.c.begin_snapshot)
+        )
+        found |= {row[0]: f"{row[1]}.{row[2]}" for row in reader.run("table_names", statement)}
+    return found
+
+
+def dead_tables(reader: Reader) -> list[int]:
+    """The dropped tables that no snapshot sees any more."""
+    t = reader._t["table"]
+    other = t.alias("other")
+    seen = sa.select(other.c.table_id).where(~unseen(reader, other))
+    statement = sa.select(t.c.table_id).where(unseen(reader, t), t.c.table_id.not_in(seen)).distinct()
+    return sorted(row[0] for row in reader.run("dead_tables", statement))
+
+
+# -- taking away -------------------------------------------------------------------------------------------------------
+
+
+def remove_snapshots(writer: Writer, ranges: Sequence[tuple[int, int]], old_tokens: int) -> None:
+    """Remove snapshots from first to last of each range, and the tokens of commits up to ``old_tokens``."""
+    for some in parts(ranges, SOME):
+        for name in ("snapshot", "snapshot_changes"):
+            t = writer._t[name]
+            chosen = sa.or_(*(t.c.snapshot_id.between(first, last) for first, last in some))
+            writer.run(f"expire_{name}", sa.delete(t).where(chosen))
+    tokens = writer._t.own["commits"]
+    if old_tokens >= 0 and writer.has_table(tokens.name):
+        writer.run("expire_tokens", sa.delete(tokens).where(tokens.c.snapshot_id <= old_tokens))
+
+
+def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
+    """Remove the rows of the files that ``dead_files`` or ``files_of`` give, and what else is known of these files."""
+    f, d = writer._t["data_file"], writer._t["delete_file"]
+    dead = unseen(writer, f) if tables is None else f.c.table_id.in_(tables)
+    chosen = sa.select(f.c.data_file_id).where(dead)
+    for name in ("file_column_stats", "file_variant_stats", "file_partition_value"):
+        t = writer._t[name]
+        mine = t.c.data_file_id.in_(chosen) if tables is None else t.c.table_id.in_(tables)
+        writer.run(f"expire_{name}", sa.delete(t).where(mine))
+    gone = dead_delete(writer) if tables is None else d.c.table_id.in_(tables)
+    writer.run("expire_delete_file", sa.delete(d).where(gone))
+    writer.run("expire_data_file", sa.delete(f).where(dead))
+
+
+_OF_TABLES = (
+    "table_stats",
+    "table_column_stats",
+    "partition_info",
+    "partition_column",
+    "column",
+    "column_tag",
+    "sort_info",
+    "sort_expression",
+    "schema_versions",
+    "inlined_data_tables",
+    "column_mapping",
+)
+
+
+def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
+    """Remove what is known of tables that no snapshot sees; ``remove_objects`` removes the tables themselves."""
+    mappings, names = writer._t["column_mapping"], writer._t["name_mapping"]
+    mine = sa.select(mappings.c.mapping_id).where(mappings.c.table_id.in_(tables))
+    writer.run("expire_name_mapping", sa.delete(names).where(names.c.mapping_id.in_(mine)))
+    for name in _OF_TABLES:
+        t = writer._t[name]
+        writer.run(f"expire_{name}", sa.delete(t).where(t.c.table_id.in_(tables)))
+    tag, option = writer._t["tag"], writer._t["metadata"]
+    writer.run("expire_tag", sa.delete(tag).where(tag.c.object_id.in_(tables)))
+    writer.run("expire_option", sa.delete(option).where(option.c.scope == "table", option.c.scope_id.in_(tables)))
+    own = writer._t.own["retention"]
+    if writer.has_table(own.name):
+        writer.run("expire_retention", sa.delete(own).where(own.c.table_id.in_(tables)))
+
+
+def remove_objects(writer: Writer) -> None:
+    """Remove schemas, tables, views, macros, tags, partitionings and orders that no snapshot sees.
+
+    A partitioning stays as long as a file has it.
+    """
+    for name in ("schema", "table", "view", "tag", "column_tag", "macro", "sort_info"):
+        t = writer._t[name]
+        writer.run(f"expire_{name}", sa.delete(t).where(unseen(writer, t)))
+    info, files = writer._t["partition_info"], writer._t["data_file"]
+    used = sa.select(files.c.partition_id).where(files.c.partition_id.is_not(None))
+    writer.run("expire_partition_info", sa.delete(info).where(unseen(writer, info), info.c.partition_id.not_in(used)))
+    for name, owner, key in (
+        ("macro_impl", "macro", "macro_id"),
+        ("macro_parameters", "macro", "macro_id"),
+        ("partition_column", "partition_info", "partition_id"),
+        ("sort_expression", "sort_info", "sort_id"),
+    ):
+        t, parent = writer._t[name], writer._t[owner]
+        there = sa.exists(sa.select(sa.literal(1)).where(parent.c[key] == t.c[key]).correlate(t))
+        writer.run(f"expire_{name}", sa.delete(t).where(~there))
+
+
+def remove_inlined(writer: Writer, with_dead_files: Sequence[int]) -> int:
+    """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; returns how many rows.
+
+    ``with_dead_files`` are the tables that have lost data files.
+    """
+    t = writer._t["inlined_data_tables"]
+    listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
+    # a name that is not of this form would be another table
+    names = [row[2] for row in listed if row[2] == data_table_name(row[0], row[1])]
+    removed = 0
+    for some in parts(sorted(names), 50):
+        for name in _with_unseen_rows(writer, some):
+            rows = _inlined(writer, name)
+            count = sa.select(sa.func.count()).select_from(rows).where(unseen(writer, rows))
+            removed += writer.run("unseen_rows_count", count).scalar_one()
+            writer.run("expire_inlined_rows", sa.delete(rows).where(unseen(writer, rows)))
+    files = writer._t["data_file"]
+    for table_id in with_dead_files:
+        deletes = delete_table(table_id, writer._t.metadata.schema)
+        if writer.has_table(deletes.name):
+            left = sa.select(files.c.data_file_id).where(files.c.table_id == table_id)
+            writer.run("expire_inlined_deletes", sa.delete(deletes).where(deletes.c.file_id.not_in(left)))
+    return removed
+
+
+def _with_unseen_rows(writer: Writer, names: Sequence[str]) -> list[str]:
+    """Of some inlined tables, those that have rows to remove."""
+    parts = []
+    for name in names:
+        table = _inlined(writer, name)
+        some = sa.exists(sa.select(sa.literal(1)).select_from(table).where(unseen(writer, table)))
+        parts.append(sa.select(sa.literal(name, sa.String).label("name")).where(some))
+    return [row[0] for row in writer.run("unseen_rows", sa.union_all(*parts))]
+
+
+def _inlined(writer: Writer, name: str) -> sa.Table:
+    columns = (sa.Column(column, sa.BigInteger()) for column in ("row_id", "begin_snapshot", "end_snapshot"))
+    return sa.Table(name, sa.MetaData(), *columns, schema=writer._t.metadata.schema)
+
+
+def drop_inlined_tables(writer: Writer) -> None:
+    """Drop the tables of inlined rows and deletes whose table is gone."""
+    schema = writer._t.metadata.schema
+    names = sa.inspect(writer._connection).get_table_names(schema=schema)
+    # looked up after the names: a table that is being made has its row by then
+    t = writer._t["table"]
+    living = {row[0] for row in writer.run("table_ids", sa.select(t.c.table_id).distinct())}
+    for name in names:
+        match = _INLINED.fullmatch(name)
+        if match is not None and int(match[1] or match[2]) not in living:
+            writer.run("drop_inlined_table", sa.schema.DropTable(sa.Table(name, sa.MetaData(), schema=schema)))

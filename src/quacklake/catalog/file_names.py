@@ -1,0 +1,259 @@
+"""Which files the catalog names, and where each of them is.
+
+Lists come in pages, so that what is in memory does not depend on the number of files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.writer import Writer
+
+__all__ = [
+    "PAGE",
+    "SOME",
+    "NamedFile",
+    "ScheduledFile",
+    "absolute_files",
+    "all_files",
+    "dead_delete",
+    "dead_files",
+    "files_of",
+    "folders",
+    "named_among",
+    "other_data_paths",
+    "parts",
+    "schedule",
+    "scheduled",
+    "shared_paths",
+    "unschedule",
+    "unseen",
+]
+
+PAGE = 10_000
+"""Files that are looked at together."""
+
+SOME = 500
+"""Ids or ranges that one statement may name."""
+
+_TRUE = ("1", "true", "t")
+
+T = TypeVar("T")
+
+
+def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
+    """The items, so many at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file as a row of the catalog names it: ``path`` is below ``folder`` unless ``is_relative`` is false.
+
+    ``folder`` is below the data root unless ``folder_is_relative`` is false.
+    """
+
+    id: int
+    table_id: int
+    is_delete: bool
+    path: str
+    is_relative: bool
+    folder: str
+    folder_is_relative: bool
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledFile:
+    """A file that is in no snapshot any more; ``path`` is below the data root unless ``is_relative`` is false."""
+
+    id: int
+    path: str
+    is_relative: bool
+    since: dt.datetime | None
+
+
+# -- rows of files -----------------------------------------------------------------------------------------------------
+
+
+def unseen(reader: Reader, table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """True for rows that have ended and that no snapshot sees."""
+    s = reader._t["snapshot"]
+    seen = sa.select(sa.literal(1)).where(
+        s.c.snapshot_id >= table.c.begin_snapshot, s.c.snapshot_id < table.c.end_snapshot
+    )
+    return sa.and_(table.c.end_snapshot.is_not(None), ~sa.exists(seen.correlate(table)))
+
+
+def dead_delete(reader: Reader) -> sa.ColumnElement[bool]:
+    """True for delete files that no snapshot sees, and those of such data files."""
+    f, d = reader._t["data_file"], reader._t["delete_file"]
+    return sa.or_(unseen(reader, d), d.c.data_file_id.in_(sa.select(f.c.data_file_id).where(unseen(reader, f))))
+
+
+def dead_files(reader: Reader) -> Iterator[list[NamedFile]]:
+    """The files that no snapshot sees, data files first."""
+    yield from _pages(reader, "data_file", [unseen(reader, reader._t["data_file"])])
+    yield from _pages(reader, "delete_file", [dead_delete(reader)])
+
+
+def files_of(reader: Reader, tables: Sequence[int]) -> Iterator[list[NamedFile]]:
+    """All files of some tables."""
+    for name in ("data_file", "delete_file"):
+        yield from _pages(reader, name, [reader._t[name].c.table_id.in_(tables)])
+
+
+def all_files(reader: Reader, since: int = 0) -> Iterator[list[NamedFile]]:
+    """All files whose ids are ``since`` or later ones."""
+    for name in ("data_file", "delete_file"):
+        yield from _pages(reader, name, [], since)
+
+
+def absolute_files(reader: Reader) -> Iterator[list[NamedFile]]:
+    """The files that are not named by a path below the data root, wherever they are."""
+    outside = [id_ for id_, (_, relative) in folders(reader).items() if not relative]
+    for name in ("data_file", "delete_file"):
+        t = reader._t[name]
+        # sqlite_scanner also stores booleans as text
+        absolute = sa.cast(t.c.path_is_relative, sa.String).not_in(_TRUE)
+        yield from _pages(reader, name, [absolute])
+        for some in parts(outside):
+            yield from _pages(reader, name, [~absolute, t.c.table_id.in_(some)])
+
+
+def named_among(reader: Reader, tails: Sequence[str]) -> Iterator[NamedFile]:
+    """The files whose path in the catalog is one of these."""
+    known = folders(reader)
+    for some in parts(tails, 4 * SOME):
+        for name in ("data_file", "delete_file"):
+            t = reader._t[name]
+            for row in reader.run(f"named_{name}", _select(t, _key(t, name)).where(t.c.path.in_(some))):
+                yield _named(row, known, name)
+
+
+def _key(table: sa.Table, name: str) -> sa.Column[Any]:
+    return table.c[f"{name}_id"]
+
+
+def _select(t: sa.Table, key: sa.Column[Any]) -> sa.Select[Any]:
+    return sa.select(key, t.c.table_id, t.c.path, t.c.path_is_relative, t.c.file_size_bytes)
+
+
+def _named(row: Any, known: dict[int, tuple[str, bool]], name: str) -> NamedFile:
+    id_, table_id, path, relative, size = row
+    folder, inside = known.get(table_id, ("", True))
+    return NamedFile(id_, table_id, name == "delete_file", path or "", relative is not False, folder, inside, size or 0)
+
+
+def _pages(
+    reader: Reader, name: str, where: Sequence[sa.ColumnElement[bool]], since: int = 0
+) -> Iterator[list[NamedFile]]:
+    table = reader._t[name]
+    key = _key(table, name)
+    known = folders(reader)
+    last = since - 1
+    while True:
+        statement = _select(table, key).where(key > last, *where).order_by(key).limit(PAGE)
+        rows = reader.run(f"{name}_page", statement).all()
+        if rows:
+            last = rows[-1][0]
+            yield [_named(row, known, name) for row in rows]
+        if len(rows) < PAGE:
+            return
+
+
+def folders(reader: Reader) -> dict[int, tuple[str, bool]]:
+    """The folder of every table, and whether it is below the data root."""
+    t, s = reader._t["table"], reader._t["schema"]
+    statement = (
+        sa.select(t.c.table_id, t.c.path, t.c.path_is_relative, s.c.path, s.c.path_is_relative)
+        .join_from(t, s, s.c.schema_id == t.c.schema_id)
+        .order_by(t.c.begin_snapshot)
+    )
+    found: dict[int, tuple[str, bool]] = {}
+    for id_, path, relative, schema_path, schema_relative in reader.run("table_folders", statement):
+        if relative is False:
+            found[id_] = (path or "", False)
+        else:
+            found[id_] = ((schema_path or "") + (path or ""), schema_relative is not False)
+    return found
+
+
+def shared_paths(reader: Reader) -> set[str]:
+    """The paths that more than one row has."""
+    found: set[str] = set()
+    for name in ("data_file", "delete_file"):
+        t = reader._t[name]
+        twice = sa.select(t.c.path).group_by(t.c.path).having(sa.func.count() > 1)
+        found.update(row[0] for row in reader.run("shared_paths", twice) if row[0] is not None)
+    return found
+
+
+# -- files that wait to be removed -------------------------------------------------------------------------------------
+
+
+def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime) -> None:
+    """Leave files, by id and path below the data root, to the cleanup of old files."""
+    rows = [
+        {"data_file_id": id_, "path": path, "path_is_relative": True, "schedule_start": time} for id_, path in files
+    ]
+    writer._insert("files_scheduled_for_deletion", rows)
+
+
+def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:
+    """The next files that wait for the cleanup, by their ids; about ``limit``, for none of an id is left out."""
+    t = reader._t["files_scheduled_for_deletion"]
+    time: sa.ColumnElement[Any] = t.c.schedule_start
+    if reader._database.name == "duckdb":
+        time = sa.type_coerce(sa.cast(time, sa.String), t.c.schedule_start.type).label("schedule_start")
+    ids = sa.select(t.c.data_file_id).where(t.c.data_file_id > after).order_by(t.c.data_file_id).limit(limit)
+    found = [row[0] for row in reader.run("scheduled_ids", ids)]
+    if not found:
+        return []
+    statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, time).where(
+        t.c.data_file_id > after, t.c.data_file_id <= found[-1]
+    )
+    rows = reader.run("scheduled_files", statement.order_by(t.c.data_file_id, t.c.path))
+    return [ScheduledFile(row[0], row[1] or "", row[2] is not False, row[3]) for row in rows]
+
+
+def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
+    """Forget that files wait for the cleanup."""
+    t = writer._t["files_scheduled_for_deletion"]
+    paths: dict[int, list[str]] = {}
+    for file in files:
+        paths.setdefault(file.id, []).append(file.path)
+    once = [id_ for id_, found in paths.items() if len(found) == 1]
+    several = [(id_, path) for id_, found in paths.items() if len(found) > 1 for path in found]
+    for some in parts(once):
+        named = [paths[id_][0] for id_ in some]
+        writer.run("unschedule", sa.delete(t).where(t.c.data_file_id.in_(some), t.c.path.in_(named)))
+    for id_, path in several:
+        writer.run("unschedule", sa.delete(t).where(t.c.data_file_id == id_, t.c.path == path))
+
+
+def other_data_paths(reader: Reader) -> list[str]:
+    """The data paths of the other lakes in the same database."""
+    if reader._database.name == "sqlite":
+        return []
+    mine = reader._t.metadata.schema or sa.inspect(reader._connection).default_schema_name
+    names = ("table_schema", "table_name", "table_catalog")
+    tables = sa.table("tables", *(sa.column(name) for name in names), schema="information_schema")
+    statement = sa.select(tables.c.table_schema).where(tables.c.table_name == "ducklake_metadata")
+    if reader._database.name == "duckdb":
+        statement = statement.where(tables.c.table_catalog == sa.func.current_database())
+    found: list[str] = []
+    for (schema,) in reader.run("other_lakes", statement).all():
+        if schema == mine:
+            continue
+        columns = (sa.Column(name, sa.String) for name in ("key", "value"))
+        t = sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema)
+        statement = sa.select(t.c.value).where(t.c.key == "data_path")
+        found += [row[0] for row in reader.run("other_data_paths", statement) if row[0]]
+    return found

@@ -1,0 +1,293 @@
+"""Expiry: snapshots go, and with them what only they could see. Files are left to the cleanup.
+
+All of it is one transaction of the commit queue, which computes for itself what is still referenced. It makes no
+snapshot.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quacklake import faults, telemetry
+from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, snapshot_tags
+from quacklake.catalog.file_names import NamedFile
+from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
+from quacklake.format.changes import parse
+from quacklake.format.options import parse_option
+from quacklake.maintenance.places import absolute_places, named, place
+from quacklake.maintenance.reports import Progress, Skipped, silent
+from quacklake.storage import Store
+from quacklake.transaction import Retry
+
+__all__ = ["ExpiryReport", "ExpiryRequest", "expire_snapshots"]
+
+_TOKENS = dt.timedelta(days=1)
+"""For how long a commit whose answer was lost can be looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryRequest:
+    """Which snapshots are to go: those made before a time, those of some versions, or all but the last ones."""
+
+    before: dt.datetime | None = None
+    versions: tuple[int, ...] | None = None
+    keep_last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryReport:
+    """What expired. ``kept`` are snapshots that were asked for, and files of expired ones, that stay, and why.
+
+    ``oldest`` is the oldest snapshot left. Files are only scheduled: ``cleanup_old_files`` removes them.
+    """
+
+    snapshots: tuple[int, ...] = ()
+    data_files: int = 0
+    delete_files: int = 0
+    bytes: int = 0
+    tables: int = 0
+    inlined_rows: int = 0
+    oldest: int = 0
+    kept: Sequence[Skipped] = ()
+    dry_run: bool = False
+
+
+@dataclass
+class _Files:
+    """Files of expired snapshots, on their way to the schedule."""
+
+    scheduled: int = 0
+    data_files: int = 0
+    delete_files: int = 0
+    bytes: int = 0
+    kept: list[Skipped] = field(default_factory=list)
+    tables: set[int] = field(default_factory=set)
+
+
+class _Rehearsal(Exception):
+    """Ends a dry run, so that nothing of it stays."""
+
+
+def expire_snapshots(
+    catalog: Catalog,
+    store: Store,
+    request: ExpiryRequest,
+    *,
+    retry: Retry,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> ExpiryReport:
+    """Expire snapshots, or with ``dry_run`` only tell which.
+
+    The newest snapshot, those with a tag and those that a table keeps for itself stay. Raises ``InputError`` when one
+    of these is asked for by its version, and ``NotFoundError`` for a version that does not exist.
+    """
+    with telemetry.timed("maintenance.expire"):
+        for attempt in range(retry.count + 1):
+            report = ExpiryReport()
+            try:
+                with catalog.commit() as writer:
+                    report = _expire(writer, store, request, dry_run=dry_run, progress=progress)
+                    if report.snapshots and catalog.database != "mysql":
+                        expiring.drop_inlined_tables(writer)
+                    if dry_run:
+                        raise _Rehearsal
+            except _Rehearsal:
+                return report
+            except CatalogUnavailableError:
+                if attempt == retry.count:
+                    raise
+                retry.pause(attempt)
+            else:
+                break
+        if catalog.database == "mysql" and report.snapshots:
+            # a table that is dropped ends the transaction there, so this has to be a second one
+            with catalog.commit() as writer:
+                expiring.drop_inlined_tables(writer)
+    return report
+
+
+def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bool, progress: Progress) -> ExpiryReport:
+    now = dt.datetime.now(dt.UTC)
+    times = dict(expiring.snapshot_times(writer))
+    chosen, kept = _choose(writer, times, request, now)
+    progress("snapshots", len(chosen), len(chosen))
+    oldest = min(times.keys() - chosen)
+    if not chosen:
+        return ExpiryReport(oldest=oldest, kept=kept, dry_run=dry_run)
+    old = [id_ for id_ in chosen if (time := times[id_]) is not None and time < now - _TOKENS]
+    faults.reach("maintenance.expire.before")
+    expiring.remove_snapshots(writer, list(_ranges(times, chosen)), max(old, default=-1))
+    files, tables = _Files(kept=kept), expiring.dead_tables(writer)
+    _remove_files(writer, store, tables, files, now, progress)
+    for some in file_names.parts(tables):
+        expiring.remove_dead_tables(writer, some)
+    expiring.remove_objects(writer)
+    rows = expiring.remove_inlined(writer, sorted(files.tables.difference(tables)))
+    faults.reach("maintenance.expire.after")
+    return ExpiryReport(
+        snapshots=tuple(sorted(chosen)),
+        data_files=files.data_files,
+        delete_files=files.delete_files,
+        bytes=files.bytes,
+        tables=len(tables),
+        inlined_rows=rows,
+        oldest=oldest,
+        kept=files.kept,
+        dry_run=dry_run,
+    )
+
+
+# -- which snapshots ---------------------------------------------------------------------------------------------------
+
+
+def _choose(
+    reader: Reader, times: Mapping[int, dt.datetime | None], request: ExpiryRequest, now: dt.datetime
+) -> tuple[set[int], list[Skipped]]:
+    """The snapshots that go, and those that were asked for and stay."""
+    newest = max(times)
+    wanted = _wanted(times, request)
+    reasons: dict[int, str] = {newest: "it is the newest"} if newest in wanted else {}
+    for tag in snapshot_tags.tags(reader):
+        if tag.snapshot_id in wanted:
+            reasons.setdefault(tag.snapshot_id, f'it has the tag "{tag.name}"')
+    for id_, reason in _retained(reader, times, wanted, now).items():
+        reasons.setdefault(id_, reason)
+    if request.versions is not None and reasons:
+        id_, reason = min(reasons.items())
+        raise InputError(f"snapshot {id_} cannot expire: {reason}")
+    if request.keep_last is not None:
+        for id_ in sorted(times)[-request.keep_last :]:
+            if id_ in wanted:
+                reasons.setdefault(id_, f"it is one of the last {request.keep_last}")
+    return wanted.difference(reasons), [Skipped(f"snapshot {id_}", why) for id_, why in sorted(reasons.items())]
+
+
+def _wanted(times: Mapping[int, dt.datetime | None], request: ExpiryRequest) -> set[int]:
+    if request.versions is not None:
+        unknown = [id_ for id_ in request.versions if id_ not in times]
+        if unknown:
+            raise NotFoundError(f"there is no snapshot {unknown[0]}", hint="lake.snapshots() lists those that exist")
+        return set(request.versions)
+    if request.before is None:
+        return set(times) if request.keep_last is not None else set()
+    return {id_ for id_, time in times.items() if time is not None and time < request.before}
+
+
+def _retained(
+    reader: Reader, times: Mapping[int, dt.datetime | None], wanted: set[int], now: dt.datetime
+) -> dict[int, str]:
+    """Snapshots that tables with a retention of their own need.
+
+    Those of its span that changed the table, and the last one before it, which shows the table as the span began.
+    """
+    asked = snapshot_tags.retention(reader) if wanted else {}
+    if not asked:
+        return {}
+    names = expiring.names_of(reader, sorted(asked))
+    touched = _touched(reader, set(asked), min(wanted), max(wanted))
+    found: dict[int, str] = {}
+    for table_id, keep in asked.items():
+        limit = now - _span(keep)
+        mine = sorted(touched[table_id] & times.keys())
+        before = [id_ for id_ in mine if (time := times[id_]) is not None and time < limit]
+        needed = set(mine).difference(before[:-1]) & wanted
+        found |= {id_: f"{names.get(table_id, table_id)} keeps its history for {keep}" for id_ in needed}
+    return found
+
+
+def _span(keep: str) -> dt.timedelta:
+    span = parse_option("expire_older_than", keep)
+    assert isinstance(span, dt.timedelta)
+    return span
+
+
+def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
+    """The snapshots that changed tables."""
+    touched: dict[int, set[int]] = {id_: set() for id_ in table_ids}
+    for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
+        touched[id_].update([begin] if end is None else [begin, end])
+    for snapshot, text in reader.changes_between(first, last).items():
+        for id_ in {change.id for change in parse(text) if change.id is not None} & table_ids:
+            touched[id_].add(snapshot)
+    return touched
+
+
+def _ranges(times: Mapping[int, dt.datetime | None], chosen: set[int]) -> Iterable[tuple[int, int]]:
+    """The chosen snapshots as few ranges without any other snapshot in them."""
+    first = last = -1
+    for id_ in sorted(times):
+        if id_ in chosen:
+            first, last = (id_ if first < 0 else first), id_
+        elif first >= 0:
+            yield first, last
+            first = -1
+    if first >= 0:
+        yield first, last
+
+
+# -- which files -------------------------------------------------------------------------------------------------------
+
+
+def _remove_files(
+    writer: Writer, store: Store, tables: Sequence[int], files: _Files, now: dt.datetime, progress: Progress
+) -> None:
+    """Schedule what no snapshot sees, and everything of the tables that none sees, and remove its rows."""
+    suspects: dict[str, NamedFile] = {}
+    shared: set[str] | None = None
+    absolute: set[str] = set()
+    sources = [None, *file_names.parts(tables)]
+    for some in sources:
+        pages = file_names.dead_files(writer) if some is None else file_names.files_of(writer, some)
+        found = False
+        for page in pages:
+            found = True
+            if shared is None:
+                shared, absolute = file_names.shared_paths(writer), absolute_places(writer, store)
+            ready = _sort_out(store, page, shared, absolute, suspects, files)
+            _schedule(writer, ready, files, now)
+            progress("files", files.scheduled, None)
+        if found:
+            expiring.remove_files(writer, some)
+    # only now can be told which of these paths another row names
+    if suspects:
+        taken = named(writer, store, suspects, absolute_places(writer, store))
+        files.kept += [Skipped(path, "another file of the catalog has the same path") for path in sorted(taken)]
+        _schedule(writer, {path: file for path, file in suspects.items() if path not in taken}, files, now)
+
+
+def _sort_out(
+    store: Store,
+    page: Sequence[NamedFile],
+    shared: set[str],
+    absolute: set[str],
+    suspects: dict[str, NamedFile],
+    files: _Files,
+) -> dict[str, NamedFile]:
+    """The files of a page that are the lake's and nobody else's, by their places below the data root."""
+    ready: dict[str, NamedFile] = {}
+    for file in page:
+        if not file.is_delete:
+            files.tables.add(file.table_id)
+        try:
+            where = place(store, file)
+        except PathError:
+            where = None
+        if where is None:
+            files.kept.append(Skipped(file.path, "it is not below the data path"))
+        elif file.path in shared or where in absolute:
+            suspects[where] = file
+        else:
+            ready[where] = file
+    return ready
+
+
+def _schedule(writer: Writer, ready: Mapping[str, NamedFile], files: _Files, now: dt.datetime) -> None:
+    file_names.schedule(writer, ((file.id, path) for path, file in ready.items()), now)
+    deletes = sum(file.is_delete for file in ready.values())
+    files.scheduled += len(ready)
+    files.delete_files += deletes
+    files.data_files += len(ready) - deletes
+    files.bytes += sum(file.size for file in ready.values())

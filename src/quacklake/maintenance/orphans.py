@@ -1,0 +1,168 @@
+"""Orphans: files below the data path that no row of the catalog names, left by crashes and failed commits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from quacklake import faults, telemetry
+from quacklake.catalog import Catalog, Reader, file_names
+from quacklake.errors import ConfigError
+from quacklake.maintenance.cleanup import CleanupReport
+from quacklake.maintenance.known import KnownPaths
+from quacklake.maintenance.places import locate, place
+from quacklake.maintenance.removal import BATCH, remove
+from quacklake.maintenance.reports import Progress, Skipped, silent
+from quacklake.storage import FileEntry, Store
+
+__all__ = ["delete_orphaned_files"]
+
+# What the lake's writers call their files. A Parquet file of another name is somebody's who has put it here.
+_NAME = re.compile(r"ducklake-[^/]*\.(?:parquet|puffin)")
+
+
+@dataclass
+class _Work:
+    removed: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    bytes: int = 0
+    failed: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """Where files of this lake can be: in the folders of its tables, or in those of tables that are forgotten."""
+
+    folders: frozenset[str]
+    foreign: tuple[str, ...]
+
+    def owns(self, path: str) -> bool:
+        """True for a file that only a writer of this lake can have put there.
+
+        Below the folder of a table there are partitions only, ``key=value``; a deeper folder is of another lake whose
+        data path is inside this one's.
+        """
+        if path.startswith(self.foreign):
+            return False
+        folder = path.rpartition("/")[0]
+        while folder.rpartition("/")[2].find("=") > 0 and f"{folder}/" not in self.folders:
+            folder = folder.rpartition("/")[0]
+        return f"{folder}/" in self.folders or folder.count("/") == 1
+
+
+def delete_orphaned_files(
+    catalog: Catalog,
+    store: Store,
+    *,
+    before: dt.datetime | None,
+    threads: int,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> CleanupReport:
+    """Remove the files that no row names and that were last changed before a time (None: all of them).
+
+    A transaction that is open longer than that must not exist: its files are not named yet. Raises ``ConfigError`` when
+    another lake of the same database has the same data path, ``PathError`` when a row of the catalog has a path that
+    nobody can tell the file of.
+    """
+    work = _Work()
+    with telemetry.timed("maintenance.orphans"), KnownPaths() as known:
+        with catalog.read() as reader:
+            next_file = _remember(reader, store, known)
+            ground = _Ground(
+                frozenset(folder for folder, relative in file_names.folders(reader).values() if relative),
+                _other_lakes(reader, store),
+            )
+        for page in _pages(_candidates(store, ground, before, work)):
+            orphans = _unknown(page, known)
+            if orphans:
+                with catalog.read() as reader:
+                    next_file = _remember(reader, store, known, next_file)  # a commit since may name one of them
+                orphans = _unknown(orphans, known)
+            hopeless = _remove(store, orphans, work, threads=threads, dry_run=dry_run)
+            progress("files", work.seen, None)
+            if hopeless:
+                break
+    return CleanupReport(tuple(work.removed), work.bytes, work.failed, work.skipped, dry_run)
+
+
+def _remember(reader: Reader, store: Store, known: KnownPaths, since: int = 0) -> int:
+    """Note every path that rows of files ``since`` or later name; returns the id that comes next.
+
+    With the first call also those that wait for the cleanup: they are its to remove.
+    """
+    next_file = reader.latest().next_file_id
+    for page in file_names.all_files(reader, since):
+        known.add(path for file in page if (path := place(store, file)) is not None)
+    if since == 0:
+        for paths in _scheduled(reader, store):
+            known.add(paths)
+    return next_file
+
+
+def _scheduled(reader: Reader, store: Store) -> Iterator[list[str]]:
+    after = -1
+    while page := file_names.scheduled(reader, after, file_names.PAGE):
+        after = page[-1].id
+        found = (locate(store, file.path, file.is_relative) for file in page)
+        yield [path for path in found if path is not None]
+
+
+def _other_lakes(reader: Reader, store: Store) -> tuple[str, ...]:
+    """The folders below the data path that are the data paths of other lakes of the same database."""
+    found = []
+    for data_path in file_names.other_data_paths(reader):
+        root = data_path if data_path.endswith("/") else f"{data_path}/"
+        if root == store.root:
+            raise ConfigError(
+                f"another lake of this database has the data path {store.root} too",
+                hint="which files are nobody's cannot be told; give each lake a data path of its own",
+            )
+        if root.startswith(store.root):
+            found.append(root.removeprefix(store.root))
+    return tuple(found)
+
+
+def _candidates(store: Store, ground: _Ground, before: dt.datetime | None, work: _Work) -> Iterator[FileEntry]:
+    """The files of a kind that the lake writes, in its own folders, that are old enough."""
+    for entry in store.list():
+        work.seen += 1
+        old = before is None or (entry.mtime is not None and entry.mtime < before)
+        mine = entry.is_temporary or _NAME.fullmatch(entry.path.rpartition("/")[2])
+        if old and mine and ground.owns(entry.path):
+            yield entry
+
+
+def _pages(entries: Iterable[FileEntry]) -> Iterator[list[FileEntry]]:
+    page: list[FileEntry] = []
+    for entry in entries:
+        page.append(entry)
+        if len(page) == BATCH:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _unknown(entries: list[FileEntry], known: KnownPaths) -> list[FileEntry]:
+    named = known.among([entry.path for entry in entries])
+    return [entry for entry in entries if entry.path not in named]
+
+
+def _remove(store: Store, orphans: list[FileEntry], work: _Work, *, threads: int, dry_run: bool) -> bool:
+    """Remove one page; True when there is no use in going on."""
+    sizes = {entry.path: entry.size for entry in orphans}
+    if dry_run:
+        work.removed += sizes
+        work.bytes += sum(sizes.values())
+        return False
+    removal = remove(store, list(sizes), threads)
+    faults.reach("maintenance.orphans.removed")
+    work.removed += removal.gone
+    work.bytes += sum(sizes[path] for path in removal.gone)
+    work.failed += len(removal.failed)
+    work.skipped += [Skipped(path, error.message) for path, error in removal.failed.items()]
+    return removal.hopeless

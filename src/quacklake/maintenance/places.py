@@ -1,0 +1,54 @@
+"""Where the files are that the catalog names, and which of them it still names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quacklake.catalog import Reader
+from quacklake.catalog.file_names import NamedFile, absolute_files, named_among
+from quacklake.errors import PathError
+from quacklake.storage import Store
+
+__all__ = ["absolute_places", "locate", "named", "place"]
+
+
+def place(store: Store, file: NamedFile) -> str | None:
+    """The path of a file below the data root; None for one that is elsewhere. Raises ``PathError`` as ``locate``."""
+    if file.is_relative and not file.folder_is_relative:
+        return locate(store, f"{file.folder.rstrip('/')}/{file.path}", False)
+    return locate(store, file.path, file.is_relative, file.folder if file.is_relative else "")
+
+
+def locate(store: Store, path: str, is_relative: bool, base: str = "") -> str | None:
+    """The path below the data root, whatever its spelling, or None for one that is elsewhere.
+
+    Raises ``PathError`` for a relative one that would leave the root.
+    """
+    return store.resolve(path, True, base) if is_relative else store.locate(path)
+
+
+def absolute_places(reader: Reader, store: Store) -> set[str]:
+    """The files below the data root that the catalog names by an absolute path; few as a rule, mostly none."""
+    found = (_place(store, file) for page in absolute_files(reader) for file in page)
+    return {path for path in found if path is not None}
+
+
+def named(reader: Reader, store: Store, paths: Iterable[str], absolute: set[str]) -> set[str]:
+    """Of some files below the data root, those that a row of a data or delete file still names."""
+    wanted = set(paths)
+    tails = {tail for path in wanted for tail in _tails(path)}
+    found = (_place(store, file) for file in named_among(reader, sorted(tails)))
+    return (wanted & absolute) | wanted.intersection(path for path in found if path is not None)
+
+
+def _place(store: Store, file: NamedFile) -> str | None:
+    try:
+        return place(store, file)
+    except PathError:
+        return None  # no file below the root
+
+
+def _tails(path: str) -> list[str]:
+    """What a catalog may have for a path: itself, or the part of it below some folder."""
+    parts = path.split("/")
+    return ["/".join(parts[start:]) for start in range(len(parts))]
