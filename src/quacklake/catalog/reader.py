@@ -6,14 +6,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.reading.files import FileReader
+from quacklake.catalog.reading.dropped import DroppedReader
 from quacklake.catalog.reading.snapshots import SnapshotReader
 from quacklake.format.options import OptionRow
 
 __all__ = ["Reader"]
 
 
-class Reader(SnapshotReader, FileReader):
+class Reader(SnapshotReader, DroppedReader):
     """One read transaction. All answers describe the same state of the database."""
 
     def options(self) -> list[OptionRow]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from quacklake.catalog.writing.files import FileWriter
 from quacklake.catalog.writing.inlined import InlinedWriter
 from quacklake.catalog.writing.objects import ObjectWriter
+from quacklake.catalog.writing.revived import RevivalWriter
 from quacklake.catalog.writing.totals import TotalsWriter
 
 __all__ = ["Writer"]
 
 
-class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter):
+class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter, RevivalWriter):
     """The commit transaction: a reader that also inserts. It sees everything committed before its turn."""

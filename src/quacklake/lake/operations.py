@@ -30,7 +30,18 @@ from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "MergeResult", "append", "append_new", "delete", "merge", "overwrite", "seal", "update"]
+__all__ = [
+    "DeleteFiles",
+    "MergeResult",
+    "append",
+    "append_new",
+    "delete",
+    "insert_kept",
+    "merge",
+    "overwrite",
+    "seal",
+    "update",
+]
 
 _DUPLICATES_SHOWN = 5
 
@@ -312,6 +323,23 @@ def _insert_query(
         tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
     elif count:
         _write(shared, tx, connection, query, table)
+    return count
+
+
+def insert_kept(
+    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+) -> int:
+    """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
+    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
+    count = int(counted[0]) if counted else 0
+    if count and count <= shared.inline_limit(table):
+        row_id = quote(NAME_ROW_ID)
+        rows = connection.execute(f"SELECT {_fetched(table)}, {row_id} FROM ({query})").to_arrow_table()
+        row_ids = rows.column(NAME_ROW_ID).to_pylist()
+        rows = rows.select(range(len(table.schema.columns)))
+        tx.pending(table).add_insert(encoded_insert(shared, table, rows, row_ids))
+    elif count:
+        _write(shared, tx, connection, query, table, row_ids=True)
     return count
 
 

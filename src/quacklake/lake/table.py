@@ -22,6 +22,7 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
+from quacklake.lake.undo import Restoring
 from quacklake.lake.view import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
@@ -37,7 +38,7 @@ T = TypeVar("T")
 Run = Callable[..., Any]
 
 
-class Table:
+class Table(Restoring):
     """One table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``; writing methods make one snapshot each, or belong to the transaction

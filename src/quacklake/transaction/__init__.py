@@ -7,6 +7,7 @@ from quacklake.transaction.changeset import (
     NewDataFile,
     NewDeleteFile,
     PastDeleteFile,
+    RevivedTable,
     TableChange,
 )
 from quacklake.transaction.commit import Retry, commit
@@ -23,6 +24,7 @@ __all__ = [
     "PastDeleteFile",
     "PendingTable",
     "Retry",
+    "RevivedTable",
     "TableCache",
     "TableChange",
     "Target",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -101,15 +102,16 @@ class DuckDBEngine:
         rows: bool = False,
         columns: Sequence[str] | None = None,
         where: Filter | None = None,
+        extra: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request).
 
-        Virtual columns are there when ``columns`` or ``where`` name them.
+        Virtual columns are there when ``columns`` or ``where`` name them, and under other names those of ``extra``.
         """
         prefix = f"ql{next(self._names)}"
         with reading():
             shapes = self._shapes_on(connection)(plan, plan.schema.columns)
-        virtual = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)}
+        virtual = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(extra)
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=virtual, shapes=shapes)
         return self.prepare(connection, sql)
 

@@ -1,0 +1,245 @@
+"""Going back inside a transaction: a table to an older state, a dropped one to the state it had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.catalog import Reader, objects
+from quacklake.catalog.objects import Tags
+from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.engines.duckdb.failures import writing
+from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError, UnsupportedFeatureError
+from quacklake.format.names import quote
+from quacklake.format.objects import NAME_ROW_ID, SchemaInfo, TableInfo
+from quacklake.format.predicate import ANYTHING
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.undo import OldColumns, missing_ids, old_columns
+from quacklake.lake import evolution, operations
+from quacklake.lake.reference import TableRef
+from quacklake.lake.settings import Shared
+from quacklake.maintenance.undo import RestoredTable, check_files, newer_files, only_files, unchanged_files
+from quacklake.scan import ScanPlan, plan_scan
+from quacklake.transaction import Transaction
+
+__all__ = ["Undo"]
+
+_SINCE = "_ql_since"
+_UNKNOWN_VERSION = -1
+"""A schema version that no inlined table has: every one is asked for its own columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A table at an older snapshot, with the columns it goes back to."""
+
+    table: TableInfo
+    columns: OldColumns
+    plan: ScanPlan
+    tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Takes a transaction back. Without ``write`` it only counts, and the transaction is good for nothing after."""
+
+    shared: Shared
+    tx: Transaction
+    write: bool = True
+
+    # -- tables that live --------------------------------------------------------------------------------------------
+
+    def restore(self, table: TableInfo, version: int, *, rename: bool = False) -> RestoredTable:
+        """Let a table be as it was at a snapshot: rows, row ids, columns, layout, tags; with ``rename`` its name too.
+
+        Raises ``NotFoundError`` when the snapshot has no such table, or is gone itself.
+        """
+        past = self._past(table, version)
+        after = evolution.alter(self.shared, self.tx, table, past.columns.schema)
+        name = past.table.name if rename else table.name
+        after = self._laid_out(after, replace(after, name=name, partition=past.table.partition, sort=past.table.sort))
+        tagged = self._restore_tags(after, past.tags)
+        deleted, inserted = self._restore_rows(after, past)
+        altered = tagged or replace(after, schema_version=table.schema_version) != table
+        return RestoredTable(after.qualified_name, inserted, deleted, altered, past.columns.kept)
+
+    def _laid_out(self, before: TableInfo, after: TableInfo) -> TableInfo:
+        return before if before == after else self.tx.alter_table(before, after)
+
+    def _past(self, table: TableInfo, version: int) -> _Past:
+        # in one read, so that nothing can expire in between
+        with self.tx.catalog.read() as reader:
+            snapshot = reader.at_version(version)
+            old = reader.table_by_id(snapshot, table.id) if table.id >= 0 else None
+            if old is None:
+                raise _not_yet(reader, snapshot, table)
+            gone = missing_ids(table.schema, old.schema)
+            columns = old_columns(table.schema, old.schema, reader.newest_types(table.id, gone))
+            wanted = replace(old, schema=columns.schema, schema_version=_UNKNOWN_VERSION)
+            return _Past(old, columns, self._plan(reader, snapshot, wanted), objects.tags(reader, snapshot, table.id))
+
+    def _plan(self, reader: Reader, snapshot: Snapshot, table: TableInfo) -> ScanPlan:
+        catalog = self.tx.catalog
+        return plan_scan(reader, self.tx.store, snapshot, table, database=catalog.database, encrypted=catalog.encrypted)
+
+    def _restore_tags(self, table: TableInfo, old: Tags) -> bool:
+        """Set what differs; tells whether anything did."""
+        now, tx = self.tx.objects.tags(table), self.tx
+        own = {key: old.own.get(key) for key in {*now.own, *old.own} if now.own.get(key) != old.own.get(key)}
+        tx.objects.set_tags(table, own)
+        changed = bool(own)
+        for node in table.schema.walk():
+            mine, theirs = now.columns.get(node.id, {}), old.columns.get(node.id, {})
+            tags = {key: theirs.get(key) for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)}
+            tx.objects.set_tags(table, tags, column_id=node.id)
+            changed = changed or bool(tags)
+        return changed
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _restore_rows(self, table: TableInfo, past: _Past) -> tuple[int, int]:
+        """Delete what the older state has not, insert what it has more; returns how many of each.
+
+        A version of a row is its row id and the snapshot it came with. Files that are the same in both states take no
+        part, and those that came later go whole.
+        """
+        tx, now, old = self.tx, self.tx.plan(table), past.plan
+        same = unchanged_files(now, old)
+        newer = newer_files(now, old.snapshot_id)
+        some = only_files(now, set(now.files.column("data_file_id").to_pylist()) - same - newer)
+        old = only_files(old, set(old.files.column("data_file_id").to_pylist()) - same)
+        with tx.catalog.read() as reader:
+            check_files(reader, tx.store, old)
+        deleted = self._end_newer(table, now, newer)
+        if not (some.files.num_rows or old.files.num_rows or some.inlined is not None or old.inlined is not None):
+            return deleted, 0
+        with self.shared.engine.connection() as connection:
+            engine, extra = self.shared.engine, {"snapshot_id": _SINCE}
+            mine = engine.bind(connection, some, rows=True, extra=extra)
+            theirs = engine.bind(connection, old, rows=True, extra=extra)
+            match = f"n._ql_row_id = p._ql_row_id AND n.{_SINCE} = p.{_SINCE}"
+            if past.columns.lossy:
+                # the same row in another file may have been written without a column that comes back
+                for place in ("_ql_file_id", "_ql_version"):
+                    match += f" AND n.{place} IS NOT DISTINCT FROM p.{place}"
+            with writing():
+                places = connection.execute(
+                    "SELECT n._ql_file_id, n._ql_version, n._ql_position"
+                    f" FROM ({mine}) n ANTI JOIN ({theirs}) p ON {match}"
+                ).to_arrow_table()
+            columns = ", ".join(f"p.{quote(column.name)}" for column in table.schema.columns)
+            fresh = (
+                f"SELECT {columns}, p._ql_row_id AS {quote(NAME_ROW_ID)}"
+                f" FROM ({theirs}) p ANTI JOIN ({mine}) n ON {match}"
+            )
+            with writing():
+                inserted = self._change(connection, table, now, places, fresh)
+        return deleted + int(places.num_rows), inserted
+
+    def _end_newer(self, table: TableInfo, now: ScanPlan, newer: set[int]) -> int:
+        if not newer:
+            return 0
+        going = only_files(now, newer, inlined=False)
+        count = going.count()
+        if count is None:
+            count = self.shared.engine.count(going, None)
+        if self.write:
+            pending = self.tx.pending(table)
+            pending.add_read(ANYTHING)
+            pending.end_files(now, newer)
+        return count
+
+    def _change(
+        self, connection: duckdb.DuckDBPyConnection, table: TableInfo, now: ScanPlan, places: pa.Table, fresh: str
+    ) -> int:
+        """Note the rows to delete, and insert those of a query; returns how many these are."""
+        if not self.write:
+            counted = connection.execute(f"SELECT count(*) FROM ({fresh})").fetchone()
+            return int(counted[0]) if counted else 0
+        pending = self.tx.pending(table)
+        pending.add_read(ANYTHING)
+        if places.num_rows:
+            pending.delete(now, places_to_target(places))
+        return operations.insert_kept(self.shared, self.tx, connection, fresh, table)
+
+    # -- tables that were dropped ------------------------------------------------------------------------------------
+
+    def undrop(self, ref: TableRef, name: str) -> tuple[TableInfo, int]:
+        """Let the table of a name that was dropped last come back as ``name``, as it was just before.
+
+        Returns it with the snapshot whose state it has. Raises ``NotFoundError`` when there was none or it is
+        forgotten, ``AlreadyExistsError`` when the name is taken.
+        """
+        self.tx.check_writable()
+        with self.tx.catalog.read() as reader:
+            gone = reader.dropped("table", ref.schema, ref.name)
+            taken = self.tx.get_table(ref.schema, name) is not None
+            if taken or self.tx.objects.get_view(ref.schema, name) is not None:
+                hint = None if gone is None else "pass as_= to bring the dropped one back under another name"
+                raise AlreadyExistsError(f'"{ref.schema}.{name}" exists already', hint=hint)
+            if gone is None:
+                raise NotFoundError(
+                    f'no table "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
+                    hint="lake.snapshots() tells what every snapshot did",
+                )
+            try:
+                state = reader.at_version(gone.dropped_at - 1)
+            except NotFoundError:
+                raise SnapshotExpiredError(
+                    f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
+                    hint="an older snapshot may still show it: copy its rows from there",
+                ) from None
+            table = self._revive(reader, gone.id, state, state, name)
+        return table, state.id
+
+    def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
+        """Let a dropped table that a snapshot has come back, to be restored to it.
+
+        Snapshots between it and the drop may have expired, and files with them: what is left is to be restored from.
+        """
+        with self.tx.catalog.read() as reader:
+            reader.at_version(old.id)
+            dropped = reader.drop_of(table_id)
+            if dropped is None:
+                raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
+            return self._revive(reader, table_id, replace(old, id=dropped - 1), old)
+
+    def _revive(
+        self, reader: Reader, table_id: int, state: Snapshot, needed: Snapshot, name: str | None = None
+    ) -> TableInfo:
+        """Bring a table back as it was at ``state``; the files that it had at ``needed`` must be there."""
+        info = reader.table_by_id(state, table_id)
+        schema = None if info is None else reader.schema_by_id(state, info.schema_id)
+        if info is None or schema is None:
+            raise SnapshotExpiredError(f"the table {table_id} has expired")
+        check_files(reader, self.tx.store, self._plan(reader, needed, info))
+        owner = self._schema(schema)
+        table = replace(info, schema_id=owner.id, schema_name=owner.name, name=info.name if name is None else name)
+        tags = objects.tags(reader, state, table_id)
+        self.tx.revive_table(table, state, *reader.files_ended(table_id, state.id + 1))
+        self._restore_tags(table, tags)
+        return table
+
+    def _schema(self, old: SchemaInfo) -> SchemaInfo:
+        """The schema of that name, made again when it was dropped too."""
+        try:
+            found = self.tx.find_schema(old.name)
+        except NotFoundError:
+            return self.tx.revive_schema(old)
+        if (found.path, found.path_is_relative) != (old.path, old.path_is_relative):
+            raise UnsupportedFeatureError(
+                f'the schema "{old.name}" is in another folder than it was, where the files of its old tables are not',
+                hint="drop it, or rename it away, and try again",
+            )
+        return found
+
+
+def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:
+    """Why a table cannot go back to a snapshot."""
+    other = reader.table(snapshot, table.schema_name, table.name)
+    hint = "it was made later: lake.rollback would drop it"
+    if other is not None:
+        hint = "the table of that name there is another one, replaced since: lake.rollback brings it back"
+    return NotFoundError(f'"{table.qualified_name}" did not exist at snapshot {snapshot.id}', hint=hint)
