@@ -11,9 +11,9 @@ from quacklake.catalog import Reader, objects
 from quacklake.catalog.objects import Tags
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
-from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError, UnsupportedFeatureError
-from quacklake.format.names import quote
-from quacklake.format.objects import NAME_ROW_ID, SchemaInfo, TableInfo
+from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.undo import OldColumns, missing_ids, old_columns
@@ -191,49 +191,58 @@ class Undo:
                     f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
                     hint="an older snapshot may still show it: copy its rows from there",
                 ) from None
-            table = self._revive(reader, gone.id, state, state, name)
+            table = self._bring_back(reader, gone.id, state, state, name)
         return table, state.id
 
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
-        """Let a dropped table that a snapshot has come back, to be restored to it.
+        """Let a dropped table come back as it was at a snapshot that has it.
 
-        Snapshots between it and the drop may have expired, and files with them: what is left is to be restored from.
+        Snapshots between it and the drop may have expired, and files with them: it is restored from what is left.
         """
         with self.tx.catalog.read() as reader:
             reader.at_version(old.id)
             dropped = reader.drop_of(table_id)
             if dropped is None:
                 raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
-            return self._revive(reader, table_id, replace(old, id=dropped - 1), old)
-
-    def _revive(
-        self, reader: Reader, table_id: int, state: Snapshot, needed: Snapshot, name: str | None = None
-    ) -> TableInfo:
-        """Bring a table back as it was at ``state``; the files that it had at ``needed`` must be there."""
-        info = reader.table_by_id(state, table_id)
-        schema = None if info is None else reader.schema_by_id(state, info.schema_id)
-        if info is None or schema is None:
-            raise SnapshotExpiredError(f"the table {table_id} has expired")
-        check_files(reader, self.tx.store, self._plan(reader, needed, info))
-        owner = self._schema(schema)
-        table = replace(info, schema_id=owner.id, schema_name=owner.name, name=info.name if name is None else name)
-        tags = objects.tags(reader, state, table_id)
-        self.tx.revive_table(table, state, *reader.files_ended(table_id, state.id + 1))
-        self._restore_tags(table, tags)
+            table = self._bring_back(reader, table_id, replace(old, id=dropped - 1), old)
+        if table.id == table_id:
+            self.restore(table, old.id, rename=True)
         return table
 
-    def _schema(self, old: SchemaInfo) -> SchemaInfo:
-        """The schema of that name, made again when it was dropped too."""
-        try:
-            found = self.tx.find_schema(old.name)
-        except NotFoundError:
-            return self.tx.revive_schema(old)
-        if (found.path, found.path_is_relative) != (old.path, old.path_is_relative):
-            raise UnsupportedFeatureError(
-                f'the schema "{old.name}" is in another folder than it was, where the files of its old tables are not',
-                hint="drop it, or rename it away, and try again",
-            )
-        return found
+    def _bring_back(
+        self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot, name: str | None = None
+    ) -> TableInfo:
+        """Revive a table as it was at ``state``, just before the drop, or copy it as it was at ``old``."""
+        info = reader.table_by_id(state, table_id)
+        then = reader.table_by_id(old, table_id)
+        if info is None or then is None:
+            raise SnapshotExpiredError(f"the table {table_id} has expired")
+        plan = self._plan(reader, old, then)
+        check_files(reader, self.tx.store, plan)
+        if all(schema.id != info.schema_id for schema in self.tx.schemas()):
+            # once the old schema has expired, stock clients could not load what came before under this table's id
+            return self._copy(then, plan, objects.tags(reader, old, table_id), name)
+        table = self.tx.revive_table(
+            info if name is None else replace(info, name=name), state, *reader.files_ended(table_id, state.id + 1)
+        )
+        self._restore_tags(table, objects.tags(reader, state, table_id))
+        return table
+
+    def _copy(self, old: TableInfo, plan: ScanPlan, tags: Tags, name: str | None) -> TableInfo:
+        """A new table with the columns, the layout and the rows of one whose schema is gone."""
+        tx = self.tx
+        if all(fold(schema.name) != fold(old.schema_name) for schema in tx.schemas()):
+            tx.create_schema(old.schema_name)
+        table = tx.create_table(old.schema_name, old.name if name is None else name, old.schema)
+        partition = old.partition and replace(old.partition, id=tx.local_id())
+        sort = old.sort and replace(old.sort, id=tx.local_id())
+        table = self._laid_out(table, replace(table, partition=partition, sort=sort))
+        self._restore_tags(table, tags)
+        if self.write:
+            with self.shared.engine.connection() as connection, writing():
+                query = self.shared.engine.bind(connection, plan)
+                operations.insert_query(self.shared, tx, connection, query, table)
+        return table
 
 
 def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:

@@ -92,22 +92,17 @@ def _drop_newer(undo: Undo, past: _Past, report: _Report) -> None:
 
 
 def _restore_schemas(undo: Undo, past: _Past, report: _Report) -> None:
-    """A schema that was dropped and made again since is the same one, when it is in the same folder."""
     tx = undo.tx
-    old = {_key(schema): schema for schema in past.schemas}
-    now = {_key(schema): schema for schema in tx.schemas()}
-    for key, schema in now.items():
-        if key not in old:
+    old = {fold(schema.name) for schema in past.schemas}
+    now = {fold(schema.name) for schema in tx.schemas()}
+    for schema in tx.schemas():
+        if fold(schema.name) not in old:
             tx.drop_schema(schema.name)
             report.objects.append(f"schema {schema.name} dropped")
-    for key, schema in old.items():
-        if key not in now:
-            tx.revive_schema(schema)
+    for schema in past.schemas:
+        if fold(schema.name) not in now:
+            tx.create_schema(schema.name)
             report.objects.append(f"schema {schema.name} made again")
-
-
-def _key(schema: SchemaInfo) -> tuple[str, str, bool]:
-    return fold(schema.name), schema.path, bool(schema.path_is_relative)
 
 
 def _restore_tables(undo: Undo, past: _Past, report: _Report, progress: Progress) -> None:
@@ -116,9 +111,8 @@ def _restore_tables(undo: Undo, past: _Past, report: _Report, progress: Progress
         progress(f"restoring {old.qualified_name}", done, len(past.tables))
         table = now.get(id_)
         if table is None:
-            table = undo.undrop_id(id_, past.snapshot)
+            undo.undrop_id(id_, past.snapshot)
             report.undropped.append(old.qualified_name)
-            undo.restore(table, past.snapshot.id, rename=True)
         elif past.touched is None or id_ in past.touched or _differs(table, old):
             found = undo.restore(table, past.snapshot.id, rename=True)
             report.restored += [found] if found.changed else []

@@ -218,13 +218,6 @@ class Transaction:
         self._created_schemas[fold(name)] = info
         return info
 
-    def revive_schema(self, schema: SchemaInfo) -> SchemaInfo:
-        """Make a schema in the place of one that was dropped: of the same name, in the same folder."""
-        self.check_writable()
-        info = replace(schema, id=self.local_id(), uuid=str(uuid7()))
-        self._created_schemas[fold(schema.name)] = info
-        return info
-
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
         """Drop a schema; with ``cascade`` also its tables, views and macros."""
         self.check_writable()
