@@ -12,8 +12,8 @@ from quacklake.catalog.objects import Tags
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
-from quacklake.format.names import fold, quote
-from quacklake.format.objects import NAME_ROW_ID, TableInfo
+from quacklake.format.names import quote
+from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.undo import OldColumns, missing_ids, old_columns
@@ -166,24 +166,26 @@ class Undo:
 
     # -- tables that were dropped ------------------------------------------------------------------------------------
 
-    def undrop(self, ref: TableRef, name: str) -> tuple[TableInfo, int]:
-        """Let the table of a name that was dropped last come back as ``name``, as it was just before.
+    def undrop(self, ref: TableRef, name: str) -> tuple[str, int]:
+        """Let the table, view or macro of a name that was dropped last come back as ``name``, as it was just before.
 
-        Returns it with the snapshot whose state it has. Raises ``NotFoundError`` when there was none or it is
-        forgotten, ``AlreadyExistsError`` when the name is taken.
+        Returns what it is called, and the snapshot whose state it has. Raises ``NotFoundError`` when there was none or
+        it is forgotten, ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()
         with self.tx.catalog.read() as reader:
-            gone = reader.dropped("table", ref.schema, ref.name)
-            taken = self.tx.get_table(ref.schema, name) is not None
-            if taken or self.tx.objects.get_view(ref.schema, name) is not None:
-                hint = None if gone is None else "pass as_= to bring the dropped one back under another name"
-                raise AlreadyExistsError(f'"{ref.schema}.{name}" exists already', hint=hint)
-            if gone is None:
+            known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
+            dropped = [(kind, gone) for kind, gone in known if gone is not None]
+            taken = self.tx.get_table(ref.schema, name) or self.tx.objects.get_view(ref.schema, name)
+            if taken is not None:
+                hint = "pass as_= to bring the dropped one back under another name" if dropped else None
+                raise AlreadyExistsError(f'"{taken.qualified_name}" exists already', hint=hint)
+            if not dropped:
                 raise NotFoundError(
-                    f'no table "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
+                    f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
                     hint="lake.snapshots() tells what every snapshot did",
                 )
+            kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
             try:
                 state = reader.at_version(gone.dropped_at - 1)
             except NotFoundError:
@@ -191,8 +193,31 @@ class Undo:
                     f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
                     hint="an older snapshot may still show it: copy its rows from there",
                 ) from None
-            table = self._bring_back(reader, gone.id, state, state, name)
-        return table, state.id
+            if kind == "table":
+                return self._bring_back(reader, gone.id, state, state, name).qualified_name, state.id
+            made: ViewInfo | MacroInfo
+            if kind == "view":
+                view = next(view for view in objects.views(reader, state) if view.id == gone.id)
+                made = self.make_view(replace(view, name=name), objects.tags(reader, state, gone.id))
+            else:
+                macro = next(macro for macro in objects.macros(reader, state) if macro.id == gone.id)
+                made = self.make_macro(replace(macro, name=name))
+            return made.qualified_name, state.id
+
+    def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
+        """Make a view again."""
+        self._make_schema(old.schema_name)
+        view = self.tx.objects.create_view(old.schema_name, old.name, old.sql, old.aliases, dialect=old.dialect)
+        self.tx.objects.set_tags(view, tags.own)
+        return view
+
+    def make_macro(self, old: MacroInfo) -> MacroInfo:
+        """Make a macro again."""
+        self._make_schema(old.schema_name)
+        return self.tx.objects.create_macro(old.schema_name, old.name, old.variants, is_table=old.is_table)
+
+    def _make_schema(self, name: str) -> None:
+        self.tx.create_schema(name, if_not_exists=True)
 
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
         """Let a dropped table come back as it was at a snapshot that has it.
@@ -231,8 +256,7 @@ class Undo:
     def _copy(self, old: TableInfo, plan: ScanPlan, tags: Tags, name: str | None) -> TableInfo:
         """A new table with the columns, the layout and the rows of one whose schema is gone."""
         tx = self.tx
-        if all(fold(schema.name) != fold(old.schema_name) for schema in tx.schemas()):
-            tx.create_schema(old.schema_name)
+        self._make_schema(old.schema_name)
         table = tx.create_table(old.schema_name, old.name if name is None else name, old.schema)
         partition = old.partition and replace(old.partition, id=tx.local_id())
         sort = old.sort and replace(old.sort, id=tx.local_id())

@@ -129,14 +129,15 @@ def _restore_objects(undo: Undo, past: _Past, report: _Report) -> None:
     for old, tags in past.views.values():
         view = views.get(old.id)
         if view is None:
-            view = tx.objects.create_view(old.schema_name, old.name, old.sql, old.aliases, dialect=old.dialect)
+            undo.make_view(old, tags)
             report.objects.append(f"view {old.qualified_name} made again")
-        elif view.name != old.name:
+            continue
+        if view.name != old.name:
             report.objects.append(f"view {view.qualified_name} renamed to {old.name}")
             view = tx.objects.rename_view(view, old.name)
         now = tx.objects.tags(view).own
         tx.objects.set_tags(view, {key: tags.own.get(key) for key in {*now, *tags.own}})
     for macro in past.macros.values():
         if macro.id not in macros:
-            tx.objects.create_macro(macro.schema_name, macro.name, macro.variants, is_table=macro.is_table)
+            undo.make_macro(macro)
             report.objects.append(f"macro {macro.qualified_name} made again")

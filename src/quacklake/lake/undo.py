@@ -112,18 +112,19 @@ class Undropping:
         raise NotImplementedError
 
     def undrop(self, name: str, *, as_: str | None = None) -> UndoReport:
-        """Let the table of that name that was dropped last come back as it was just before, under its id.
+        """Let the table, view or macro of that name that was dropped last come back as it was just before.
 
-        ``as_`` is another name in its schema, for when the old one is taken. A schema that was dropped too is made
-        again. Raises ``AlreadyExistsError`` for a name in use, ``NotFoundError`` when nothing of that name was dropped
-        or its snapshots have expired.
+        ``as_`` is another name in its schema, for when the old one is taken. A table has its id and its history again;
+        one whose schema was dropped too comes back as a copy, in a new schema of that name. Raises
+        ``AlreadyExistsError`` for a name in use, ``NotFoundError`` when nothing of that name was dropped or its
+        snapshots have expired.
         """
         ref = TableRef.parse(name)
         target = ref if as_ is None else renamed(ref, as_, "table")
 
         def work(undo: Undo) -> UndoReport:
-            table, version = undo.undrop(ref, target.name if as_ is not None else ref.name)
-            return UndoReport("undrop", version, undropped=(table.qualified_name,))
+            found, version = undo.undrop(ref, target.name)
+            return UndoReport("undrop", version, undropped=(found,))
 
         return _undo(self._shared, self._view, self._run, work)
 

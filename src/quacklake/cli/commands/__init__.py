@@ -13,6 +13,7 @@ from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
 from quacklake.cli.commands.tables import TABLES
+from quacklake.cli.commands.undo import RESTORE, ROLLBACK, UNDROP
 
 __all__ = ["COMMANDS", "Command"]
 
@@ -27,6 +28,9 @@ COMMANDS: tuple[Command, ...] = (
     CHANGES,
     APPEND,
     ADD_FILES,
+    RESTORE,
+    UNDROP,
+    ROLLBACK,
     MIGRATE,
     SETTINGS,
 )
