@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake.catalog.reading.dropped import DroppedReader
 from quacklake.catalog.reading.health import HealthReader
 from quacklake.catalog.reading.snapshots import SnapshotReader
 from quacklake.format.options import OptionRow
@@ -13,7 +14,7 @@ from quacklake.format.options import OptionRow
 __all__ = ["Reader"]
 
 
-class Reader(SnapshotReader, HealthReader):
+class Reader(SnapshotReader, HealthReader, DroppedReader):
     """One read transaction. All answers describe the same state of the database."""
 
     def options(self) -> list[OptionRow]:

@@ -10,10 +10,11 @@ from quacklake.catalog.writing.files import FileWriter
 from quacklake.catalog.writing.inlined import InlinedWriter
 from quacklake.catalog.writing.leases import LeaseWriter
 from quacklake.catalog.writing.objects import ObjectWriter
+from quacklake.catalog.writing.revived import RevivalWriter
 from quacklake.catalog.writing.totals import TotalsWriter
 
 __all__ = ["Writer"]
 
 
-class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter, LeaseWriter):
+class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter, LeaseWriter, RevivalWriter):
     """The commit transaction: a reader that also inserts. It sees everything committed before its turn."""

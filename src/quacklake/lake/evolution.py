@@ -27,6 +27,7 @@ from quacklake.transaction import InlinedInsert, Transaction
 __all__ = [
     "ColumnType",
     "add_column",
+    "alter",
     "alter_column",
     "drop_column",
     "drop_default",
@@ -50,7 +51,7 @@ def add_column(
     next_id = tx.next_column_id(table)
     value = _default(default)
     schema = evolution.add_column(table.schema, tuple(parent), column, next_column_id=next_id, default=value)
-    return _alter(shared, tx, table, schema)
+    return alter(shared, tx, table, schema)
 
 
 def drop_column(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
@@ -58,7 +59,7 @@ def drop_column(shared: Shared, tx: Transaction, table: TableInfo, path: str) ->
     partitioned = frozenset(key.column_id for key in table.partition.keys) if table.partition else frozenset()
     ordered = sorting.sort_columns(table.sort, table.schema)
     schema = evolution.drop_column(table.schema, parse_path(path), partitioned_by=partitioned, sorted_by=ordered)
-    return _alter(shared, tx, table, schema)
+    return alter(shared, tx, table, schema)
 
 
 def rename_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, name: str) -> TableInfo:
@@ -69,7 +70,7 @@ def rename_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, 
         order = sorting.rename_column(table.sort, found[0], name)
         if order != table.sort:
             table = tx.alter_table(table, replace(table, sort=replace(order, id=tx.local_id())))
-    return _alter(shared, tx, table, schema)
+    return alter(shared, tx, table, schema)
 
 
 def alter_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, type_: ColumnType) -> TableInfo:
@@ -77,7 +78,7 @@ def alter_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, t
     found = parse_path(path)
     target = _column(found[-1], type_)
     next_id = tx.next_column_id(table)
-    return _alter(shared, tx, table, evolution.set_type(table.schema, found, target, next_column_id=next_id))
+    return alter(shared, tx, table, evolution.set_type(table.schema, found, target, next_column_id=next_id))
 
 
 def set_default(shared: Shared, tx: Transaction, table: TableInfo, path: str, value: Any) -> TableInfo:
@@ -87,12 +88,12 @@ def set_default(shared: Shared, tx: Transaction, table: TableInfo, path: str, va
     schema = evolution.set_default(table.schema, found, default)
     if isinstance(default, DefaultExpression):
         _check_expression(shared, find_column(schema, found))
-    return _alter(shared, tx, table, schema)
+    return alter(shared, tx, table, schema)
 
 
 def drop_default(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Let new rows have NULL where a column is missing."""
-    return _alter(shared, tx, table, evolution.drop_default(table.schema, parse_path(path)))
+    return alter(shared, tx, table, evolution.drop_default(table.schema, parse_path(path)))
 
 
 def set_not_null(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
@@ -108,12 +109,12 @@ def set_not_null(shared: Shared, tx: Transaction, table: TableInfo, path: str) -
             f'cannot set NOT NULL on the column "{column.name}": {nulls} rows are NULL', hint="update or delete them"
         )
     tx.pending(table).add_read(predicate)
-    return _alter(shared, tx, table, schema)
+    return alter(shared, tx, table, schema)
 
 
 def drop_not_null(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Allow NULL in a column."""
-    return _alter(shared, tx, table, evolution.set_nullable(table.schema, parse_path(path), True))
+    return alter(shared, tx, table, evolution.set_nullable(table.schema, parse_path(path), True))
 
 
 def evolve(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
@@ -123,7 +124,7 @@ def evolve(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Schema) -
     """
     given = conform.given_schema(rows, table.qualified_name)
     schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
-    return _alter(shared, tx, table, schema)
+    return alter(shared, tx, table, schema)
 
 
 def _column(name: str, type_: Any) -> Column:
@@ -151,7 +152,8 @@ def _check_expression(shared: Shared, column: Column) -> None:
         raise InputError(f'{column.default!r} is no default for the column "{column.name}": {first}') from None
 
 
-def _alter(shared: Shared, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:
+def alter(shared: Shared, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:
+    """Let a table have other columns, and so its rows that are not committed yet."""
     if schema == table.schema:
         return table
     pending = next((found for found in tx.pendings() if found.table.id == table.id), None)

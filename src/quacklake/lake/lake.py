@@ -29,10 +29,11 @@ from quacklake.lake.expiry import Expiring
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
 from quacklake.lake.macros import Parameters, make_variant
-from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
 from quacklake.lake.times import instant
+from quacklake.lake.undo import RollingBack, Undropping
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
@@ -189,7 +190,7 @@ class _Writing(_Reading):
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name in its schema."""
         ref = TableRef.parse(name)
-        target = _renamed(ref, new_name, "table")
+        target = renamed(ref, new_name, "table")
         self._run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
         return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
 
@@ -226,7 +227,7 @@ class _Writing(_Reading):
     def rename_view(self, name: str, new_name: str) -> View:
         """Give a view another name in its schema."""
         ref = TableRef.parse(name)
-        target = _renamed(ref, new_name, "view")
+        target = renamed(ref, new_name, "view")
         self._run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
         return self.view(f"{quote(ref.schema)}.{quote(target.name)}")
 
@@ -259,7 +260,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(_Writing, LakeCompaction, Expiring):
+class Lake(RollingBack, _Writing, LakeCompaction, Expiring):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
@@ -512,7 +513,7 @@ class LakeAt(_Reading):
         return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
 
 
-class LakeTransaction(_Writing):
+class LakeTransaction(Undropping, _Writing):
     """An open transaction: the same methods as the lake's, all in one snapshot."""
 
     def __init__(self, shared: Shared, tx: Transaction) -> None:
@@ -541,13 +542,6 @@ class LakeTransaction(_Writing):
 def _read_only() -> ReadOnlyError:
     hint = "write through the lake itself, at its newest snapshot"
     return ReadOnlyError("this view of the lake is read-only", hint=hint)
-
-
-def _renamed(ref: TableRef, new_name: str, what: str) -> TableRef:
-    target = TableRef.parse(new_name)
-    if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
-        raise InputError(f"a {what} cannot move to another schema", hint="create it there and drop it here")
-    return target
 
 
 def _schema_of(columns: Any) -> tuple[TableSchema, Any]:

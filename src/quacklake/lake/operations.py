@@ -30,7 +30,19 @@ from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "MergeResult", "append", "append_new", "delete", "merge", "overwrite", "seal", "update"]
+__all__ = [
+    "DeleteFiles",
+    "MergeResult",
+    "append",
+    "append_new",
+    "delete",
+    "insert_kept",
+    "insert_query",
+    "merge",
+    "overwrite",
+    "seal",
+    "update",
+]
 
 _DUPLICATES_SHOWN = 5
 
@@ -261,7 +273,7 @@ def merge(
                 )
             same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
             fresh = f"SELECT s.* FROM {incoming} s ANTI JOIN {changed} c ON {same}"
-            inserted = _insert_query(shared, tx, connection, fresh, table)
+            inserted = insert_query(shared, tx, connection, fresh, table)
             updated = _replace_rows(shared, tx, connection, table, plan, changed)
             return MergeResult(updated, inserted)
         finally:
@@ -294,14 +306,14 @@ def append_new(
             same = " AND ".join(f"s.{quote(key.name)} = t.{quote(key.name)}" for key in keys)
             first = f"SELECT DISTINCT ON ({names}) * FROM {incoming} ORDER BY rowid"
             with writing():
-                return _insert_query(
+                return insert_query(
                     shared, tx, connection, f"SELECT s.* FROM ({first}) s ANTI JOIN ({query}) t ON {same}", table
                 )
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}")
 
 
-def _insert_query(
+def insert_query(
     shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
     """Insert the rows of a query, inlined when they are few."""
@@ -312,6 +324,23 @@ def _insert_query(
         tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
     elif count:
         _write(shared, tx, connection, query, table)
+    return count
+
+
+def insert_kept(
+    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+) -> int:
+    """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
+    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
+    count = int(counted[0]) if counted else 0
+    if count and count <= shared.inline_limit(table):
+        row_id = quote(NAME_ROW_ID)
+        rows = connection.execute(f"SELECT {_fetched(table)}, {row_id} FROM ({query})").to_arrow_table()
+        row_ids = rows.column(NAME_ROW_ID).to_pylist()
+        rows = rows.select(range(len(table.schema.columns)))
+        tx.pending(table).add_insert(encoded_insert(shared, table, rows, row_ids))
+    elif count:
+        _write(shared, tx, connection, query, table, row_ids=True)
     return count
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from quacklake.errors import InvalidNameError
+from quacklake.errors import InputError, InvalidNameError
 
-__all__ = ["DEFAULT_SCHEMA", "TableRef"]
+__all__ = ["DEFAULT_SCHEMA", "TableRef", "renamed"]
 
 DEFAULT_SCHEMA = "main"
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -45,3 +45,11 @@ class TableRef:
         if len(parts) > 2:
             raise InvalidNameError(f"{text!r} has too many parts", hint='write "table" or "schema.table"')
         return cls(*parts) if len(parts) == 2 else cls(DEFAULT_SCHEMA, parts[0])
+
+
+def renamed(ref: TableRef, new_name: str, what: str) -> TableRef:
+    """What a table or view is called under another name. Raises ``InputError`` for one in another schema."""
+    target = TableRef.parse(new_name)
+    if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
+        raise InputError(f"a {what} cannot move to another schema", hint="create it there and drop it here")
+    return TableRef(ref.schema, target.name)

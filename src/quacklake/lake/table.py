@@ -23,6 +23,7 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
+from quacklake.lake.undo import Restoring
 from quacklake.lake.view import COMMENT, check_tags
 from quacklake.maintenance.compaction import Once
 from quacklake.scan import Filter, ScanPlan
@@ -39,7 +40,7 @@ T = TypeVar("T")
 Run = Callable[..., Any]
 
 
-class Table(TableCompaction):
+class Table(TableCompaction, Restoring):
     """One table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``; writing methods make one snapshot each, or belong to the transaction

@@ -8,6 +8,7 @@ from quacklake.transaction.changeset import (
     NewDataFile,
     NewDeleteFile,
     PastDeleteFile,
+    RevivedTable,
     TableChange,
 )
 from quacklake.transaction.commit import Retry, commit
@@ -25,6 +26,7 @@ __all__ = [
     "PastDeleteFile",
     "PendingTable",
     "Retry",
+    "RevivedTable",
     "TableCache",
     "TableChange",
     "Target",

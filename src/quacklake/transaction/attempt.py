@@ -123,6 +123,7 @@ class Attempt:
         """
         versions: dict[int, int | None] = {self.ids.get(id_, id_): None for id_ in self.changes.inlining}
         altered = {self._real(table).id for table in self.changes.created_tables}
+        altered |= {revived.id for revived in self.changes.revived_tables}
         altered |= {table.id for table in self.changes.altered_tables if table.renamed or table.stored_otherwise}
         for change in tables:
             if change.inlined:
@@ -255,6 +256,9 @@ class Attempt:
             writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
         repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
         writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
+        for found in changes.revived_tables:
+            writer.check_dropped(found.id, found.dropped_at)
+            writer.revive_files(found.id, found.dropped_at, found.data_files, found.delete_files)
         if changes.dropped_tables:
             writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         changes.objects.end(writer, changes.base.id, snapshot.id)
@@ -289,6 +293,7 @@ class Attempt:
         """
         known = [change.table for change in tables] + [self._real(table) for table in self.changes.created_tables]
         known += [self._real(table.after) for table in self.changes.altered_tables]
+        known += [self._real(found.table) for found in self.changes.revived_tables]
         missing = {table.id: table for table in known if self._inlined.get(table.id, 0) is None}
         for table in missing.values():
             self.writer.add_inlined_table(table.id, snapshot.schema_version, table.schema)
@@ -300,6 +305,7 @@ class Attempt:
         changes, writer = self.changes, self.writer
         writer.add_schemas([replace(schema, id=self.ids[schema.id]) for schema in changes.created_schemas], snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
+        created += [self._real(found.table) for found in changes.revived_tables]
         renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]
         writer.add_tables([*created, *renamed], snapshot.id)
         columns = [(table.id, row) for table in created for row in flatten(table.schema)]
@@ -321,8 +327,10 @@ class Attempt:
         partitioned = created + [self._real(table.after) for table in altered if table.repartitioned]
         ordered = created + [self._real(table.after) for table in altered if table.resorted]
         partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
-        self.writer.add_partitions(partitions, snapshot.id)
-        self.writer.add_sorts([(table.id, table.sort) for table in ordered if table.sort is not None], snapshot.id)
+        sorts = [(table.id, table.sort) for table in ordered if table.sort is not None]
+        known = range(self.latest.next_catalog_id)
+        self.writer.add_partitions(partitions, snapshot.id, known)
+        self.writer.add_sorts(sorts, snapshot.id, known)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer

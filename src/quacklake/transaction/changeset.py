@@ -28,6 +28,7 @@ __all__ = [
     "NewDataFile",
     "NewDeleteFile",
     "PastDeleteFile",
+    "RevivedTable",
     "TableChange",
 ]
 
@@ -222,6 +223,28 @@ class AlteredTable:
 
 
 @dataclass(frozen=True, slots=True)
+class RevivedTable:
+    """A dropped table that comes back as ``table`` says, with the rows it had at the snapshot ``state``.
+
+    Its data and delete files ended when it was dropped, and live again: no snapshot since then has it.
+    """
+
+    table: TableInfo
+    state: Snapshot
+    data_files: int
+    delete_files: int
+
+    @property
+    def id(self) -> int:
+        return self.table.id
+
+    @property
+    def dropped_at(self) -> int:
+        """The snapshot that dropped it."""
+        return self.state.id + 1
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSet:
     """Everything one transaction will change. ``token`` names the commit for as long as the lake lives.
 
@@ -235,6 +258,7 @@ class ChangeSet:
     created_tables: tuple[TableInfo, ...] = ()
     altered_tables: tuple[AlteredTable, ...] = ()
     dropped_tables: tuple[TableInfo, ...] = ()
+    revived_tables: tuple[RevivedTable, ...] = ()
     dropped_schemas: tuple[SchemaInfo, ...] = ()
     objects: ObjectChanges = NO_OBJECTS
     inlining: frozenset[int] = frozenset()
@@ -257,6 +281,7 @@ class ChangeSet:
             or self.altered_tables
             or self.objects
             or self.dropped_tables
+            or self.revived_tables
             or self.dropped_schemas
         )
 
@@ -267,10 +292,9 @@ class ChangeSet:
         found += self.objects.changes()
         found += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
         found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
-        found += [
-            Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name)
-            for table in (*self.created_tables, *(table.after for table in self.altered_tables if table.renamed))
-        ]
+        named = [*self.created_tables, *(table.after for table in self.altered_tables if table.renamed)]
+        named += [revived.table for revived in self.revived_tables]
+        found += [Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name) for table in named]
         found += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
         laid_out = [table.id for table in self.created_tables if table.partition is not None or table.sort is not None]
         found += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]

@@ -176,7 +176,14 @@ class PendingObjects:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def create_view(
-        self, schema: str, name: str, sql: str, aliases: tuple[str, ...] = (), *, replacing: bool = False
+        self,
+        schema: str,
+        name: str,
+        sql: str,
+        aliases: tuple[str, ...] = (),
+        *,
+        replacing: bool = False,
+        dialect: str = "duckdb",
     ) -> ViewInfo:
         """Add a view; ``replacing`` drops one of that name first."""
         owner = self._check_free(schema, name, "view")
@@ -185,7 +192,7 @@ class PendingObjects:
             if not replacing:
                 raise AlreadyExistsError(f'the view "{owner.name}.{name}" exists already', hint="pass replace=True")
             self.drop(before)
-        view = ViewInfo(self._tx.local_id(), str(uuid7()), owner.id, owner.name, name, sql, aliases)
+        view = ViewInfo(self._tx.local_id(), str(uuid7()), owner.id, owner.name, name, sql, aliases, dialect)
         self._created_views[view.id] = view
         return view
 

@@ -103,6 +103,16 @@ class PendingTable:
                 if version != LOCAL_VERSION:
                     self.ended_rows.setdefault(version, set()).add(row_id)
 
+    def end_files(self, plan: ScanPlan, ids: Iterable[int]) -> None:
+        """Delete every row of some planned files without looking at any."""
+        gone = set(ids)
+        self.touched.update(touched_files(plan, gone - set(self.touched)))
+        self.ended_files |= {id_ for id_ in gone if id_ >= 0}
+        self.files = [file for file in self.files if file.id not in gone]
+        chosen = pa.array(sorted(gone), pa.int64())
+        kept = [part.filter(pc.invert(pc.is_in(part.column("file_id"), value_set=chosen))) for part in self.deleted]
+        self.deleted = [part for part in kept if part.num_rows]
+
     def keep_inserts(self, inserts: list[InlinedInsert]) -> None:
         """Keep only these inlined inserts; the others have become files."""
         kept = [(insert, ids) for insert, ids in zip(self.inserts, self.local_ids, strict=True) if insert in inserts]

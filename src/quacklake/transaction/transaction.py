@@ -31,7 +31,14 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store
-from quacklake.transaction.changeset import AlteredTable, ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
+from quacklake.transaction.changeset import (
+    AlteredTable,
+    ChangeSet,
+    NewDeleteFile,
+    PastDeleteFile,
+    RevivedTable,
+    TableChange,
+)
 from quacklake.transaction.commit import Retry, commit
 from quacklake.transaction.objects import PendingObjects
 from quacklake.transaction.pending import PendingTable, TouchedFile
@@ -93,6 +100,7 @@ class Transaction:
         self._altered: dict[int, AlteredTable] = {}
         self._dropped: dict[int, TableInfo] = {}
         self._compactions: list[TableChange] = []
+        self._revived: dict[int, RevivedTable] = {}
         self._column_ids: dict[int, int] = {}
         self._reshaped: set[int] = set()
         self._schema_ids: dict[str, int] = {}
@@ -100,6 +108,7 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
+        self.committed: Snapshot | None = None
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -130,7 +139,8 @@ class Transaction:
             for info in self._cache.tables(self.base)
             if info.id not in self._dropped
         ]
-        return sorted([*committed, *self._created.values()], key=lambda info: (info.schema_name, info.name))
+        revived = [found.table for found in self._revived.values()]
+        return sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
 
     def get_table(self, schema: str, name: str) -> TableInfo | None:
         """A table by name, or None."""
@@ -138,7 +148,8 @@ class Transaction:
         created = self._created.get(key)
         if created is not None:
             return created
-        altered = (table.after for table in self._altered.values())
+        altered = [table.after for table in self._altered.values()]
+        altered += [found.table for found in self._revived.values()]
         known = next((t for t in altered if (fold(t.schema_name), fold(t.name)) == key), None)
         if known is not None:
             return known
@@ -172,11 +183,12 @@ class Transaction:
                 files=FILES.empty_table(),
             )
             return self._overlay(empty)
+        revived = self._revived.get(table.id)
         with self.catalog.read() as reader:
             plan = plan_scan(
                 reader,
                 self.store,
-                self.base,
+                self.base if revived is None else revived.state,
                 table,
                 database=self.catalog.database,
                 predicate=predicate,
@@ -280,6 +292,8 @@ class Transaction:
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
             self._created[(fold(after.schema_name), fold(after.name))] = after
+        elif table.id in self._revived:
+            self._revived[table.id] = replace(self._revived[table.id], table=after)
         else:
             before = self._altered[table.id].before if table.id in self._altered else table
             self._altered[table.id] = AlteredTable(before, after)
@@ -302,9 +316,18 @@ class Transaction:
         self.objects.forget_tags(table.id)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
-        else:
+        elif self._revived.pop(table.id, None) is None:
             self._altered.pop(table.id, None)
             self._dropped[table.id] = table
+
+    def revive_table(self, table: TableInfo, state: Snapshot, data_files: int, delete_files: int) -> TableInfo:
+        """Let a dropped table come back under its id, with the rows it had at ``state``, the snapshot before the drop.
+
+        ``data_files`` and ``delete_files`` tell how many it had: fewer at the commit are a conflict.
+        """
+        self.check_writable()
+        self._revived[table.id] = RevivedTable(table, state, data_files, delete_files)
+        return table
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -352,6 +375,7 @@ class Transaction:
         changes = [self._table_change(p, writer, delete_limit(p.table)) for p in self._pending.values()]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
+        reshaped += [found.table for found in self._revived.values()]
         return ChangeSet(
             token=str(uuid7()),
             base=self.base,
@@ -360,6 +384,7 @@ class Transaction:
             created_tables=tuple(self._created.values()),
             altered_tables=altered,
             dropped_tables=tuple(self._dropped.values()),
+            revived_tables=tuple(self._revived.values()),
             dropped_schemas=tuple(self._dropped_schemas.values()),
             objects=self.objects.changes(),
             inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
@@ -443,6 +468,7 @@ class Transaction:
             else:
                 self._written.clear()  # they may be part of the lake
             raise
+        self.committed = snapshot
         used = {table.table.location + path for table in final.tables for path in table.paths()}
         self._written = [path for path in self._written if path not in used]
         self.discard_files()

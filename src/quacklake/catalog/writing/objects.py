@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import sqlalchemy as sa
 
@@ -156,8 +156,13 @@ class ObjectWriter(Inserts):
         self._end("partition_info", "table_id", partitioned, snapshot)
         self._end("sort_info", "table_id", sorted_, snapshot)
 
-    def add_partitions(self, specs: Sequence[tuple[int, PartitionSpec]], snapshot: int) -> None:
-        """Insert partitionings that begin at a snapshot: the table's id and the partitioning of each."""
+    def add_partitions(
+        self, specs: Sequence[tuple[int, PartitionSpec]], snapshot: int, known: Container[int] = ()
+    ) -> None:
+        """Insert partitionings that begin at a snapshot: the table's id and the partitioning of each.
+
+        Those whose ids are ``known`` come back: their keys are in the catalog.
+        """
         self._insert(
             "partition_info",
             [
@@ -176,12 +181,13 @@ class ObjectWriter(Inserts):
                     "transform": key.transform,
                 }
                 for table_id, spec in specs
+                if spec.id not in known
                 for key in spec.keys
             ],
         )
 
-    def add_sorts(self, specs: Sequence[tuple[int, SortSpec]], snapshot: int) -> None:
-        """Insert orders that begin at a snapshot: the table's id and the order of each."""
+    def add_sorts(self, specs: Sequence[tuple[int, SortSpec]], snapshot: int, known: Container[int] = ()) -> None:
+        """Insert orders that begin at a snapshot, as ``add_partitions`` does partitionings."""
         self._insert(
             "sort_info",
             [
@@ -202,6 +208,7 @@ class ObjectWriter(Inserts):
                     "null_order": key.null_order,
                 }
                 for table_id, spec in specs
+                if spec.id not in known
                 for index, key in enumerate(spec.keys)
             ],
         )

@@ -14,6 +14,7 @@ from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
 from quacklake.cli.commands.tables import TABLES
+from quacklake.cli.commands.undo import RESTORE, ROLLBACK, UNDROP
 
 __all__ = ["COMMANDS", "Command"]
 
@@ -29,6 +30,9 @@ COMMANDS: tuple[Command, ...] = (
     APPEND,
     ADD_FILES,
     MAINTAIN,
+    RESTORE,
+    UNDROP,
+    ROLLBACK,
     MIGRATE,
     SETTINGS,
 )

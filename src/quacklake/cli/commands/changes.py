@@ -9,21 +9,22 @@ from quacklake.cli.commands.show import add_rows, print_frame
 from quacklake.cli.context import Context
 from quacklake.lake.feed import Bound
 
-__all__ = ["CHANGES"]
+__all__ = ["CHANGES", "bound"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="table or schema.table")
     parser.add_argument(
-        "--since", metavar="BOUND", type=_bound, required=True, help="the first snapshot: its number, or a time"
+        "--since", metavar="BOUND", type=bound, required=True, help="the first snapshot: its number, or a time"
     )
     parser.add_argument(
-        "--until", metavar="BOUND", type=_bound, help="the last snapshot, which counts too (default: the newest)"
+        "--until", metavar="BOUND", type=bound, help="the last snapshot, which counts too (default: the newest)"
     )
     add_rows(parser)
 
 
-def _bound(text: str) -> Bound:
+def bound(text: str) -> Bound:
+    """A snapshot as it is typed: its number, or a time."""
     return int(text) if text.isascii() and text.isdigit() else text
 
 
