@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import quacklake
 from quacklake.errors import CommitConflict
 from tests.catalog.stock import Stock
@@ -53,7 +55,7 @@ def soak(home: Path, url: str, seconds: float, *, writers: int = 4, seed: int = 
     report = SoakReport()
     data = home / "data"
     with quacklake.connect(url, data_path=data) as lake:
-        lake.create_table("t", {"writer": "int32", "k": "int64", "v": "int64", "note": "varchar"})
+        lake.create_table("t", pa.schema({"writer": pa.int32(), "k": pa.int64(), "v": pa.int64(), "note": pa.string()}))
     begun = time.monotonic()
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()

@@ -22,9 +22,9 @@ from quacklake.maintenance.orphans import delete_orphaned_files
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.transaction import Transaction
 
-__all__ = ["Expiring"]
+__all__ = ["DELETE_AFTER", "Expiring"]
 
-_DELETE_AFTER = dt.timedelta(days=2)
+DELETE_AFTER = dt.timedelta(days=2)
 """How long a file waits for its removal where the lake does not say, as in stock DuckLake."""
 
 
@@ -128,7 +128,7 @@ class Expiring:
         """
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
-            limit = before(_DELETE_AFTER)
+            limit = before(DELETE_AFTER)
         shared = self._shared
         return cleanup_old_files(
             shared.catalog,

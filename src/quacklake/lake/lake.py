@@ -34,6 +34,7 @@ from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
 from quacklake.lake.times import instant
 from quacklake.lake.undo import RollingBack, Undropping
+from quacklake.lake.upkeep import Maintaining
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
@@ -260,7 +261,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(RollingBack, _Writing, LakeCompaction, Expiring):
+class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:

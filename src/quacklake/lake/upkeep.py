@@ -6,8 +6,9 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from quacklake.lake.expiry import DELETE_AFTER
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler
@@ -15,7 +16,7 @@ from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake
 
-__all__ = ["CheckpointReport", "Maintainer", "checkpoint"]
+__all__ = ["CheckpointReport", "Maintainer", "Maintaining"]
 
 
 class Maintainer:
@@ -26,7 +27,7 @@ class Maintainer:
         self.policy = replace(
             given,
             expire_older_than=_or_option(lake, given.expire_older_than, "expire_older_than"),
-            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than"),
+            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than") or DELETE_AFTER,
         )
         self._lake = lake
         self._scheduler = self._make_scheduler()
@@ -82,18 +83,36 @@ class CheckpointReport:
     reports: dict[str, Any]
 
 
-def checkpoint(lake: Lake, progress: Progress = silent) -> CheckpointReport:
-    """Every kind of care at once, in the order of the reference implementation."""
-    steps: dict[str, Callable[[], Any]] = {
-        "flush_inlined_data": lake.flush_inlined_data,
-        "expire_snapshots": lake.expire_snapshots,
-        "merge_adjacent_files": lake.merge_adjacent_files,
-        "rewrite_data_files": lake.rewrite_data_files,
-        "cleanup_old_files": lake.cleanup_old_files,
-        "delete_orphaned_files": lake.delete_orphaned_files,
-    }
-    reports: dict[str, Any] = {}
-    for number, (name, step) in enumerate(steps.items()):
-        progress(name, number, len(steps))
-        reports[name] = step()
-    return CheckpointReport(reports)
+class Maintaining:
+    """Care for a whole lake."""
+
+    def maintainer(self, policy: Policy | None = None) -> Maintainer:
+        """Something that looks after the lake by a policy, for as long as it is wanted."""
+        return Maintainer(cast("Lake", self), policy)
+
+    def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
+        """Do what is due by a policy: flush, expire, merge, rewrite, clean up.
+
+        Raises ``LeaseHeldError`` when another process is doing so.
+        """
+        return self.maintainer(policy).run_once(progress)
+
+    def checkpoint(self, *, progress: Progress = silent) -> CheckpointReport:
+        """Every kind of care at once, due or not, in the order of DuckLake's own ``CHECKPOINT``.
+
+        Snapshots expire and files go as the options ``expire_older_than`` and ``delete_older_than`` say.
+        """
+        lake = cast("Lake", self)
+        steps: dict[str, Callable[[], Any]] = {
+            "flush_inlined_data": lake.flush_inlined_data,
+            "expire_snapshots": lake.expire_snapshots,
+            "merge_adjacent_files": lake.merge_adjacent_files,
+            "rewrite_data_files": lake.rewrite_data_files,
+            "cleanup_old_files": lake.cleanup_old_files,
+            "delete_orphaned_files": lake.delete_orphaned_files,
+        }
+        reports: dict[str, Any] = {}
+        for number, (name, step) in enumerate(steps.items()):
+            progress(name, number, len(steps))
+            reports[name] = step()
+        return CheckpointReport(reports)
