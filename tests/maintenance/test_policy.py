@@ -16,7 +16,7 @@ QUIET = Policy(orphans_every=None)
 
 
 def lake(
-    *tables: TableHealth, age: dt.timedelta = HOUR, scheduled: int = 0, inlined: dt.timedelta = HOUR
+    *tables: TableHealth, age: dt.timedelta = HOUR, removable: int = 0, inlined: dt.timedelta = HOUR
 ) -> LakeHealth:
     names = {table.table_id: f"main.t{table.table_id}" for table in tables}
     return LakeHealth(
@@ -24,7 +24,7 @@ def lake(
         names,
         {table.table_id: inlined for table in tables if table.inlined_rows},
         age,
-        scheduled,
+        removable,
     )
 
 
@@ -64,11 +64,11 @@ def test_a_table_that_was_dropped_meanwhile_wants_nothing() -> None:
 def test_care_comes_in_the_order_that_saves_work() -> None:
     policy = Policy(expire_older_than=dt.timedelta(minutes=1), delete_older_than=dt.timedelta(0))
     table = TableHealth(1, files=40, small_files=20, worn_files=2, inlined_rows=20_000, inlined_since=1)
-    assert kinds(policy, lake(table, scheduled=5)) == list(JobKind)
+    assert kinds(policy, lake(table, removable=5)) == list(JobKind)
 
 
 def test_without_an_age_nothing_expires() -> None:
-    assert kinds(QUIET, lake(age=dt.timedelta(days=999), scheduled=5)) == []
+    assert kinds(QUIET, lake(age=dt.timedelta(days=999), removable=5)) == []
 
 
 @pytest.mark.parametrize(

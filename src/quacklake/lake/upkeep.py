@@ -27,7 +27,7 @@ class Maintainer:
         self.policy = replace(
             given,
             expire_older_than=_or_option(lake, given.expire_older_than, "expire_older_than"),
-            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than") or DELETE_AFTER,
+            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than", DELETE_AFTER),
         )
         self._lake = lake
         self._scheduler = self._make_scheduler()
@@ -71,9 +71,11 @@ class Maintainer:
         self._scheduler.run(stop, told, progress)
 
 
-def _or_option(lake: Lake, given: dt.timedelta | None, name: str) -> dt.timedelta | None:
+def _or_option(
+    lake: Lake, given: dt.timedelta | None, name: str, otherwise: dt.timedelta | None = None
+) -> dt.timedelta | None:
     found = given if given is not None else lake._shared.option(name)
-    return found if isinstance(found, dt.timedelta) else None
+    return found if isinstance(found, dt.timedelta) else otherwise
 
 
 @dataclass(frozen=True, slots=True)

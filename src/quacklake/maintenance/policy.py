@@ -74,7 +74,7 @@ class LakeHealth:
     names: Mapping[int, str]
     inlined_age: Mapping[int, dt.timedelta]
     oldest_snapshot_age: dt.timedelta
-    scheduled_files: int
+    removable_files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def _lake_jobs(policy: Policy, health: LakeHealth) -> Iterator[Job]:
     age = health.oldest_snapshot_age
     if policy.expire_older_than is not None and age > policy.expire_older_than:
         yield Job(JobKind.EXPIRE, f"snapshots since {_rounded(age)}")
-    if policy.delete_older_than is not None and health.scheduled_files:
-        yield Job(JobKind.CLEANUP, f"{health.scheduled_files:,} files to remove")
+    if policy.delete_older_than is not None and health.removable_files:
+        yield Job(JobKind.CLEANUP, f"{health.removable_files:,} files to remove")
     if policy.orphans_every is not None:
         yield Job(JobKind.ORPHANS, f"every {_rounded(policy.orphans_every)}")
 

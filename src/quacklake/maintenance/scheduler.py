@@ -126,14 +126,14 @@ class Scheduler:
 def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int, int]) -> LakeHealth:
     """How a lake is doing now, in a constant number of statements for every hundred tables with inlined rows."""
     worn = 1.0 if policy.delete_ratio is None else policy.delete_ratio
+    now = dt.datetime.now(dt.UTC)
     with catalog.read() as reader:
         snapshot = reader.latest()
         tables = reader.health(snapshot, small=small, small_of=small_of, worn=worn)
         names = {table.id: table.qualified_name for table in reader.tables(snapshot)}
         times = reader.times({table.inlined_since for table in tables.values() if table.inlined_since is not None})
         oldest = reader.oldest()
-        scheduled = reader.scheduled_files()
-    now = dt.datetime.now(dt.UTC)
+        scheduled = reader.scheduled_files(now - (policy.delete_older_than or dt.timedelta(0)))
     ages = {
         id_: now - times.get(table.inlined_since, dt.datetime.fromtimestamp(0, dt.UTC))
         for id_, table in tables.items()

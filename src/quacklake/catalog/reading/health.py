@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,10 +86,11 @@ class HealthReader(FileReader):
             found += [(row[0], row[1], row[2]) for row in rows if row[1]]
         return found
 
-    def scheduled_files(self) -> int:
-        """How many files wait for their removal."""
+    def scheduled_files(self, before: dt.datetime) -> int:
+        """How many files have waited for their removal since a time."""
         t = self._t["files_scheduled_for_deletion"]
-        return int(self.run("scheduled_files", sa.select(sa.func.count()).select_from(t)).scalar_one())
+        waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
+        return int(self.run("scheduled_files", waiting).scalar_one())
 
 
 def _number_of(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
