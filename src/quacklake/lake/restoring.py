@@ -166,17 +166,18 @@ class Undo:
 
     # -- tables that were dropped ------------------------------------------------------------------------------------
 
-    def undrop(self, ref: TableRef, name: str) -> tuple[str, int]:
-        """Let the table, view or macro of a name that was dropped last come back as ``name``, as it was just before.
+    def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
+        """Let the table, view or macro of a name that was dropped last come back as it was just before.
 
-        Returns what it is called, and the snapshot whose state it has. Raises ``NotFoundError`` when there was none or
+        ``name`` is another name for it. Returns what it is called, and the snapshot whose state it has. Raises ``NotFoundError`` when there was none or
         it is forgotten, ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()
         with self.tx.catalog.read() as reader:
             known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
             dropped = [(kind, gone) for kind, gone in known if gone is not None]
-            taken = self.tx.get_table(ref.schema, name) or self.tx.objects.get_view(ref.schema, name)
+            wanted = ref.name if name is None else name
+            taken = self.tx.get_table(ref.schema, wanted) or self.tx.objects.get_view(ref.schema, wanted)
             if taken is not None:
                 hint = "pass as_= to bring the dropped one back under another name" if dropped else None
                 raise AlreadyExistsError(f'"{taken.qualified_name}" exists already', hint=hint)
@@ -198,10 +199,10 @@ class Undo:
             made: ViewInfo | MacroInfo
             if kind == "view":
                 view = next(view for view in objects.views(reader, state) if view.id == gone.id)
-                made = self.make_view(replace(view, name=name), objects.tags(reader, state, gone.id))
+                made = self.make_view(replace(view, name=name or view.name), objects.tags(reader, state, gone.id))
             else:
                 macro = next(macro for macro in objects.macros(reader, state) if macro.id == gone.id)
-                made = self.make_macro(replace(macro, name=name))
+                made = self.make_macro(replace(macro, name=name or macro.name))
             return made.qualified_name, state.id
 
     def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
