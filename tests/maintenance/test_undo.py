@@ -94,8 +94,7 @@ def test_a_table_goes_back_with_its_row_ids(lake: quacklake.Lake, version: int) 
 @pytest.mark.parametrize(
     ("server", "settings"),
     [
-        (None, {"encrypted": True}),
-        (None, {"data_inlining_row_limit": 0}),
+        (None, {"encrypted": True, "data_inlining_row_limit": 0}),
         pytest.param("mysql_url", {}, marks=pytest.mark.mysql),
     ],
 )
