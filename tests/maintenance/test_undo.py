@@ -241,7 +241,7 @@ def test_a_dropped_table_comes_back_with_its_id_and_history(lake: quacklake.Lake
 def test_a_taken_name_needs_another(lake: quacklake.Lake) -> None:
     history(lake)
     lake.create_table("t", rows(0, 1), replace=True)
-    with pytest.raises(AlreadyExistsError, match="main.t") as error:
+    with pytest.raises(AlreadyExistsError, match=r"main\.t") as error:
         lake.undrop("t")
     assert "as_=" in str(error.value)
     with pytest.raises(InputError, match="another schema"):
@@ -370,7 +370,7 @@ def test_missing_files_are_told_before_anything_is_changed(lake: quacklake.Lake,
     for path in lake.table("u").plan().files.column("path").to_pylist():
         (tmp_path / "data" / path).unlink()
     lake.drop_table("u")
-    with pytest.raises(SnapshotExpiredError, match="1 of 1 files of main.u"):
+    with pytest.raises(SnapshotExpiredError, match=r"1 of 1 files of main\.u"):
         lake.undrop("u")
     assert lake.current_snapshot() == 7
 

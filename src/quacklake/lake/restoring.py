@@ -42,6 +42,19 @@ class _Past:
 
 
 @dataclass(frozen=True, slots=True)
+class _Dropped:
+    """A dropped table: as it was at ``state``, just before, with how many files; and at an older snapshot."""
+
+    last: TableInfo
+    state: Snapshot
+    files: tuple[int, int]
+    tags: Tags
+    old: TableInfo
+    plan: ScanPlan
+    old_tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """Takes a transaction back. Without ``write`` it only counts, and the transaction is good for nothing after."""
 
@@ -110,8 +123,7 @@ class Undo:
         newer = newer_files(now, old.snapshot_id)
         some = only_files(now, set(now.files.column("data_file_id").to_pylist()) - same - newer)
         old = only_files(old, set(old.files.column("data_file_id").to_pylist()) - same)
-        with tx.catalog.read() as reader:
-            check_files(reader, tx.store, old)
+        check_files(tx.catalog, tx.store, old)
         deleted = self._end_newer(table, now, newer)
         if not (some.files.num_rows or old.files.num_rows or some.inlined is not None or old.inlined is not None):
             return deleted, 0
@@ -169,8 +181,8 @@ class Undo:
     def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
         """Let the table, view or macro of a name that was dropped last come back as it was just before.
 
-        ``name`` is another name for it. Returns what it is called, and the snapshot whose state it has. Raises ``NotFoundError`` when there was none or
-        it is forgotten, ``AlreadyExistsError`` when the name is taken.
+        ``name`` is another name for it. Returns what it is called, and the snapshot whose state it has. Raises
+        ``NotFoundError`` when there was none or it is forgotten, ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()
         with self.tx.catalog.read() as reader:
@@ -194,16 +206,15 @@ class Undo:
                     f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
                     hint="an older snapshot may still show it: copy its rows from there",
                 ) from None
-            if kind == "table":
-                return self._bring_back(reader, gone.id, state, state, name).qualified_name, state.id
-            made: ViewInfo | MacroInfo
             if kind == "view":
                 view = next(view for view in objects.views(reader, state) if view.id == gone.id)
                 made = self.make_view(replace(view, name=name or view.name), objects.tags(reader, state, gone.id))
-            else:
+                return made.qualified_name, state.id
+            if kind == "macro":
                 macro = next(macro for macro in objects.macros(reader, state) if macro.id == gone.id)
-                made = self.make_macro(replace(macro, name=name or macro.name))
-            return made.qualified_name, state.id
+                return self.make_macro(replace(macro, name=name or macro.name)).qualified_name, state.id
+            table = self._dropped(reader, gone.id, state, state)
+        return self._bring_back(table, name).qualified_name, state.id
 
     def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
         """Make a view again."""
@@ -230,28 +241,35 @@ class Undo:
             dropped = reader.drop_of(table_id)
             if dropped is None:
                 raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
-            table = self._bring_back(reader, table_id, replace(old, id=dropped - 1), old)
+            gone = self._dropped(reader, table_id, replace(old, id=dropped - 1), old)
+        table = self._bring_back(gone)
         if table.id == table_id:
             self.restore(table, old.id, rename=True)
         return table
 
-    def _bring_back(
-        self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot, name: str | None = None
-    ) -> TableInfo:
-        """Revive a table as it was at ``state``, just before the drop, or copy it as it was at ``old``."""
-        info = reader.table_by_id(state, table_id)
-        then = reader.table_by_id(old, table_id)
-        if info is None or then is None:
+    def _dropped(self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot) -> _Dropped:
+        last, then = reader.table_by_id(state, table_id), reader.table_by_id(old, table_id)
+        if last is None or then is None:
             raise SnapshotExpiredError(f"the table {table_id} has expired")
-        plan = self._plan(reader, old, then)
-        check_files(reader, self.tx.store, plan)
-        if all(schema.id != info.schema_id for schema in self.tx.schemas()):
-            # once the old schema has expired, stock clients could not load what came before under this table's id
-            return self._copy(then, plan, objects.tags(reader, old, table_id), name)
-        table = self.tx.revive_table(
-            info if name is None else replace(info, name=name), state, *reader.files_ended(table_id, state.id + 1)
+        return _Dropped(
+            last,
+            state,
+            reader.files_ended(table_id, state.id + 1),
+            objects.tags(reader, state, table_id),
+            then,
+            self._plan(reader, old, then),
+            objects.tags(reader, old, table_id),
         )
-        self._restore_tags(table, objects.tags(reader, state, table_id))
+
+    def _bring_back(self, gone: _Dropped, name: str | None = None) -> TableInfo:
+        """Revive a table as it was just before the drop, or copy it as it was at the older snapshot."""
+        check_files(self.tx.catalog, self.tx.store, gone.plan)
+        if all(schema.id != gone.last.schema_id for schema in self.tx.schemas()):
+            # once the old schema has expired, stock clients could not load what came before under this table's id
+            return self._copy(gone.old, gone.plan, gone.old_tags, name)
+        table = replace(gone.last, name=gone.last.name if name is None else name)
+        self.tx.revive_table(table, gone.state, *gone.files)
+        self._restore_tags(table, gone.tags)
         return table
 
     def _copy(self, old: TableInfo, plan: ScanPlan, tags: Tags, name: str | None) -> TableInfo:
