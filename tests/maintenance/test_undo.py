@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +375,22 @@ def test_missing_files_are_told_before_anything_is_changed(lake: quacklake.Lake,
     with pytest.raises(SnapshotExpiredError, match=r"1 of 1 files of main\.u"):
         lake.undrop("u")
     assert lake.current_snapshot() == 7
+
+
+def test_expired_versions_do_not_come_back(lake: quacklake.Lake, tmp_path: Path) -> None:
+    table = history(lake)
+    lake.drop_table("t")
+    with closing(sqlite3.connect(tmp_path / "lake.db")) as catalog:
+        catalog.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id IN (2, 5)")
+        catalog.commit()
+    with pytest.raises(SnapshotExpiredError, match="dropped by snapshot 6"):
+        lake.undrop("t")
+    with pytest.raises(NotFoundError, match="no snapshot 2"):
+        lake.rollback(to=2)
+    lake.rollback(to=3)
+    assert state(lake) == state(lake.at(version=3))
+    with pytest.raises(NotFoundError, match="no snapshot 2"):
+        table.restore(to=2)
 
 
 # -- transactions and others -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from quacklake.catalog.catalog import (
     open_catalog,
 )
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
@@ -21,6 +22,7 @@ __all__ = [
     "Collision",
     "DatedDeletes",
     "DuckDBCatalog",
+    "Gone",
     "InlinedRows",
     "MySQLCatalog",
     "PostgresCatalog",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from quacklake.catalog import Reader, objects
+from quacklake.catalog import Gone, Reader, objects
 from quacklake.catalog.objects import Tags
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
@@ -185,27 +185,9 @@ class Undo:
         ``NotFoundError`` when there was none or it is forgotten, ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()
+        self._check_free(ref if name is None else TableRef(ref.schema, name))
         with self.tx.catalog.read() as reader:
-            known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
-            dropped = [(kind, gone) for kind, gone in known if gone is not None]
-            wanted = ref.name if name is None else name
-            taken = self.tx.get_table(ref.schema, wanted) or self.tx.objects.get_view(ref.schema, wanted)
-            if taken is not None:
-                hint = "pass as_= to bring the dropped one back under another name" if dropped else None
-                raise AlreadyExistsError(f'"{taken.qualified_name}" exists already', hint=hint)
-            if not dropped:
-                raise NotFoundError(
-                    f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
-                    hint="lake.snapshots() tells what every snapshot did",
-                )
-            kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
-            try:
-                state = reader.at_version(gone.dropped_at - 1)
-            except NotFoundError:
-                raise SnapshotExpiredError(
-                    f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
-                    hint="an older snapshot may still show it: copy its rows from there",
-                ) from None
+            kind, gone, state = _find_dropped(reader, ref)
             if kind == "view":
                 view = next(view for view in objects.views(reader, state) if view.id == gone.id)
                 made = self.make_view(replace(view, name=name or view.name), objects.tags(reader, state, gone.id))
@@ -215,6 +197,14 @@ class Undo:
                 return self.make_macro(replace(macro, name=name or macro.name)).qualified_name, state.id
             table = self._dropped(reader, gone.id, state, state)
         return self._bring_back(table, name).qualified_name, state.id
+
+    def _check_free(self, ref: TableRef) -> None:
+        taken = self.tx.get_table(ref.schema, ref.name) or self.tx.objects.get_view(ref.schema, ref.name)
+        if taken is not None:
+            raise AlreadyExistsError(
+                f'"{taken.qualified_name}" exists already',
+                hint="pass as_= to bring a dropped one back under another name",
+            )
 
     def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
         """Make a view again."""
@@ -286,6 +276,26 @@ class Undo:
                 query = self.shared.engine.bind(connection, plan)
                 operations.insert_query(self.shared, tx, connection, query, table)
         return table
+
+
+def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, Gone, Snapshot]:
+    """What was dropped last under a name: its kind, its id, and the snapshot before the drop."""
+    known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
+    dropped = [(kind, gone) for kind, gone in known if gone is not None]
+    if not dropped:
+        raise NotFoundError(
+            f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
+            hint="lake.snapshots() tells what every snapshot did",
+        )
+    # macros have names of their own
+    kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
+    try:
+        return kind, gone, reader.at_version(gone.dropped_at - 1)
+    except NotFoundError:
+        raise SnapshotExpiredError(
+            f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
+            hint="an older snapshot may still show it: copy its rows from there",
+        ) from None
 
 
 def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:
