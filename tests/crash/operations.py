@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import quacklake
 from quacklake import Lake, faults
+from tests.conformance.clients import LONG
 from tests.crash.homes import Home
 
 __all__ = ["OPERATIONS", "note", "operate", "prepare"]
@@ -29,6 +30,9 @@ def prepare(lake: Lake) -> None:
     u = lake.create_table("u", rows(0, 30))
     u.append(rows(500, 502))
     lake.create_schema("s")
+    lake.create_table("gone", rows(0, 30)).append(rows(500, 502))
+    lake.table("gone").delete("id < 10")
+    lake.drop_table("gone")
     lake.create_table("log", {"n": pa.int64()})
     note(lake, 0)
 
@@ -75,6 +79,12 @@ def describe(lake: Lake) -> None:
         tx.table("t").set_column_comment("v", "a value")
 
 
+#: What is crashed only when there is time.
+UNDO: Mapping[str, Callable[[Lake], object]] = {
+    "restore": lambda lake: lake.table("t").restore(to=2),
+    "undrop": lambda lake: lake.undrop("gone"),
+}
+
 OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "append_few": lambda lake: lake.table("t").append(rows(2000, 2003)),
     "append_many": lambda lake: lake.table("t").append(rows(2000, 2030)),
@@ -90,6 +100,7 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "partition": partition,
     "transaction": transaction,
     "describe": describe,
+    **(UNDO if LONG else {}),
 }
 
 

@@ -10,6 +10,7 @@ from quacklake.catalog.catalog import (
     open_catalog,
 )
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.totals import TableTotals, Totals
@@ -22,6 +23,7 @@ __all__ = [
     "Collision",
     "DatedDeletes",
     "DuckDBCatalog",
+    "Gone",
     "InlinedRows",
     "MySQLCatalog",
     "PostgresCatalog",

@@ -8,6 +8,7 @@ from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
+from quacklake.maintenance.undo import RestoredTable, UndoReport
 
 __all__ = [
     "ChangeFrame",
@@ -17,7 +18,9 @@ __all__ = [
     "LakeAt",
     "LakeTransaction",
     "MergeResult",
+    "RestoredTable",
     "Table",
+    "UndoReport",
     "View",
     "connect",
 ]

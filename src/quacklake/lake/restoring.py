@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from quacklake.catalog import Reader, objects
+from quacklake.catalog import Gone, Reader, objects
 from quacklake.catalog.objects import Tags
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
@@ -39,6 +39,19 @@ class _Past:
     columns: OldColumns
     plan: ScanPlan
     tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """A dropped table: as it was at ``state``, just before, with how many files; and at an older snapshot."""
+
+    last: TableInfo
+    state: Snapshot
+    files: tuple[int, int]
+    tags: Tags
+    old: TableInfo
+    plan: ScanPlan
+    old_tags: Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +123,7 @@ class Undo:
         newer = newer_files(now, old.snapshot_id)
         some = only_files(now, set(now.files.column("data_file_id").to_pylist()) - same - newer)
         old = only_files(old, set(old.files.column("data_file_id").to_pylist()) - same)
-        with tx.catalog.read() as reader:
-            check_files(reader, tx.store, old)
+        check_files(tx.catalog, tx.store, old)
         deleted = self._end_newer(table, now, newer)
         if not (some.files.num_rows or old.files.num_rows or some.inlined is not None or old.inlined is not None):
             return deleted, 0
@@ -166,43 +178,33 @@ class Undo:
 
     # -- tables that were dropped ------------------------------------------------------------------------------------
 
-    def undrop(self, ref: TableRef, name: str) -> tuple[str, int]:
-        """Let the table, view or macro of a name that was dropped last come back as ``name``, as it was just before.
+    def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
+        """Let the table, view or macro of a name that was dropped last come back as it was just before.
 
-        Returns what it is called, and the snapshot whose state it has. Raises ``NotFoundError`` when there was none or
-        it is forgotten, ``AlreadyExistsError`` when the name is taken.
+        ``name`` is another name for it. Returns what it is called, and the snapshot whose state it has. Raises
+        ``NotFoundError`` when there was none or it is forgotten, ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()
+        self._check_free(ref if name is None else TableRef(ref.schema, name))
         with self.tx.catalog.read() as reader:
-            known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
-            dropped = [(kind, gone) for kind, gone in known if gone is not None]
-            taken = self.tx.get_table(ref.schema, name) or self.tx.objects.get_view(ref.schema, name)
-            if taken is not None:
-                hint = "pass as_= to bring the dropped one back under another name" if dropped else None
-                raise AlreadyExistsError(f'"{taken.qualified_name}" exists already', hint=hint)
-            if not dropped:
-                raise NotFoundError(
-                    f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
-                    hint="lake.snapshots() tells what every snapshot did",
-                )
-            kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
-            try:
-                state = reader.at_version(gone.dropped_at - 1)
-            except NotFoundError:
-                raise SnapshotExpiredError(
-                    f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
-                    hint="an older snapshot may still show it: copy its rows from there",
-                ) from None
-            if kind == "table":
-                return self._bring_back(reader, gone.id, state, state, name).qualified_name, state.id
-            made: ViewInfo | MacroInfo
+            kind, gone, state = _find_dropped(reader, ref)
             if kind == "view":
                 view = next(view for view in objects.views(reader, state) if view.id == gone.id)
-                made = self.make_view(replace(view, name=name), objects.tags(reader, state, gone.id))
-            else:
+                made = self.make_view(replace(view, name=name or view.name), objects.tags(reader, state, gone.id))
+                return made.qualified_name, state.id
+            if kind == "macro":
                 macro = next(macro for macro in objects.macros(reader, state) if macro.id == gone.id)
-                made = self.make_macro(replace(macro, name=name))
-            return made.qualified_name, state.id
+                return self.make_macro(replace(macro, name=name or macro.name)).qualified_name, state.id
+            table = self._dropped(reader, gone.id, state, state)
+        return self._bring_back(table, name).qualified_name, state.id
+
+    def _check_free(self, ref: TableRef) -> None:
+        taken = self.tx.get_table(ref.schema, ref.name) or self.tx.objects.get_view(ref.schema, ref.name)
+        if taken is not None:
+            raise AlreadyExistsError(
+                f'"{taken.qualified_name}" exists already',
+                hint="pass as_= to bring a dropped one back under another name",
+            )
 
     def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
         """Make a view again."""
@@ -229,28 +231,35 @@ class Undo:
             dropped = reader.drop_of(table_id)
             if dropped is None:
                 raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
-            table = self._bring_back(reader, table_id, replace(old, id=dropped - 1), old)
+            gone = self._dropped(reader, table_id, replace(old, id=dropped - 1), old)
+        table = self._bring_back(gone)
         if table.id == table_id:
             self.restore(table, old.id, rename=True)
         return table
 
-    def _bring_back(
-        self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot, name: str | None = None
-    ) -> TableInfo:
-        """Revive a table as it was at ``state``, just before the drop, or copy it as it was at ``old``."""
-        info = reader.table_by_id(state, table_id)
-        then = reader.table_by_id(old, table_id)
-        if info is None or then is None:
+    def _dropped(self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot) -> _Dropped:
+        last, then = reader.table_by_id(state, table_id), reader.table_by_id(old, table_id)
+        if last is None or then is None:
             raise SnapshotExpiredError(f"the table {table_id} has expired")
-        plan = self._plan(reader, old, then)
-        check_files(reader, self.tx.store, plan)
-        if all(schema.id != info.schema_id for schema in self.tx.schemas()):
-            # once the old schema has expired, stock clients could not load what came before under this table's id
-            return self._copy(then, plan, objects.tags(reader, old, table_id), name)
-        table = self.tx.revive_table(
-            info if name is None else replace(info, name=name), state, *reader.files_ended(table_id, state.id + 1)
+        return _Dropped(
+            last,
+            state,
+            reader.files_ended(table_id, state.id + 1),
+            objects.tags(reader, state, table_id),
+            then,
+            self._plan(reader, old, then),
+            objects.tags(reader, old, table_id),
         )
-        self._restore_tags(table, objects.tags(reader, state, table_id))
+
+    def _bring_back(self, gone: _Dropped, name: str | None = None) -> TableInfo:
+        """Revive a table as it was just before the drop, or copy it as it was at the older snapshot."""
+        check_files(self.tx.catalog, self.tx.store, gone.plan)
+        if all(schema.id != gone.last.schema_id for schema in self.tx.schemas()):
+            # once the old schema has expired, stock clients could not load what came before under this table's id
+            return self._copy(gone.old, gone.plan, gone.old_tags, name)
+        table = replace(gone.last, name=gone.last.name if name is None else name)
+        self.tx.revive_table(table, gone.state, *gone.files)
+        self._restore_tags(table, gone.tags)
         return table
 
     def _copy(self, old: TableInfo, plan: ScanPlan, tags: Tags, name: str | None) -> TableInfo:
@@ -267,6 +276,26 @@ class Undo:
                 query = self.shared.engine.bind(connection, plan)
                 operations.insert_query(self.shared, tx, connection, query, table)
         return table
+
+
+def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, Gone, Snapshot]:
+    """What was dropped last under a name: its kind, its id, and the snapshot before the drop."""
+    known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
+    dropped = [(kind, gone) for kind, gone in known if gone is not None]
+    if not dropped:
+        raise NotFoundError(
+            f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
+            hint="lake.snapshots() tells what every snapshot did",
+        )
+    # macros have names of their own
+    kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
+    try:
+        return kind, gone, reader.at_version(gone.dropped_at - 1)
+    except NotFoundError:
+        raise SnapshotExpiredError(
+            f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
+            hint="an older snapshot may still show it: copy its rows from there",
+        ) from None
 
 
 def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:

@@ -120,10 +120,10 @@ class Undropping:
         snapshots have expired.
         """
         ref = TableRef.parse(name)
-        target = ref if as_ is None else renamed(ref, as_, "table")
+        other_name = None if as_ is None else renamed(ref, as_, "table").name
 
         def work(undo: Undo) -> UndoReport:
-            found, version = undo.undrop(ref, target.name)
+            found, version = undo.undrop(ref, other_name)
             return UndoReport("undrop", version, undropped=(found,))
 
         return _undo(self._shared, self._view, self._run, work)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.catalog import Reader
+from quacklake.catalog import Catalog
 from quacklake.errors import SnapshotExpiredError
 from quacklake.scan import ScanPlan
 from quacklake.storage import Store
@@ -93,7 +93,7 @@ def only_files(plan: ScanPlan, ids: Collection[int], *, inlined: bool = True) ->
     return replace(plan, files=files, deletes=deletes, inlined=plan.inlined if inlined else None)
 
 
-def check_files(reader: Reader, store: Store, plan: ScanPlan) -> None:
+def check_files(catalog: Catalog, store: Store, plan: ScanPlan) -> None:
     """Raise ``SnapshotExpiredError`` unless every data and delete file of a plan is there."""
     data, deletes = _pairs(plan, "data_file_id", "path"), _pairs(plan, "delete_file_id", "delete_path")
     wanted = [*data, *deletes]
@@ -104,10 +104,11 @@ def check_files(reader: Reader, store: Store, plan: ScanPlan) -> None:
     lost = [number for number, found in enumerate(there) if not found]
     if not lost:
         return
-    ends = reader.file_ends(
-        [wanted[number][0] for number in lost if number < len(data)],
-        [wanted[number][0] for number in lost if number >= len(data)],
-    )
+    with catalog.read() as reader:
+        ends = reader.file_ends(
+            [wanted[number][0] for number in lost if number < len(data)],
+            [wanted[number][0] for number in lost if number >= len(data)],
+        )
     known = [end for end in ends if end is not None]
     hint = "the present state needs some of them too: the lake is damaged"
     if len(known) == len(ends) and known:

@@ -1,0 +1,42 @@
+"""``quacklake restore``, ``undrop`` and ``rollback``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import quacklake
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """1: two rows; 2: one less; 3: dropped."""
+    url = f"sqlite:///{tmp_path}/undo.db"
+    with quacklake.connect(url, data_path=tmp_path / "files") as lake:
+        lake.create_table("t", [{"id": 1}, {"id": 2}]).delete("id = 1")
+        lake.drop_table("t")
+    return url
+
+
+def test_what_was_dropped_deleted_and_changed_comes_back(run: Run, url: str) -> None:
+    undropped = run("undrop", "t", "--url", url, "--output", "json")
+    assert (undropped.code, undropped.json["undropped"], undropped.json["snapshot"]) == (0, ["main.t"], 4)
+    planned = run("restore", "t", "--to", "1", "--dry-run", "--url", url, "--output", "json").json
+    restored = run("restore", "t", "--to", "1", "--url", url, "--output", "json").json
+    assert planned["restored"] == restored["restored"]
+    assert (planned["snapshot"], restored["snapshot"], restored["restored"][0]["inserted"]) == (None, 5, 1)
+    rolled = run("rollback", "--to", "0", "--yes", "--url", url)
+    assert rolled.out == "As at snapshot 0 again, in snapshot 6.\n  main.t: dropped\n"
+    again = run("rollback", "--to", "0", "--yes", "--url", url)
+    assert again.out == "Everything is as at snapshot 0: nothing was changed.\n"
+
+
+def test_a_rollback_has_to_be_confirmed(run: Run, url: str) -> None:
+    answer = run("rollback", "--to", "1", "--url", url)
+    assert (answer.code, "--yes" in answer.err) == (1, True)
+    looked = run("rollback", "--to", "2", "--dry-run", "--url", url)
+    assert looked.out == "To be as at snapshot 2, this would be done:\n  main.t: undropped\n"
+    assert run("undrop", "t", "--as", "other", "--url", url).code == 0
+    assert "no snapshot 9" in run("restore", "other", "--to", "9", "--url", url).err
