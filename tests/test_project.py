@@ -32,8 +32,7 @@ REGISTRIES = (
     "deb." + "debian.org",
 )
 
-# Packages of the source tree that need no tests of their own.
-#: The parts of one class each, whose tests are those of the package around them.
+# The parts of one class each, whose tests are those of the package around them.
 NOT_MIRRORED: frozenset[str] = frozenset({"catalog/reading", "catalog/writing"})
 
 

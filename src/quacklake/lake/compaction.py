@@ -111,9 +111,12 @@ class TableCompaction:
             sort = layout.sort_spec(self._shared, -1, table.schema, layout.texts(order_by))
         elif zorder is not None:
             sort = _curve(table, layout.texts(zorder))
-        return compactor.rewrite(
-            "optimize", table, base, lambda files: optimize_groups(files.files.values()), replace(table, sort=sort)
-        )
+
+        def groups(files: TableFiles) -> list[Group]:
+            partition = files.table.partition
+            return optimize_groups(files.files.values(), partition.id if partition and partition.keys else None)
+
+        return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
 
     def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
         view = self._view()

@@ -79,9 +79,11 @@ def rewrite_groups(files: Iterable[SourceFile], threshold: float, target: int, *
     return [group for members in classes for group in _cut(members, target, max_files, lambda file: file.live_size)]
 
 
-def optimize_groups(files: Iterable[SourceFile]) -> list[Group]:
-    """All files of each partition."""
-    return [Group(tuple(members)) for members in _classes(files, lambda file: file.layout)]
+def optimize_groups(files: Iterable[SourceFile], partition_id: int | None) -> list[Group]:
+    """All files of each partition; all together when some do not belong to the partitioning ``partition_id``."""
+    found = list(files)
+    strangers = any(file.layout[0] != partition_id for file in found)
+    return [Group(tuple(members)) for members in _classes(found, lambda file: None if strangers else file.layout)]
 
 
 def batches(groups: Iterable[Group], *, max_files: int, max_bytes: int) -> list[list[Group]]:

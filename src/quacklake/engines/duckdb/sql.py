@@ -32,6 +32,8 @@ __all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "Reads", "ScanSql", "dated_deletes_
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
 _NO_MAPPING = -(1 << 62)
+_MANY = 256
+"""Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 
@@ -130,7 +132,10 @@ def scan_sql(
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
             setup.append(_deleted_keys(plan, reads, branch, deleted, tables))
-        parts.append(_files_query(plan, reads, branch, columns, deleted, rows=rows, virtual=extra))
+        facts = _facts(plan, branch, f"{prefix}_files{number}") if rows or extra else None
+        if facts is not None and facts.joined:
+            tables.append((facts.name, facts.table))
+        parts.append(_files_query(plan, reads, branch, columns, deleted, facts, rows=rows, virtual=extra))
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
         if any(column.type.startswith("float") for column in columns):
@@ -162,12 +167,36 @@ def _branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What queries need to know of each file of a branch; ``table`` has a row for each, in their order."""
+
+    name: str
+    table: pa.Table
+
+    @property
+    def joined(self) -> bool:
+        """True when the query joins the table as ``f``; the facts of few files are in its text."""
+        return bool(self.table.num_rows >= _MANY)
+
+    def sql(self, fact: str) -> str:
+        return f"f.{fact}" if self.joined else _of_file(self.table.column(fact).to_pylist())
+
+
+def _facts(plan: ScanPlan, branch: Branch, name: str) -> _Facts:
+    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+    columns = {fact: files.column(fact) for fact in ("row_id_start", "begin_snapshot", "data_file_id")}
+    numbers = {"number": pa.array(range(files.num_rows), pa.int64()), "place": pa.array(branch.indexes, pa.int64())}
+    return _Facts(name, pa.table({**numbers, **columns}))
+
+
 def _files_query(
     plan: ScanPlan,
     reads: Reads,
     branch: Branch,
     columns: Sequence[Column],
     deleted: str | None,
+    facts: _Facts | None,
     *,
     rows: bool,
     virtual: Mapping[str, str],
@@ -182,17 +211,20 @@ def _files_query(
             fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
     else:
         fields, select = mapped_columns(plan.mapping(branch.mapping), columns, reads.store.urls(paths))
-    if rows:
+    if rows and facts is not None:
         select += [
-            f"{_row_id(files, branch)} AS _ql_row_id",
-            f"{_of_file(files.column('data_file_id').to_pylist())} AS _ql_file_id",
+            f"{_row_id(facts, branch)} AS _ql_row_id",
+            f"{facts.sql('data_file_id')} AS _ql_file_id",
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
         ]
-    select += [f"{_virtual(name, files, branch)} AS {quote(alias)}" for name, alias in virtual.items()]
+    if facts is not None:
+        select += [f"{_virtual(name, facts, branch)} AS {quote(alias)}" for name, alias in virtual.items()]
     keys = files.column("encryption_key").to_pylist()
     source = reads.source(paths, keys, fields, pc.sum(files.column("record_count")).as_py())
     query = f"SELECT {', '.join(select) or '1'} FROM {source} p"
+    if facts is not None and facts.joined:
+        query += f" JOIN {facts.name} f ON f.number = p.file_index::BIGINT"
     if deleted is not None:
         query += f" ANTI JOIN {deleted} d ON ((p.file_index::BIGINT << {SHIFT}) | p.file_row_number) = d.key"
     if branch.partial and branch.mapping is None:
@@ -221,21 +253,21 @@ def _of_file(values: Sequence[int | None]) -> str:
     return f"{_list(values)}[p.file_index::BIGINT + 1]"
 
 
-def _row_id(files: pa.Table, branch: Branch) -> str:
-    counted = f"{_of_file(files.column('row_id_start').to_pylist())} + p.file_row_number"
+def _row_id(facts: _Facts, branch: Branch) -> str:
+    counted = f"{facts.sql('row_id_start')} + p.file_row_number"
     # a file from elsewhere has no row ids of ours in it
     return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
 
 
-def _virtual(name: str, files: pa.Table, branch: Branch) -> str:
+def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
     """A virtual column of rows in files."""
     if name == "rowid":
-        return _row_id(files, branch)
+        return _row_id(facts, branch)
     if name == "snapshot_id":
-        begin = _of_file(files.column("begin_snapshot").to_pylist())
+        begin = facts.sql("begin_snapshot")
         return f"coalesce(p._ql_snapshot_id, {begin})" if branch.mapping is None else begin
     if name == "file_index":
-        return f"{_of_file(branch.indexes)}::UBIGINT"
+        return f"{facts.sql('place')}::UBIGINT"
     return f"p.{name}"
 
 

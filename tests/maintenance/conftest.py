@@ -1,0 +1,67 @@
+"""A lake with some history in SQLite, made once and copied for each test."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quacklake
+from tests.maintenance.history import rows
+
+Open = Callable[..., quacklake.Lake]
+
+
+def grow(lake: quacklake.Lake) -> None:
+    """Files with and without deletes, in delete files and in the catalog; inlined rows; two kinds of columns."""
+    table = lake.create_table("t", rows(0, 40))
+    for first in (40, 80):
+        table.append(rows(first, 40))
+    table.append(rows(120, 3))
+    table.append(rows(123, 2))
+    table.delete("id = 121")
+    table.update({"name": "new"}, "id IN (7, 122)")
+    table.delete("id BETWEEN 45 AND 70")
+    table.delete("id = 44")
+    table.add_column("more", "INTEGER", 5)
+    table.append(rows(125, 2).append_column("more", [[1, None]]))
+    for first in (200, 240):
+        table.append(rows(first, 40).append_column("more", [list(range(40))]))
+
+
+@pytest.fixture(scope="session")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("grown")
+    with quacklake.connect(f"sqlite:///{folder}/lake.db", data_path=folder / "data", duckdb_threads=1) as lake:
+        grow(lake)
+    return folder
+
+
+@pytest.fixture
+def open_lake(grown: Path, tmp_path: Path) -> Iterator[Open]:
+    """Opens the test's own copy of the lake, as often as it is called."""
+    folder = tmp_path / "lake"
+    shutil.copytree(grown, folder)
+    with closing(sqlite3.connect(folder / "lake.db")) as connection:
+        connection.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (f"{folder}/data/",))
+        connection.commit()
+    opened: list[quacklake.Lake] = []
+
+    def connect(**settings: Any) -> quacklake.Lake:
+        options: dict[str, Any] = {"duckdb_threads": 1, "ducklake_retry_wait_ms": 1, **settings}
+        opened.append(quacklake.connect(f"sqlite:///{folder}/lake.db", data_path=folder / "data", **options))
+        return opened[-1]
+
+    yield connect
+    for lake in opened:
+        lake.close()
+
+
+@pytest.fixture
+def lake(open_lake: Open) -> quacklake.Lake:
+    return open_lake()
