@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import quacklake
 from tests.catalog.stock import Stock
-
-pytest.register_assert_rewrite("tests.maintenance.past")
-
-OpenLake = Callable[..., quacklake.Lake]
+from tests.maintenance.past import Past, make_past, states
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +33,25 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], s
         return url
 
     return make
+
+
+@pytest.fixture(scope="session")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """A lake with a past, made once, and what each of its snapshots holds."""
+    folder = tmp_path_factory.mktemp("past")
+    with quacklake.connect(f"sqlite:///{folder}/lake.db", data_path=folder / "data", duckdb_threads=1) as lake:
+        make_past(lake)
+        return Past(folder, states(lake))
+
+
+@pytest.fixture
+def old_lake(past: Past, tmp_path: Path) -> Iterator[quacklake.Lake]:
+    """A copy of the lake with a past."""
+    shutil.copytree(past.folder, tmp_path, dirs_exist_ok=True)
+    with closing(sqlite3.connect(tmp_path / "lake.db")) as database, database:
+        database.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (f"{tmp_path}/data/",))
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", duckdb_threads=1) as opened:
+        yield opened
 
 
 @pytest.fixture

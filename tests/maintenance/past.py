@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,17 @@ import quacklake
 from quacklake.catalog import parse_url
 from quacklake.catalog.tables import SPEC
 
-__all__ = ["State", "files_named", "files_on_disk", "make_past", "metadata", "numbers", "state", "states"]
+__all__ = ["Past", "State", "files_named", "files_on_disk", "make_past", "metadata", "numbers", "state", "states"]
 
 State = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Past:
+    """Where a lake with a past is, and what each of its snapshots holds."""
+
+    folder: Path
+    states: dict[int, State]
 
 
 def numbers(first: int, count: int) -> pa.Table:
@@ -29,28 +38,34 @@ def make_past(lake: quacklake.Lake) -> None:
     t.delete("id = 30")
     t.delete("id = 101")
     t.delete("id BETWEEN 30 AND 45")
-    lake.create_table("dropped", numbers(0, 30), partition_by=["g"]).append(numbers(50, 2))
-    lake.table("dropped").delete("id = 1")
-    lake.create_view("v", "SELECT id FROM t")
-    lake.create_macro("m", ["a"], "a + 1")
-    t.set_partitioned_by("g")
-    t.append(numbers(200, 30))
+    with lake.transaction() as tx:
+        tx.create_table("dropped", numbers(0, 30), partition_by=["g"])
+        tx.create_view("v", "SELECT id FROM t")
+        tx.create_macro("m", ["a"], "a + 1")
+        tx.table("t").set_partitioned_by("g")
+        tx.table("t").set_comment("first")
+    with lake.transaction() as tx:
+        tx.table("dropped").append(numbers(50, 2))
+        tx.table("dropped").delete("id = 1")
+        tx.table("t").append(numbers(200, 30))
+        tx.table("t").set_comment("second")
+        tx.drop_view("v")
+        tx.drop_macro("m")
     t.set_sorted_by("id")
-    t.set_comment("first")
-    t.set_comment("second")
-    lake.drop_view("v")
-    lake.drop_macro("m")
-    lake.drop_table("dropped")
-    t.add_column("extra", pa.int64())
+    with lake.transaction() as tx:
+        tx.drop_table("dropped")
+        tx.table("t").add_column("extra", pa.int64())
+        tx.table("t").reset_sorted_by()
     t.append(pa.table({"id": [900], "g": [1], "extra": [7]}))
     t.drop_column("extra")
-    t.reset_partitioned_by()
-    lake.rename_table("t", "renamed")
+    with lake.transaction() as tx:
+        tx.table("t").reset_partitioned_by()
+        tx.rename_table("t", "renamed")
+        tx.create_schema("s")
+        tx.create_table("s.other", numbers(0, 2))
     t = lake.table("renamed")
     t.update({"g": 9}, "id > 200")
     t.overwrite(numbers(500, 40))
-    lake.create_schema("s")
-    lake.create_table("s.other", numbers(0, 2))
     lake.drop_schema("s", cascade=True)
     t.append(numbers(600, 2))
 
