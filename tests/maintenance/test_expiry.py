@@ -363,15 +363,23 @@ def test_files_from_elsewhere_are_let_go_and_never_removed(tmp_path: Path) -> No
 
         pq.write_table(numbers(0, 20), outside / "a.parquet")
         (tmp_path / "data" / "staged").mkdir(parents=True)
+        (tmp_path / "data" / "main" / "t").mkdir(parents=True)
         pq.write_table(numbers(20, 20), tmp_path / "data" / "staged" / "b.parquet")
         table = lake.create_table("t", numbers(0, 1).schema)
+        pq.write_table(numbers(40, 20), tmp_path / "data" / "main" / "t" / "c.parquet")
         table.add_files([outside / "a.parquet", tmp_path / "data" / "staged" / "b.parquet"])
+        table.add_files(tmp_path / "data" / "main" / "t" / "c.parquet")
         table.overwrite(numbers(0, 1))
         report = lake.expire_snapshots("0 seconds")
         assert report.data_files == 1
-        assert "it is not below the data path" in {skipped.reason for skipped in report.kept}
-        assert lake.cleanup_old_files(cleanup_all=True).paths == ("staged/b.parquet",)
+        assert sorted(skipped.what for skipped in report.kept)[:2] == [
+            f"{tmp_path}/data/staged/b.parquet",
+            f"{outside}/a.parquet",
+        ]
+        assert lake.cleanup_old_files(cleanup_all=True).paths == ("main/t/c.parquet",)
+        lake.delete_orphaned_files(cleanup_all=True)
     assert (outside / "a.parquet").exists()
+    assert (tmp_path / "data" / "staged" / "b.parquet").exists()
 
 
 def test_an_expiry_on_a_read_only_lake_is_refused(old_lake: quacklake.Lake) -> None:

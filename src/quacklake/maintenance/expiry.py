@@ -300,8 +300,8 @@ def _sort_out(
             where = place(store, file)
         except PathError:
             where = None
-        if where is None:
-            files.kept.append(Skipped(file.path, "it is not below the data path"))
+        if where is None or not (file.is_relative or where.startswith(file.folder)):
+            files.kept.append(Skipped(file.path, "it is from elsewhere, and not the lake's"))
         elif file.path in doubtful.shared or where in doubtful.absolute:
             suspects[where] = file
         else:
