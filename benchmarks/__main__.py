@@ -24,6 +24,7 @@ NAMES = (
     "writers",
     "add_files",
     "compaction",
+    "expiry",
     "memory",
 )
 

@@ -97,7 +97,7 @@ def _fill(bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: d
         info = lake.create_table(name, _SCHEMA).info
         columns = {column.name: column.id for column in info.schema.columns}
         table = _Table(info.id, columns, lake.current_snapshot(), first, files)
-        with bench.step(f"{label}, metadata of {files:,} files"), _writer(place) as write:
+        with bench.step(f"{label}, metadata of {files:,} files"), bulk_writer(place) as write:
             write("ducklake_data_file", _FILE_COLUMNS, _file_rows(table))
             write("ducklake_file_column_stats", _STATS_COLUMNS, _stats_rows(table))
         first += files
@@ -138,7 +138,7 @@ Write = Callable[[str, tuple[str, ...], Iterable[tuple[Any, ...]]], None]
 
 
 @contextmanager
-def _writer(place: Place) -> Iterator[Write]:
+def bulk_writer(place: Place) -> Iterator[Write]:
     """Bulk inserts, committed together."""
     if place.url.startswith("sqlite"):
         with closing(sqlite3.connect(place.url.removeprefix("sqlite:///"))) as database, database:

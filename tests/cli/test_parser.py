@@ -33,7 +33,7 @@ def test_the_version_is_the_package_s(run: Run) -> None:
         ("tables", "--outp", "json"),
         ("show",),
         ("show", "t", "--at", "1", "--at-time", "2024-01-01"),
-        ("show", "t", "--at", "yesterday"),
+        ("show", "t", "--at", "-1"),
         ("show", "t", "--limit", "-1"),
     ],
 )

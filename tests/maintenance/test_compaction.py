@@ -29,6 +29,11 @@ OPERATIONS: dict[str, Callable[[quacklake.Table], CompactionReport]] = {
 }
 
 
+@pytest.fixture
+def lake(grown_lake: quacklake.Lake) -> quacklake.Lake:
+    return grown_lake
+
+
 def paths(lake: quacklake.Lake, name: str = "t") -> list[str]:
     found = lake.table(name).files().column("path").to_pylist()
     return [str(Path(lake.data_path) / path) for path in found]

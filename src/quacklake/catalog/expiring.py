@@ -94,7 +94,7 @@ def remove_snapshots(writer: Writer, ranges: Sequence[tuple[int, int]], old_toke
 
 
 def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
-    """Remove the rows of the files that ``dead_files`` or ``files_of`` give, and what else is known of these files."""
+    """Remove the rows of the files that ``dead_files`` gives, and what else is known of these files."""
     f, d = writer._t["data_file"], writer._t["delete_file"]
     dead = unseen(writer, f) if tables is None else f.c.table_id.in_(tables)
     chosen = sa.select(f.c.data_file_id).where(dead)

@@ -18,20 +18,22 @@ from quacklake.catalog.writer import Writer
 __all__ = [
     "PAGE",
     "SOME",
+    "DeadFiles",
     "NamedFile",
     "ScheduledFile",
     "absolute_files",
     "all_files",
     "dead_delete",
     "dead_files",
-    "files_of",
     "folders",
     "named_among",
     "other_data_paths",
     "parts",
     "schedule",
+    "schedule_dead",
     "scheduled",
     "shared_paths",
+    "sum_dead_files",
     "unschedule",
     "unseen",
 ]
@@ -70,6 +72,16 @@ class NamedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadFiles:
+    """How many files of one kind a table has that no snapshot sees, and their bytes."""
+
+    table_id: int
+    is_delete: bool
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduledFile:
     """A file that is in no snapshot any more; ``path`` is below the data root unless ``is_relative`` is false."""
 
@@ -97,16 +109,29 @@ def dead_delete(reader: Reader) -> sa.ColumnElement[bool]:
     return sa.or_(unseen(reader, d), d.c.data_file_id.in_(sa.select(f.c.data_file_id).where(unseen(reader, f))))
 
 
-def dead_files(reader: Reader) -> Iterator[list[NamedFile]]:
-    """The files that no snapshot sees, data files first."""
-    yield from _pages(reader, "data_file", [unseen(reader, reader._t["data_file"])])
-    yield from _pages(reader, "delete_file", [dead_delete(reader)])
+def _dead(reader: Reader, name: str, tables: Sequence[int] | None) -> sa.ColumnElement[bool]:
+    """True for the files that no snapshot sees; with ``tables`` for all of these tables."""
+    t = reader._t[name]
+    if tables is not None:
+        return t.c.table_id.in_(tables)
+    return unseen(reader, t) if name == "data_file" else dead_delete(reader)
 
 
-def files_of(reader: Reader, tables: Sequence[int]) -> Iterator[list[NamedFile]]:
-    """All files of some tables."""
+def dead_files(reader: Reader, tables: Sequence[int] | None = None) -> Iterator[list[NamedFile]]:
+    """The files that no snapshot sees, data files first; with ``tables`` all of these tables."""
     for name in ("data_file", "delete_file"):
-        yield from _pages(reader, name, [reader._t[name].c.table_id.in_(tables)])
+        yield from _pages(reader, name, [_dead(reader, name, tables)])
+
+
+def sum_dead_files(reader: Reader, tables: Sequence[int] | None = None) -> list[DeadFiles]:
+    """How many files ``dead_files`` gives, by table and kind, and their bytes."""
+    found = []
+    for name in ("data_file", "delete_file"):
+        t = reader._t[name]
+        total = sa.select(t.c.table_id, sa.func.count(), sa.func.sum(t.c.file_size_bytes))
+        rows = reader.run(f"dead_{name}s", total.where(_dead(reader, name, tables)).group_by(t.c.table_id))
+        found += [DeadFiles(row[0], name == "delete_file", row[1], int(row[2] or 0)) for row in rows]
+    return found
 
 
 def all_files(reader: Reader, since: int = 0) -> Iterator[list[NamedFile]]:
@@ -204,6 +229,34 @@ def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime
         {"data_file_id": id_, "path": path, "path_is_relative": True, "schedule_start": time} for id_, path in files
     ]
     writer._insert("files_scheduled_for_deletion", rows)
+
+
+def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetime) -> None:
+    """``schedule`` what ``dead_files`` gives, all of it below the data root, without looking at each."""
+    target, folder = writer._t["files_scheduled_for_deletion"], writer._t["table"]
+    schema = writer._t["schema"]
+    # a table that was renamed has several rows
+    last = (
+        sa.select(folder.c.table_id, sa.func.max(folder.c.begin_snapshot).label("begin_snapshot"))
+        .group_by(folder.c.table_id)
+        .subquery()
+    )
+    for name in ("data_file", "delete_file"):
+        t = writer._t[name]
+        mine = sa.and_(folder.c.table_id == last.c.table_id, folder.c.begin_snapshot == last.c.begin_snapshot)
+        source = (
+            t.join(last, last.c.table_id == t.c.table_id)
+            .join(folder, mine)
+            .join(schema, schema.c.schema_id == folder.c.schema_id)
+        )
+        path = schema.c.path + folder.c.path + t.c.path
+        constants = (
+            sa.literal(True, target.c.path_is_relative.type),
+            sa.literal(time, target.c.schedule_start.type),
+        )
+        select = sa.select(_key(t, name), path, *constants).select_from(source).where(_dead(writer, name, tables))
+        columns = (target.c.data_file_id, target.c.path, target.c.path_is_relative, target.c.schedule_start)
+        writer.run("insert_files_scheduled_for_deletion", sa.insert(target).from_select(columns, select))
 
 
 def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:

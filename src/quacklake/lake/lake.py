@@ -436,7 +436,8 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining):
         entry = option(name)
         scope, schema_id, table_id = self._scope(schema, table)
         if scope not in entry.scopes:
-            raise InputError(f'the option "{entry.name}" can only be set for the whole lake')
+            hint = "lake.set_retention lets a table keep its history longer" if scope is Scope.TABLE else None
+            raise InputError(f'the option "{entry.name}" can only be set for the whole lake', hint=hint)
         id_ = {Scope.GLOBAL: None, Scope.SCHEMA: schema_id, Scope.TABLE: table_id}[scope]
         return OptionRow(entry.name, text, None if scope is Scope.GLOBAL else scope.value, id_)
 

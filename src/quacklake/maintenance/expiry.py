@@ -58,12 +58,19 @@ class ExpiryReport:
 class _Files:
     """Files of expired snapshots, on their way to the schedule."""
 
-    scheduled: int = 0
     data_files: int = 0
     delete_files: int = 0
     bytes: int = 0
     kept: list[Skipped] = field(default_factory=list)
     tables: set[int] = field(default_factory=set)
+
+    def add(self, count: int, size: int, *, is_delete: bool) -> None:
+        """Count scheduled files."""
+        self.bytes += size
+        if is_delete:
+            self.delete_files += count
+        else:
+            self.data_files += count
 
 
 class _Rehearsal(Exception):
@@ -236,48 +243,66 @@ def _remove_files(
 ) -> None:
     """Schedule what no snapshot sees, and everything of the tables that none sees, and remove its rows."""
     suspects: dict[str, NamedFile] = {}
-    shared: set[str] | None = None
-    absolute: set[str] = set()
-    sources = [None, *file_names.parts(tables)]
-    for some in sources:
-        pages = file_names.dead_files(writer) if some is None else file_names.files_of(writer, some)
-        found = False
-        for page in pages:
-            found = True
-            if shared is None:
-                shared, absolute = file_names.shared_paths(writer), absolute_places(writer, store)
-            ready = _sort_out(store, page, shared, absolute, suspects, files)
-            _schedule(writer, ready, files, now)
-            progress("files", files.scheduled, None)
-        if found:
-            expiring.remove_files(writer, some)
+    doubtful: _Doubtful | None = None
+    for some in [None, *file_names.parts(tables)]:
+        sums = file_names.sum_dead_files(writer, some)
+        if not sums:
+            continue
+        files.tables.update(each.table_id for each in sums if not each.is_delete)
+        doubtful = doubtful or _doubtful(writer, store)
+        if doubtful.none:
+            file_names.schedule_dead(writer, some, now)
+            for each in sums:
+                files.add(each.files, each.bytes, is_delete=each.is_delete)
+        else:
+            for page in file_names.dead_files(writer, some):
+                _schedule(writer, _sort_out(store, page, doubtful, suspects, files), files, now)
+                progress("files", files.data_files + files.delete_files, None)
+        expiring.remove_files(writer, some)
     # only now can be told which of these paths another row names
     if suspects:
         taken = named(writer, store, suspects, absolute_places(writer, store))
         files.kept += [Skipped(path, "another file of the catalog has the same path") for path in sorted(taken)]
         _schedule(writer, {path: file for path, file in suspects.items() if path not in taken}, files, now)
+    progress("files", files.data_files + files.delete_files, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubtful:
+    """What makes it doubtful that a file is the lake's and that only one row names it.
+
+    ``shared`` are paths that several rows have, ``absolute`` the places of files that are named by an absolute path;
+    ``none`` when there are neither such files nor such folders.
+    """
+
+    shared: set[str]
+    absolute: set[str]
+    none: bool
+
+
+def _doubtful(reader: Reader, store: Store) -> _Doubtful:
+    shared = file_names.shared_paths(reader)
+    plain = not shared and next(file_names.absolute_files(reader), None) is None
+    return _Doubtful(shared, set() if plain else absolute_places(reader, store), plain)
 
 
 def _sort_out(
     store: Store,
     page: Sequence[NamedFile],
-    shared: set[str],
-    absolute: set[str],
+    doubtful: _Doubtful,
     suspects: dict[str, NamedFile],
     files: _Files,
 ) -> dict[str, NamedFile]:
     """The files of a page that are the lake's and nobody else's, by their places below the data root."""
     ready: dict[str, NamedFile] = {}
     for file in page:
-        if not file.is_delete:
-            files.tables.add(file.table_id)
         try:
             where = place(store, file)
         except PathError:
             where = None
-        if where is None:
-            files.kept.append(Skipped(file.path, "it is not below the data path"))
-        elif file.path in shared or where in absolute:
+        if where is None or not (file.is_relative or where.startswith(file.folder)):
+            files.kept.append(Skipped(file.path, "it is from elsewhere, and not the lake's"))
+        elif file.path in doubtful.shared or where in doubtful.absolute:
             suspects[where] = file
         else:
             ready[where] = file
@@ -286,8 +311,5 @@ def _sort_out(
 
 def _schedule(writer: Writer, ready: Mapping[str, NamedFile], files: _Files, now: dt.datetime) -> None:
     file_names.schedule(writer, ((file.id, path) for path, file in ready.items()), now)
-    deletes = sum(file.is_delete for file in ready.values())
-    files.scheduled += len(ready)
-    files.delete_files += deletes
-    files.data_files += len(ready) - deletes
-    files.bytes += sum(file.size for file in ready.values())
+    for file in ready.values():
+        files.add(1, file.size, is_delete=file.is_delete)

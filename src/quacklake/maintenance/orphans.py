@@ -128,7 +128,7 @@ def _other_lakes(reader: Reader, store: Store) -> tuple[str, ...]:
 
 def _candidates(store: Store, ground: _Ground, before: dt.datetime | None, work: _Work) -> Iterator[FileEntry]:
     """The files of a kind that the lake writes, in its own folders, that are old enough."""
-    for entry in store.list():
+    for entry in store.stream():
         work.seen += 1
         old = before is None or (entry.mtime is not None and entry.mtime < before)
         mine = entry.is_temporary or _NAME.fullmatch(entry.path.rpartition("/")[2])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,7 @@ from quacklake.storage.attempts import Attempts
 from quacklake.storage.confinement import Confinement
 from quacklake.storage.roots import Root
 
-__all__ = ["FileEntry", "walk"]
+__all__ = ["FileEntry", "stream", "walk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,42 @@ def walk(
         pending.extend(reversed(folders))
 
 
+def stream(root: Root, attempts: Attempts, confinement: Confinement) -> Iterator[FileEntry]:
+    """All files under the root, in no order; on a local disk not even one folder is held as a whole."""
+    if root.scheme != "file":
+        yield from walk(root, attempts, confinement, "", None)
+        return
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with attempts.once("list", root.url + folder), _open_folder(root, confinement, folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    pending.append(f"{folder}{item.name}/")
+                elif (entry := _local_entry(folder, item)) is not None:
+                    yield entry
+
+
+def _open_folder(
+    root: Root, confinement: Confinement, folder: str
+) -> AbstractContextManager[Iterable[os.DirEntry[str]]]:
+    try:
+        return os.scandir(confinement.readable(folder[:-1]) if folder else root.prefix)
+    except (FileNotFoundError, NotADirectoryError):
+        return nullcontext(())
+
+
+def _local_entry(folder: str, item: os.DirEntry[str]) -> FileEntry | None:
+    """A file, or None for anything else and for one that was removed since the folder was read."""
+    if not item.is_file(follow_symlinks=False):
+        return None
+    try:
+        status = item.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return FileEntry(folder + item.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
 def _entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[FileEntry], list[str]]:
     if root.scheme == "file":
         files, folders = _local_entries(root, confinement, folder)
@@ -62,21 +99,12 @@ def _entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[Fi
 def _local_entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[FileEntry], list[str]]:
     files: list[FileEntry] = []
     folders: list[str] = []
-    try:
-        full = confinement.readable(folder[:-1]) if folder else root.prefix
-        with os.scandir(full) as found:
-            for item in found:
-                if item.is_dir(follow_symlinks=False):
-                    folders.append(f"{folder}{item.name}/")
-                elif item.is_file(follow_symlinks=False):
-                    try:
-                        status = item.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue  # removed since the folder was read
-                    mtime = datetime.fromtimestamp(status.st_mtime, UTC)
-                    files.append(FileEntry(folder + item.name, status.st_size, mtime))
-    except (FileNotFoundError, NotADirectoryError):
-        return [], []
+    with _open_folder(root, confinement, folder) as found:
+        for item in found:
+            if item.is_dir(follow_symlinks=False):
+                folders.append(f"{folder}{item.name}/")
+            elif (entry := _local_entry(folder, item)) is not None:
+                files.append(entry)
     return files, folders
 
 

@@ -20,7 +20,7 @@ from quacklake.storage.atomic import make_directory, replacing, sync
 from quacklake.storage.attempts import Attempts
 from quacklake.storage.confinement import Confinement
 from quacklake.storage.globbing import find
-from quacklake.storage.listing import FileEntry, walk
+from quacklake.storage.listing import FileEntry, stream, walk
 from quacklake.storage.options import S3Options
 from quacklake.storage.roots import Root, open_root
 
@@ -276,6 +276,13 @@ class Store:
         """
         folder = self._confinement.own(prefix.rstrip("/")) + "/" if prefix.rstrip("/") else ""
         return walk(self._root, self._attempts, self._confinement, folder, limit)
+
+    def stream(self) -> Iterator[FileEntry]:
+        """Every file of the store, in no order, in memory that does not depend on their number.
+
+        In an object store one folder at a time is held; symbolic links are passed over.
+        """
+        return stream(self._root, self._attempts, self._confinement)
 
     async def alist(self, prefix: str = "", limit: int | None = None) -> AsyncIterator[FileEntry]:
         """``list`` for an event loop: the folders are read in another thread."""

@@ -164,7 +164,7 @@ def test_changes_tell_what_snapshots_did_to_rows(run: Run, lake: Path) -> None:
 def test_changes_need_to_know_since_when(run: Run, lake: Path) -> None:
     assert run("changes", "people").code == 2
     answer = run("changes", "people", "--since", "yesterday")
-    assert (answer.code, answer.err.splitlines()[0]) == (1, "error: 'yesterday' is not a time")
+    assert (answer.code, answer.err.splitlines()[0]) == (1, 'error: no snapshot has the tag "yesterday"')
 
 
 def test_files_lists_paths_sizes_and_deletes(run: Run, lake: Path) -> None:

@@ -15,7 +15,11 @@ __all__ = ["CHANGES", "bound"]
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="table or schema.table")
     parser.add_argument(
-        "--since", metavar="BOUND", type=bound, required=True, help="the first snapshot: its number, or a time"
+        "--since",
+        metavar="BOUND",
+        type=bound,
+        required=True,
+        help="the first snapshot: its number, its tag, or a time",
     )
     parser.add_argument(
         "--until", metavar="BOUND", type=bound, help="the last snapshot, which counts too (default: the newest)"

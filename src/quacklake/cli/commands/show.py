@@ -7,6 +7,7 @@ import csv
 
 from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
+from quacklake.format.snapshot_tags import is_tag
 from quacklake.lake import Lake, LakeAt
 from quacklake.lake.dataframe import Frame
 
@@ -19,7 +20,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="table or schema.table")
     add_rows(parser)
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--at", metavar="VERSION", type=int, help="as it was at a snapshot")
+    when.add_argument("--at", metavar="VERSION", type=_version, help="as it was at a snapshot: its number, or a tag")
     when.add_argument("--at-time", metavar="TIME", help="as it was at a time, such as '2024-01-01 12:00:00+00'")
 
 
@@ -42,6 +43,14 @@ def _limit(text: str) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor all")
     return int(text)
+
+
+def _version(text: str) -> int | str:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if not is_tag(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a snapshot nor a tag")
+    return text
 
 
 def _run(context: Context) -> None:
