@@ -30,6 +30,7 @@ from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.table import Table
 from quacklake.lake.times import instant
+from quacklake.lake.verification import Verifying
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
@@ -252,7 +253,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(_Writing):
+class Lake(_Writing, Verifying):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
