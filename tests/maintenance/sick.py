@@ -212,7 +212,7 @@ CORRUPTIONS = (
     ),
     Corruption("V023", "one place for two", _sql(f"UPDATE ducklake_column SET column_order = 1 WHERE table_id = {_T}")),
     Corruption(
-        "V024",
+        "V028",
         "statistics of no column",
         _sql("UPDATE ducklake_file_column_stats SET column_id = 99 WHERE data_file_id = 0 AND column_id = 1"),
     ),

@@ -41,8 +41,9 @@ _CATALOG_IDS = {
     "macro": "macro_id",
     "partition_info": "partition_id",
     "sort_info": "sort_id",
-    "column_mapping": "mapping_id",
 }
+#: Stock clients count name mappings with the files.
+_FILE_IDS = {"data_file": "data_file_id", "delete_file": "delete_file_id", "column_mapping": "mapping_id"}
 
 Row = tuple[Any, ...]
 
@@ -93,7 +94,7 @@ class Audit(Reader):
     def highest_ids(self) -> tuple[int, int]:
         """The largest id of anything but a file, and of a file; -1 when there is none."""
         found: list[int] = []
-        for kinds in (_CATALOG_IDS, {"data_file": "data_file_id", "delete_file": "delete_file_id"}):
+        for kinds in (_CATALOG_IDS, _FILE_IDS):
             parts = [
                 sa.select(sa.func.max(self._t[name].c[key]).label("id"))
                 for name, key in kinds.items()

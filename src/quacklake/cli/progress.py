@@ -11,7 +11,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["DELAY", "progress", "track"]
+__all__ = ["DELAY", "progress", "reporting", "track"]
 
 T = TypeVar("T")
 
@@ -50,3 +50,17 @@ def track(things: Iterable[T], label: str, total: int | None = None) -> Iterator
         for thing in things:
             yield thing
             advance(1)
+
+
+@contextmanager
+def reporting(label: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Gives what maintenance tells its progress to; one bar shows whatever is being worked on."""
+    with progress(label) as advance:
+        before = ("", 0)
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            nonlocal before
+            advance(done - before[1] if what == before[0] else 1)
+            before = (what, done)
+
+        yield tell

@@ -13,6 +13,7 @@ from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
 from quacklake.cli.commands.tables import TABLES
+from quacklake.cli.commands.verify import VERIFY
 
 __all__ = ["COMMANDS", "Command"]
 
@@ -28,6 +29,7 @@ COMMANDS: tuple[Command, ...] = (
     APPEND,
     ADD_FILES,
     MIGRATE,
+    VERIFY,
     SETTINGS,
 )
 """Every command, in the order in which help lists them."""

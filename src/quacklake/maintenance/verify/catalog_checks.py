@@ -126,7 +126,8 @@ def in_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 def delete_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """V022, V030."""
-    for id_, data_file in _homeless(audit, known, "delete_file", "data_file", "data_file_id"):
+    # a data file whose rows are all gone ends, its delete file is left as it is
+    for id_, data_file in _homeless(audit, known, "delete_file", "data_file", "data_file_id", may_outlive=True):
         yield finding("V022", f"delete file {id_} of {data_file}", file_id=id_)
     for id_, mine in audit.foreign_delete_files():
         yield finding("V022", f"delete file {id_} belongs to another table than its data file", table=known.name(mine))
@@ -176,12 +177,15 @@ _SPEAKING = (
 
 
 def known_columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V024."""
+    """V024, V028."""
     for name, key, of in _SPEAKING:
         if audit.has(name):
             for id_, table_id, column_id in audit.unknown_columns(name, key, of):
-                file_id = id_ if of == "data_file_id" else None
-                yield finding("V024", f"{name} of column {column_id}", table=known.name(table_id), file_id=file_id)
+                table = known.name(table_id)
+                if of == "data_file_id":
+                    yield finding("V028", f"column {column_id}", table=table, file_id=id_)
+                else:
+                    yield finding("V024", f"{name} of column {column_id}", table=table)
     if audit.has("name_mapping"):
         for mapping, table_id, column_id in audit.stray_mapped_columns():
             yield finding("V024", f"name mapping {mapping} to column {column_id}", table=known.name(table_id))

@@ -53,6 +53,12 @@ _RULES = (
     Rule("V025", "statistics or values of a file that is not there", "warning", _REPAIR, True),
     Rule("V026", "a partitioning that the table never had"),
     Rule("V027", "a name mapping that the table does not have"),
+    Rule(
+        "V028",
+        "statistics of a column that its table never had",
+        "warning",
+        "a column that was dropped in the transaction that made it leaves these",
+    ),
     Rule("V030", "two delete files of one data file at one time"),
     Rule("V031", "a number of rows or bytes that cannot be"),
     Rule("V032", "two files with the same row ids at one time"),
