@@ -25,7 +25,9 @@ from quacklake.lake import (
     MergeResult,
     Table,
     View,
+    backups,
     connect,
+    restore_backup,
 )
 
 __version__ = "0.1.0"
@@ -41,9 +43,11 @@ __all__ = [
     "QuacklakeError",
     "Table",
     "View",
+    "backups",
     "connect",
     "errors",
     "expr",
+    "restore_backup",
 ]
 
 

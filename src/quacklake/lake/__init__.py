@@ -6,6 +6,7 @@ from quacklake.lake.expression import Expression
 from quacklake.lake.feed import ChangeFrame
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.operations import MergeResult
+from quacklake.lake.restoring import backups, restore_backup
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
 
@@ -19,5 +20,7 @@ __all__ = [
     "MergeResult",
     "Table",
     "View",
+    "backups",
     "connect",
+    "restore_backup",
 ]

@@ -22,6 +22,7 @@ from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
+from quacklake.lake.backups import BackingUp
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
@@ -253,7 +254,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(_Writing, Verifying):
+class Lake(_Writing, Verifying, BackingUp):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
