@@ -48,6 +48,9 @@ ODD = {
 }
 
 
+TEXTS = "SELECT CAST(COLUMNS(*) AS VARCHAR) FROM odd ORDER BY id"
+
+
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Stock]:
     with Stock() as found:
@@ -105,6 +108,7 @@ def test_a_lake_comes_back_in_another_kind_of_database(
     url, foreign = _url(source, old, request), [str(old / "foreign")]
     make_lake(url, old)
     _odd_rows(stock, url)
+    texts = stock.run(url, TEXTS)
     with _opened(url, foreign_paths=foreign) as lake:
         expected, feed = _states(lake), _feed(lake, "t")
         snapshots = lake.snapshots()
@@ -121,10 +125,10 @@ def test_a_lake_comes_back_in_another_kind_of_database(
         assert _states(lake) == expected
         assert _feed(lake, "t") == feed
         lake.table("t").append([{"id": 5000, "name": "after", "x": 0.0, "day": None}])
-        count, odd = lake.table("t").count(), lake.table("odd").count()
+        count = lake.table("t").count()
     if target != "mysql":
-        rows = stock.rows(there)
-        assert (len(rows["main.t"]), len(rows["main.odd"])) == (count, odd)
+        assert stock.run(there, TEXTS) == texts
+        assert stock.run(there, "SELECT count(*) FROM t") == [(count,)]
 
 
 # -- one small lake, many backups ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from quacklake.cli.commands.add_files import ADD_FILES
 from quacklake.cli.commands.append import APPEND
+from quacklake.cli.commands.backup import BACKUP, BACKUPS, RESTORE_BACKUP
 from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.demo import DEMO
@@ -30,6 +31,9 @@ COMMANDS: tuple[Command, ...] = (
     ADD_FILES,
     MIGRATE,
     VERIFY,
+    BACKUP,
+    BACKUPS,
+    RESTORE_BACKUP,
     SETTINGS,
 )
 """Every command, in the order in which help lists them."""
