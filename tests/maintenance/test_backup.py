@@ -24,7 +24,7 @@ from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG, plain_duckdb
 from tests.conformance.history import State, ours_at
 
-from .sick import make_lake
+from .lakes import make_lake
 
 ODD = {
     "b": ("BOOLEAN", "true", "false"),
@@ -267,6 +267,12 @@ def test_an_interrupted_backup_does_not_exist_and_the_next_one_goes_on(lake: qua
         assert quacklake.backups(tmp_path / "backup")[-1].id == report.id
 
     _interrupt(action, check, points)
+    abandoned = tmp_path / "backup/backups/20200101T000000000000Z-s1/ducklake_table.arrow"
+    abandoned.parent.mkdir()
+    abandoned.write_bytes(b"half")
+    os.utime(abandoned, (1, 1))
+    lake.backup(tmp_path / "backup")
+    assert not abandoned.exists()
     with _restore(tmp_path) as restored:
         assert _values(restored) == _values(lake)
 

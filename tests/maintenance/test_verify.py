@@ -22,7 +22,8 @@ from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG
 from tests.golden.lakes import LAKES, GoldenLake
 
-from .sick import CORRUPTIONS, Corruption, make_lake
+from .lakes import make_lake
+from .sick import CORRUPTIONS, Corruption
 
 
 @pytest.fixture(scope="module")

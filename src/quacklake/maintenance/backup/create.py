@@ -16,7 +16,7 @@ from quacklake.catalog.image import ImageReader
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import CorruptFileError, InputError, PathError, StorageUnavailableError, UnsupportedFeatureError
 from quacklake.maintenance.backup.image import ImageFile, image_files, write_image
-from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id, write_manifest
+from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id, remove_unfinished, write_manifest
 from quacklake.maintenance.reports import Progress, Skipped, silent
 from quacklake.storage import Store
 from quacklake.storage.copying import copy_file, same_place
@@ -115,6 +115,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     faults.reach("backup.manifest.before")
     write_manifest(work.target, info)
     faults.reach("backup.manifest.after")
+    remove_unfinished(work.target)
     return BackupReport(id_, snapshot.id, work.files, work.copied, work.bytes_copied, tuple(work.skipped))
 
 

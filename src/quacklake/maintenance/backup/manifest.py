@@ -7,13 +7,23 @@ import json
 from dataclasses import asdict, dataclass
 
 from quacklake.errors import CorruptFileError, NotFoundError
-from quacklake.storage import Store
+from quacklake.storage import FileEntry, Store
 
-__all__ = ["BackupInfo", "choose", "folder_of", "list_backups", "read_manifest", "write_manifest"]
+__all__ = [
+    "BackupInfo",
+    "choose",
+    "folder_of",
+    "list_backups",
+    "new_id",
+    "read_manifest",
+    "remove_unfinished",
+    "write_manifest",
+]
 
 _FORMAT = 1
 _NAME = "manifest.json"
 _LIMIT = 64 << 20
+_ABANDONED = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,18 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
         return BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFileError(f"the manifest of the backup {id_} cannot be read") from error
+
+
+def remove_unfinished(store: Store) -> None:
+    """Remove what backups have left that were interrupted long ago."""
+    folders: dict[str, list[FileEntry]] = {}
+    for entry in store.list("backups/"):
+        folders.setdefault(entry.path.split("/")[1], []).append(entry)
+    old = dt.datetime.now(dt.UTC) - _ABANDONED
+    for entries in folders.values():
+        whole = any(entry.path.endswith(f"/{_NAME}") for entry in entries)
+        if not whole and all(entry.mtime is not None and entry.mtime < old for entry in entries):
+            store.delete([entry.path for entry in entries])
 
 
 def list_backups(store: Store) -> list[BackupInfo]:

@@ -243,9 +243,9 @@ def options(audit: RowAudit, known: Known) -> Iterator[Finding]:
 def _option(row: OptionRow, known: Known) -> Iterator[Finding]:
     scopes = {scope.value for scope in Scope if scope is not Scope.GLOBAL}
     if row.key not in READ_ONLY_KEYS:
-        if row.key not in OPTIONS:
+        if row.key not in OPTIONS and not row.key.startswith("quacklake_"):
             yield finding("V050", f'"{row.key}"')
-        else:
+        elif row.key in OPTIONS:
             try:
                 parse_option(row.key, row.value)
             except ConfigError as error:
