@@ -27,7 +27,9 @@ from quacklake.lake import (
     Table,
     UndoReport,
     View,
+    backups,
     connect,
+    restore_backup,
 )
 
 __version__ = "0.1.0"
@@ -45,9 +47,11 @@ __all__ = [
     "Table",
     "UndoReport",
     "View",
+    "backups",
     "connect",
     "errors",
     "expr",
+    "restore_backup",
 ]
 
 

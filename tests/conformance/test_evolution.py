@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pyarrow as pa
 import pytest
 
 import quacklake
@@ -57,6 +58,18 @@ def test_we_make_inlined_tables_for_the_schema_versions_that_the_reference_imple
             history.site.metadata("SELECT table_id, schema_version FROM {m}.ducklake_inlined_data_tables ORDER BY ALL")
         )
     assert found[0] == found[1]
+
+
+def test_a_column_never_shows_the_values_of_one_that_its_own_transaction_dropped(site: LakeSite) -> None:
+    lake = site.lake()
+    lake.create_table("t", {"id": pa.int64()})
+    with lake.transaction() as tx:
+        tx.table("t").add_column("old", "varchar")
+        tx.table("t").append([{"id": number, "old": "old"} for number in range(30)])
+        tx.table("t").drop_column("old")
+    lake.table("t").add_column("new", "varchar")
+    assert lake.table("t").count("new IS NULL") == 30
+    assert site.stock().execute("SELECT count(*) FROM t WHERE new IS NULL").fetchall() == [(30,)]
 
 
 @pytest.mark.postgres

@@ -12,7 +12,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from .clients import LakeSite
-from .conftest import HISTORIES, LONG
+from .conftest import HISTORIES, LONG, verify_site
 from .history import History, TableState, compare
 from .steps import (
     AddColumn,
@@ -280,6 +280,8 @@ def play(kind: str, inlining: int, turns: Turns, check: Callable[[History], None
             for writer, turn in turns:
                 take(history, model, writer, turn)
             check(history)
+            if LONG:
+                verify_site(site)
         finally:
             site.close()
 

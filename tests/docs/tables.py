@@ -14,6 +14,7 @@ from quacklake import errors
 from quacklake.config import SETTINGS, Setting
 from quacklake.errors import QuacklakeError, Transient
 from quacklake.format import conflicts
+from quacklake.maintenance.verify import RULES
 from tests.docs.blocks import REPOSITORY
 
 __all__ = ["TABLES", "in_page"]
@@ -78,10 +79,20 @@ def conflicts_table() -> str:
     return conflicts.markdown().strip()
 
 
+def rules_table() -> str:
+    """What a verification looks for."""
+    lines = ["| code | finding | severity | mended? |", "|---|---|---|---|"]
+    for rule in RULES.values():
+        mended = "yes" if rule.repairable else "no"
+        lines.append(f"| {rule.code} | {rule.breach} | {rule.severity} | {mended} |")
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "errors": (REPOSITORY / "docs/reference/errors.md", errors_table),
     "settings": (REPOSITORY / "docs/reference/settings.md", settings_table),
     "conflicts": (REPOSITORY / "docs/design.md", conflicts_table),
+    "rules": (REPOSITORY / "docs/guides/verify-and-backup.md", rules_table),
 }
 """Name -> the page that has the table between ``<!-- name -->`` and ``<!-- /name -->``, and how it is made."""
 

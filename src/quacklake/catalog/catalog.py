@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from quacklake.catalog.totals import TotalsCache
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
 from quacklake.errors import (
+    AlreadyExistsError,
     CatalogError,
     CatalogUnavailableError,
     CommitUnknown,
@@ -202,18 +203,38 @@ class Catalog:
         self._prepared = self._has_tokens = mine
         self.load()
 
+    def create_from(self, fill: Callable[[Writer], None]) -> None:
+        """Make the tables of a lake and have them filled, all in one transaction. Raises ``AlreadyExistsError``.
+
+        On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure.
+        """
+        if self.read_only:
+            raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"), self._connection() as raw:
+            self._database.prepare_write(raw)
+        with self.commit(create=True) as writer:
+            if self._holds_lake(writer._connection):
+                raise AlreadyExistsError(f"there is a lake at {self.url} already")
+            self._create_tables(writer)
+            fill(writer)
+        self._prepared = self._has_tokens = True
+        self.load()
+
     def _create_all(self, writer: Writer, data_path: str, *, encrypted: bool) -> None:
-        if self._schema is not None:
-            writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
-        for table in self._tables.stock():
-            writer.run("create_table", CreateTable(table, if_not_exists=self.database == "mysql"))
-        self._create_own(writer._connection, self._tables)
+        self._create_tables(writer)
         rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
         rows["encrypted"] = "true" if encrypted else "false"
         writer.add_options([OptionRow(key, value) for key, value in rows.items()])
         first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
         writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
         writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
+
+    def _create_tables(self, writer: Writer) -> None:
+        if self._schema is not None:
+            writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
+        for table in self._tables.stock():
+            writer.run("create_table", CreateTable(table, if_not_exists=self.database == "mysql"))
+        self._create_own(writer._connection, self._tables)
 
     def _create_own(self, connection: Connection, tables: Tables) -> None:
         for table in tables.own.values():

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace, ctrl_c: _CtrlC) -> int:
     try:
-        _execute(arguments)
+        code = _execute(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # what is still buffered has nowhere to go, and the interpreter would complain about it at its end
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace, ctrl_c: _CtrlC) -> int:
             return _interrupted()
         report(error, json_wanted=arguments.output == "json", verbose=arguments.verbose > 0)
         return FAILED
-    return 0
+    return code
 
 
 def _interrupted() -> int:
@@ -80,7 +80,7 @@ class _CtrlC:
             signal.signal(signal.SIGINT, self._before)
 
 
-def _execute(arguments: argparse.Namespace) -> None:
+def _execute(arguments: argparse.Namespace) -> int:
     levels = (None, "info", "debug")
     flags = {
         "url": arguments.url,
@@ -90,7 +90,7 @@ def _execute(arguments: argparse.Namespace) -> None:
     }
     config = resolve(flags, config_file=arguments.config)
     telemetry.configure_logging(config.log_level, config.log_format)
-    arguments.command.run(Context(arguments, config, Output(arguments.output)))
+    return arguments.command.run(Context(arguments, config, Output(arguments.output))) or 0
 
 
 def _print_anything() -> None:

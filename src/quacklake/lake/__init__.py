@@ -4,6 +4,7 @@ from quacklake.lake.connect import connect
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expression import Expression
 from quacklake.lake.feed import ChangeFrame
+from quacklake.lake.from_backup import backups, restore_backup
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.table import Table
@@ -22,5 +23,7 @@ __all__ = [
     "Table",
     "UndoReport",
     "View",
+    "backups",
     "connect",
+    "restore_backup",
 ]

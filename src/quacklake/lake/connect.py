@@ -11,10 +11,11 @@ from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError
 from quacklake.lake.lake import Lake
 from quacklake.lake.settings import Shared
-from quacklake.storage import S3Options, Store
+from quacklake.lake.stores import open_store
+from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
-__all__ = ["connect"]
+__all__ = ["connect", "open_metadata"]
 
 
 def connect(
@@ -46,14 +47,7 @@ def connect(
             "no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL'
         )
     parsed = parse_url(config.url)
-    catalog = open_catalog(
-        parsed,
-        metadata_schema=config.metadata_schema,
-        read_only=read_only,
-        busy_timeout_ms=config.busy_timeout_ms,
-        pool_size=config.pool_size,
-        max_overflow=config.pool_max_overflow,
-    )
+    catalog = open_metadata(parsed, config, read_only=read_only)
     try:
         given = config.data_path or parsed.data_path
         if not catalog.exists():
@@ -73,6 +67,18 @@ def connect(
     return Lake(Shared(catalog, store, engine, config, TableCache(catalog), writer))
 
 
+def open_metadata(url: CatalogUrl, config: Config, *, read_only: bool) -> Catalog:
+    """The catalog at a URL, whether there is a lake in it or not."""
+    return open_catalog(
+        url,
+        metadata_schema=config.metadata_schema,
+        read_only=read_only,
+        busy_timeout_ms=config.busy_timeout_ms,
+        pool_size=config.pool_size,
+        max_overflow=config.pool_max_overflow,
+    )
+
+
 def _create(
     catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
 ) -> None:
@@ -84,7 +90,7 @@ def _create(
         raise ConfigError(
             f"there is no lake at {url}, and no data_path to make one", hint="pass data_path= for the new lake's files"
         )
-    store = Store.open(data_path, s3=_s3(config))
+    store = open_store(data_path, config)
     catalog.create(store.root, encrypted=bool(config.encrypted))
 
 
@@ -101,31 +107,14 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     stored = catalog.metadata.get("data_path")
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
-    own = None if stored is None else _open(stored, config)
+    own = None if stored is None else open_store(stored, config)
     if given is None:
         assert own is not None
         return own
-    mine = _open(given, config)
+    mine = open_store(given, config)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f"the lake's files are in {own.root}, not in {mine.root}",
             hint="leave data_path out, or pass override_data_path=True when the files were moved",
         )
     return mine
-
-
-def _open(root: str, config: Config) -> Store:
-    return Store.open(root, s3=_s3(config), external=config.foreign_paths, max_retries=config.storage_max_retries)
-
-
-def _s3(config: Config) -> S3Options | None:
-    if config.s3_endpoint is None and config.s3_access_key is None and config.s3_region is None:
-        return None
-    return S3Options(
-        endpoint=config.s3_endpoint,
-        access_key=None if config.s3_access_key is None else config.s3_access_key.reveal(),
-        secret_key=None if config.s3_secret_key is None else config.s3_secret_key.reveal(),
-        session_token=None if config.s3_session_token is None else config.s3_session_token.reveal(),
-        region=config.s3_region,
-        secure=config.s3_secure,
-    )

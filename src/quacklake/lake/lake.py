@@ -23,6 +23,7 @@ from quacklake.format.options import OptionRow, Scope, format_option, option
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
+from quacklake.lake.backups import BackingUp
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expiry import Expiring
@@ -35,6 +36,7 @@ from quacklake.lake.table import Table
 from quacklake.lake.times import instant
 from quacklake.lake.undo import RollingBack, Undropping
 from quacklake.lake.upkeep import Maintaining
+from quacklake.lake.verification import Verifying
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
@@ -261,7 +263,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining):
+class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifying, BackingUp):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:

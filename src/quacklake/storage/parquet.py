@@ -19,12 +19,13 @@ from quacklake.format.types import StatsKind
 from quacklake.storage.physical import FileType, fitting, geometry_extent
 from quacklake.storage.store import Store
 
-__all__ = ["Footer", "FooterColumn", "child_fields", "column_stats", "read_footer"]
+__all__ = ["Footer", "FooterColumn", "Glance", "child_fields", "column_stats", "glance", "read_footer"]
 
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
 _LARGEST_FOOTER = 256 * 1024 * 1024
 _ENDING = 8
+_PLAIN, _ENCRYPTED = b"PAR1", b"PARE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,40 @@ class Footer:
     row_groups: int
     columns: tuple[FooterColumn, ...]
     schema: pa.Schema = dataclasses.field(default_factory=lambda: pa.schema([]), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What the end of a Parquet file tells without taking its columns apart; ``None`` where it does not tell.
+
+    The footer of an encrypted file keeps everything but its size to itself.
+    """
+
+    size_bytes: int
+    footer_size: int
+    encrypted: bool
+    rows: int | None = None
+    field_ids: frozenset[int] | None = None
+
+
+def glance(store: Store, path: str) -> Glance:
+    """The least that one must know of a Parquet file. Raises as :func:`read_footer` does, save for encrypted ones."""
+    what = store.url(path)
+    with store.open_input(path) as source:
+        size, footer = store.attempts.run("footer", what, lambda: _tail(source, what, encrypted=True))
+    length = len(footer) - _ENDING
+    if footer[-4:] == _ENCRYPTED:
+        return Glance(size, length, encrypted=True)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(footer))
+        rows = int(file.metadata.num_rows)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFileError(f"the footer of {what} cannot be read: {error}") from error
+    try:
+        ids = frozenset(id_ for id_, _ in _field_ids(file.schema_arrow) if id_ is not None)
+    except (pa.ArrowException, ValueError, NotImplementedError):
+        return Glance(size, length, encrypted=False, rows=rows)  # a type that Arrow does not know
+    return Glance(size, length, encrypted=False, rows=rows, field_ids=ids)
 
 
 def read_footer(store: Store, path: str) -> Footer:
@@ -120,20 +155,20 @@ def _bound(value: Comparable | None, file: FileType, type: str, *, upper: bool) 
     return None if short is None else encode_comparable(short, type)
 
 
-def _tail(source: pa.NativeFile, what: str) -> tuple[int, bytes]:
+def _tail(source: pa.NativeFile, what: str, *, encrypted: bool = False) -> tuple[int, bytes]:
     """The size of the file, and its footer with the length and the magic number that follow."""
     size = int(source.size())
     first = min(size, _TAIL)
     tail = bytes(source.read_at(first, size - first))
-    needed = _footer_length(tail, size, what) + _ENDING
+    needed = _footer_length(tail, size, what, encrypted=encrypted) + _ENDING
     return size, tail[-needed:] if needed <= len(tail) else bytes(source.read_at(needed, size - needed))
 
 
-def _footer_length(tail: bytes, size: int, what: str) -> int:
+def _footer_length(tail: bytes, size: int, what: str, *, encrypted: bool) -> int:
     magic = tail[-4:]
-    if magic == b"PARE":
+    if magic == _ENCRYPTED and not encrypted:
         raise UnsupportedFeatureError(f"{what} is encrypted", hint="its statistics cannot be read without its key")
-    if size < 4 + _ENDING or magic != b"PAR1":
+    if size < 4 + _ENDING or magic not in (_PLAIN, _ENCRYPTED):
         raise CorruptFileError(f"{what} is not a Parquet file, or its end is missing")
     length = int.from_bytes(tail[-8:-4], "little")
     if length > min(size - 4 - _ENDING, _LARGEST_FOOTER):

@@ -163,10 +163,15 @@ class TableReader(Statements):
         ]
 
     def last_column_id(self, table_id: int) -> int:
-        """The largest id that a column of a table, or a node inside one, ever had."""
-        c = self._t["column"]
-        statement = sa.select(sa.func.max(c.c.column_id)).where(c.c.table_id == table_id)
-        return self.run("last_column_id", statement).scalar_one() or 0
+        """The largest id that a column of a table, or a node inside one, ever had.
+
+        A column that was dropped in the transaction that made it is in no row of its own, but may be in files.
+        """
+        c, s = self._t["column"], self._t["file_column_stats"]
+        every = sa.union_all(
+            *(sa.select(sa.func.max(t.c.column_id).label("id")).where(t.c.table_id == table_id) for t in (c, s))
+        ).subquery()
+        return self.run("last_column_id", sa.select(sa.func.max(every.c.id))).scalar_one() or 0
 
     def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
         """When the fields inside a table's nested columns last became what they are."""

@@ -2,6 +2,7 @@
 
 from quacklake.cli.commands.add_files import ADD_FILES
 from quacklake.cli.commands.append import APPEND
+from quacklake.cli.commands.backup import BACKUP, BACKUPS, RESTORE_BACKUP
 from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.demo import DEMO
@@ -15,6 +16,7 @@ from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
 from quacklake.cli.commands.tables import TABLES
 from quacklake.cli.commands.undo import RESTORE, ROLLBACK, UNDROP
+from quacklake.cli.commands.verify import VERIFY
 
 __all__ = ["COMMANDS", "Command"]
 
@@ -34,6 +36,10 @@ COMMANDS: tuple[Command, ...] = (
     UNDROP,
     ROLLBACK,
     MIGRATE,
+    VERIFY,
+    BACKUP,
+    BACKUPS,
+    RESTORE_BACKUP,
     SETTINGS,
 )
 """Every command, in the order in which help lists them."""

@@ -17,9 +17,9 @@ def _nothing(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: its name, what it is for, what it takes and what it does."""
+    """One command: its name, what it is for, what it takes and what it does; it may return an exit code."""
 
     name: str
     help: str
-    run: Callable[[Context], None]
+    run: Callable[[Context], int | None]
     configure: Callable[[argparse.ArgumentParser], None] = _nothing

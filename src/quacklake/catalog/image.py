@@ -1,0 +1,174 @@
+"""A catalog as a whole: every row of every table, out of one database and into another.
+
+Rows of the metadata tables are the same in every database. Inlined rows are not: they are read as the database has them
+and must be decoded, and are written encoded for the database that gets them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateTable
+
+from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.inlined import InlinedRows
+from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.tables import OWN_TABLES, SPEC, ColumnSpec
+from quacklake.catalog.writer import Writer
+from quacklake.format.schema import TableSchema
+
+__all__ = ["DELETE_COLUMNS", "IMAGED", "ImageReader", "ImageWriter", "InlinedId", "arrow_schema"]
+
+_PAGE = 20_000
+_KINDS = {
+    "id": pa.int64(),
+    "text": pa.string(),
+    "flag": pa.bool_(),
+    "uid": pa.string(),
+    "time": pa.timestamp("us", tz="UTC"),
+}
+_OWN = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
+#: The tables of an image with their columns. What makes a lake of them, its metadata, comes last.
+IMAGED: Mapping[str, tuple[ColumnSpec, ...]] = {
+    **{f"ducklake_{name}": columns for name, columns in SPEC.items() if name != "metadata"},
+    **_OWN,
+    "ducklake_metadata": SPEC["metadata"],
+}
+#: The columns of a table of inlined deletes.
+DELETE_COLUMNS = pa.schema([(name, pa.int64()) for name in ("file_id", "row_id", "begin_snapshot")])
+
+_DELETES = re.compile(r"ducklake_inlined_delete_([0-9]+)")
+
+
+def arrow_schema(name: str) -> pa.Schema:
+    """The Arrow schema of a table of ``IMAGED``."""
+    return pa.schema([(column.name, _KINDS[column.kind]) for column in IMAGED[name]])
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedId:
+    """A table of inlined rows."""
+
+    table_id: int
+    schema_version: int
+
+
+class ImageReader(Reader):
+    """Reads everything, a page at a time."""
+
+    @classmethod
+    def of(cls, reader: Statements) -> ImageReader:
+        """The image of what a read transaction sees."""
+        return cls(reader._connection, reader._t, reader._database, reader._cache)
+
+    def rows(self, name: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a table of ``IMAGED``; none where a catalog lacks one of our own."""
+        table = self._table(name)
+        schema = arrow_schema(name)
+        if table is None:
+            return
+        statement = sa.select(*map(self._column, table.c)).execution_options(yield_per=_PAGE)
+        for rows in self.run(f"image_{name}", statement).partitions(_PAGE):
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _table(self, name: str) -> sa.Table | None:
+        prefix, _, rest = name.partition("_")
+        if prefix == "ducklake":
+            return self._t[rest]
+        return self._t.own[rest] if self.has_table(name) else None
+
+    def _column(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+        # duckdb's Python client needs another package for zoned times: read them as text there
+        if self._database.name == "duckdb" and column.name in ("snapshot_time", "schedule_start"):
+            return sa.type_coerce(sa.cast(column, sa.String), column.type).label(column.name)
+        return column
+
+    def inlined_ids(self) -> list[InlinedId]:
+        """The tables of inlined rows."""
+        t = self._t["inlined_data_tables"]
+        order = (t.c.table_id, t.c.schema_version)
+        rows = self.run("image_inlined_tables", sa.select(*order).distinct().order_by(*order))
+        return [InlinedId(*row) for row in rows]
+
+    def inlined_pages(self, id_: InlinedId, schema: TableSchema) -> Iterator[InlinedRows]:
+        """All rows of a table of inlined rows as the database stores them, those of the past too."""
+        sql = self.inlined_table(id_.table_id, id_.schema_version, schema).table
+        last = -1
+        while True:
+            beyond = (
+                sa.select(sql.c.row_id).where(sql.c.row_id > last).order_by(sql.c.row_id).offset(_PAGE - 1).limit(1)
+            )
+            bound = self.run("image_inlined_bound", beyond).scalar()
+            page = [sql.c.row_id > last, *([] if bound is None else [sql.c.row_id <= bound])]
+            statement = sa.select(*self._fetched(sql, schema)).where(*page)
+            rows = self._database.fetch_arrow(self._connection, statement)
+            if rows.num_rows:
+                yield InlinedRows(schema, id_.schema_version, rows.rename_columns([column.key for column in sql.c]))
+            if bound is None:
+                return
+            last = int(bound)
+
+    def inlined_delete_tables(self) -> list[int]:
+        """The tables that have inlined deletes."""
+        names = sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema)
+        return sorted(int(match[1]) for name in names if (match := _DELETES.fullmatch(name)))
+
+    def inlined_delete_pages(self, table_id: int) -> Iterator[pa.RecordBatch]:
+        """All inlined deletes of a table."""
+        table = delete_table(table_id, self._t.metadata.schema)
+        statement = sa.select(table.c.file_id, table.c.row_id, table.c.begin_snapshot)
+        result = self.run("image_inlined_deletes", statement.execution_options(yield_per=_PAGE))
+        for rows in result.partitions(_PAGE):
+            arrays = [pa.array(values, pa.int64()) for values in zip(*rows, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=DELETE_COLUMNS)
+
+
+class ImageWriter(Writer):
+    """Writes everything into an empty database, inside one transaction."""
+
+    @classmethod
+    def of(cls, writer: Writer) -> ImageWriter:
+        """The image writer of a commit transaction."""
+        return cls(writer._connection, writer._t, writer._database, writer._cache)
+
+    def put_rows(self, name: str, rows: pa.RecordBatch) -> None:
+        """Insert rows of a table of ``IMAGED``."""
+        prefix, _, rest = name.partition("_")
+        table = self._t[rest] if prefix == "ducklake" else self._t.own[rest]
+        values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        if values:
+            self._insert_many(f"restore_{name}", table, rows.schema.names, values)
+
+    def make_inlined(self, id_: InlinedId, schema: TableSchema) -> None:
+        """Make a table of inlined rows."""
+        self.add_inlined_table(id_.table_id, id_.schema_version, schema)
+
+    def put_inlined(self, id_: InlinedId, schema: TableSchema, life: Sequence[Sequence[Any]], values: Any) -> None:
+        """Insert inlined rows: row id, begin and end of each, and its encoded values in schema order."""
+        inlined = self.inlined_table(id_.table_id, id_.schema_version, schema)
+        keys = ("row_id", "begin_snapshot", "end_snapshot", *inlined.keys)
+        rows = [(*one, *two) for one, two in zip(life, values, strict=True)]
+        if rows:
+            self._insert_many("restore_inlined_rows", inlined.table, keys, rows)
+
+    def make_inlined_deletes(self, table_id: int) -> None:
+        """Make the table of a table's inlined deletes."""
+        table = delete_table(table_id, self._t.metadata.schema)
+        if self._database.name == "mysql":
+            self.run("drop_inlined_deletes", sa.schema.DropTable(table, if_exists=True))
+        self.run("create_inlined_deletes", CreateTable(table))
+
+    def put_inlined_deletes(self, table_id: int, rows: pa.RecordBatch) -> None:
+        """Insert inlined deletes."""
+        table = delete_table(table_id, self._t.metadata.schema)
+        values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        if values:
+            self._insert_many("restore_inlined_deletes", table, rows.schema.names, values)

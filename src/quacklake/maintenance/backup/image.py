@@ -1,0 +1,172 @@
+"""The catalog of a lake as Arrow files: one for each table, streamed in both directions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake import faults
+from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId, arrow_schema
+from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.format import inline
+from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
+from quacklake.scan import inlined
+from quacklake.scan.plan import column_key
+from quacklake.storage import Store
+
+__all__ = [
+    "ImageFile",
+    "Texts",
+    "fill_inlined",
+    "image_files",
+    "inlined_name",
+    "make_inlined",
+    "read_batches",
+    "write_image",
+]
+
+#: Columns of a table as text that DuckDB casts back: column id -> texts.
+Texts = Callable[[pa.Table, Sequence[Column]], Mapping[int, Sequence[str | None]]]
+
+_SCHEMA = b"quacklake.schema"
+
+
+def write_image(reader: ImageReader, database: str, store: Store, folder: str) -> list[str]:
+    """Write everything a read transaction sees; returns the names of the files without their ending."""
+    names: list[str] = []
+    for name in IMAGED:
+        _write(store, folder, name, arrow_schema(name), reader.rows(name))
+        names.append(name)
+    for id_ in reader.inlined_ids():
+        schema = reader.columns_at(id_.table_id, id_.schema_version)
+        name = inlined_name(id_)
+        pages = (inlined.decode([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
+        _write_inlined(store, folder, name, schema, (page for page in pages if page is not None))
+        names.append(name)
+    for table_id in reader.inlined_delete_tables():
+        name = inline.delete_table_name(table_id)
+        _write(store, folder, name, DELETE_COLUMNS, reader.inlined_delete_pages(table_id))
+        names.append(name)
+    return names
+
+
+def inlined_name(id_: InlinedId) -> str:
+    """What the file of a table of inlined rows is called."""
+    return inline.data_table_name(id_.table_id, id_.schema_version)
+
+
+def _write(store: Store, folder: str, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    faults.reach("backup.image.before")
+    with store.open_output(f"{folder}{name}.arrow") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    faults.reach("backup.image.after")
+
+
+def _write_inlined(store: Store, folder: str, name: str, schema: TableSchema, pages: Iterator[pa.Table]) -> None:
+    """The rows decoded; a file without rows has the table's columns only in its metadata."""
+    if any(leaf.type == "variant" for leaf in schema.leaves()):
+        raise UnsupportedFeatureError(
+            f"{name} has inlined values of the type variant, which no other database can hold",
+            hint="flush the inlined rows of the table into files first",
+        )
+    first = next(pages, None)
+    metadata = {_SCHEMA: json.dumps([asdict(row) for row in flatten(schema)]).encode()}
+    arrow = (pa.schema([]) if first is None else first.schema).with_metadata(metadata)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        if first is not None:
+            yield from first.cast(arrow).to_batches()
+        for page in pages:
+            yield from page.cast(arrow).to_batches()
+
+    _write(store, folder, name, arrow, batches())
+
+
+def read_batches(store: Store, folder: str, name: str) -> Iterator[pa.RecordBatch | pa.Schema]:
+    """The schema of a file of an image, then its rows. Raises ``CorruptFileError``."""
+    path = f"{folder}{name}.arrow"
+    try:
+        with store.open_input(path) as source, pa.ipc.open_stream(source) as reader:
+            yield reader.schema
+            yield from reader
+    except pa.ArrowException as error:
+        raise CorruptFileError(f"{store.url(path)} of the backup cannot be read") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """A data or delete file of an image; ``path`` is below the data path, None for a file that is elsewhere."""
+
+    id: int
+    path: str | None
+    size: int | None
+
+
+def image_files(store: Store, folder: str, data_path: str) -> Iterator[ImageFile]:
+    """The files that an image names; ``data_path`` is that of the lake it is of."""
+    schemas = {row["schema_id"]: row["path"] or "" for row in _rows(store, folder, "ducklake_schema")}
+    folders: dict[int, str] = {}
+    for row in _rows(store, folder, "ducklake_table"):
+        above = schemas.get(row["schema_id"], "") if row["path_is_relative"] else ""
+        folders[row["table_id"]] = above + (row["path"] or "")
+    for name, key in (("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")):
+        for row in _rows(store, folder, name):
+            path = folders.get(row["table_id"], "") + row["path"] if row["path_is_relative"] else row["path"]
+            path = path.removeprefix(f"file://{data_path}").removeprefix(data_path)
+            elsewhere = path.startswith("/") or "://" in path
+            yield ImageFile(row[key], None if elsewhere else path, row["file_size_bytes"])
+
+
+def _rows(store: Store, folder: str, name: str) -> Iterator[dict[str, Any]]:
+    for batch in read_batches(store, folder, name):
+        if isinstance(batch, pa.RecordBatch):
+            yield from batch.to_pylist()
+
+
+def make_inlined(
+    writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema]
+) -> None:
+    """Make a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
+    schema = _table_schema(next(batches))
+    strange = [column.name for column in schema.columns if not inline.supports(column, database)]
+    if strange:
+        raise UnsupportedFeatureError(
+            f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
+            hint="restore to the kind of database it came from, flush the table there, and make another backup",
+        )
+    writer.make_inlined(id_, schema)
+
+
+def fill_inlined(
+    writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema], texts: Texts
+) -> None:
+    """Fill a table of inlined rows, encoded for its database."""
+    schema = _table_schema(next(batches))
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        life = list(zip(*(rows.column(name).to_pylist() for name in _LIFE), strict=True))
+        writer.put_inlined(id_, schema, life, _encode(rows, schema, database, texts))
+
+
+_LIFE = ("row_id", "begin_snapshot", "end_snapshot")
+
+
+def _table_schema(schema: Any) -> TableSchema:
+    assert isinstance(schema, pa.Schema)
+    return unflatten(ColumnRow(**row) for row in json.loads((schema.metadata or {})[_SCHEMA]))
+
+
+def _encode(rows: pa.Table, schema: TableSchema, database: str, texts: Texts) -> Iterator[tuple[Any, ...]]:
+    named = rows.select([column_key(column) for column in schema.columns]).rename_columns(list(schema.names))
+    encoded = [inline.encode(named.column(i), column, database) for i, column in enumerate(schema.columns)]
+    hard = [column for column, values in zip(schema.columns, encoded, strict=True) if values is None]
+    found = texts(named, hard)
+    columns = [
+        found[column.id] if values is None else values for column, values in zip(schema.columns, encoded, strict=True)
+    ]
+    return zip(*columns, strict=True)

@@ -1,0 +1,106 @@
+"""What a backup says of itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import asdict, dataclass
+
+from quacklake.errors import CorruptFileError, NotFoundError
+from quacklake.storage import FileEntry, Store
+
+__all__ = [
+    "BackupInfo",
+    "choose",
+    "folder_of",
+    "list_backups",
+    "new_id",
+    "read_manifest",
+    "remove_unfinished",
+    "write_manifest",
+]
+
+_FORMAT = 1
+_NAME = "manifest.json"
+_LIMIT = 64 << 20
+_ABANDONED = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupInfo:
+    """One backup: when it was made, of which snapshot, and how much there is.
+
+    ``missing`` are files that were gone already when it was made: reading what was in them fails, as it did then.
+    """
+
+    id: str
+    time: str
+    snapshot: int
+    version: str
+    database: str
+    data_path: str
+    encrypted: bool
+    files: int
+    bytes: int
+    images: tuple[str, ...] = ()
+    missing: tuple[int, ...] = ()
+
+
+def folder_of(id_: str) -> str:
+    """The folder of a backup."""
+    return f"backups/{id_}/"
+
+
+def new_id(snapshot: int) -> str:
+    """The id of a new backup; later ones sort after earlier ones."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%f}Z-s{snapshot}"
+
+
+def write_manifest(store: Store, info: BackupInfo) -> None:
+    """Let a backup exist."""
+    text = json.dumps({"format": _FORMAT, **asdict(info)}, indent=1)
+    store.write(folder_of(info.id) + _NAME, text.encode())
+
+
+def read_manifest(store: Store, id_: str) -> BackupInfo:
+    """A backup by its id. Raises ``NotFoundError`` or ``CorruptFileError``."""
+    path = folder_of(id_) + _NAME
+    if not store.exists(path):
+        raise NotFoundError(
+            f"there is no backup {id_} in {store.root}", hint="quacklake.backups(…) lists those there are"
+        )
+    try:
+        found = json.loads(store.read(path, limit=_LIMIT))
+        if found.pop("format") != _FORMAT:
+            raise CorruptFileError(f"the backup {id_} was made by a newer version of quacklake")
+        return BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFileError(f"the manifest of the backup {id_} cannot be read") from error
+
+
+def remove_unfinished(store: Store) -> None:
+    """Remove what backups have left that were interrupted long ago."""
+    folders: dict[str, list[FileEntry]] = {}
+    for entry in store.list("backups/"):
+        folders.setdefault(entry.path.split("/")[1], []).append(entry)
+    old = dt.datetime.now(dt.UTC) - _ABANDONED
+    for entries in folders.values():
+        whole = any(entry.path.endswith(f"/{_NAME}") for entry in entries)
+        if not whole and all(entry.mtime is not None and entry.mtime < old for entry in entries):
+            store.delete([entry.path for entry in entries])
+
+
+def list_backups(store: Store) -> list[BackupInfo]:
+    """Every whole backup, oldest first."""
+    ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{_NAME}")}
+    return [read_manifest(store, id_) for id_ in sorted(ids)]
+
+
+def choose(store: Store, id_: str | None) -> BackupInfo:
+    """A backup by its id, or the newest. Raises ``NotFoundError``."""
+    if id_ is not None:
+        return read_manifest(store, id_)
+    found = list_backups(store)
+    if not found:
+        raise NotFoundError(f"there is no backup in {store.root}", hint="one that was interrupted does not count")
+    return found[-1]

@@ -1,0 +1,176 @@
+"""What a verification finds, in words that stay the same from version to version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from quacklake.maintenance.reports import Skipped
+
+__all__ = ["RULES", "Finding", "Fix", "RepairReport", "Rule", "VerifyReport", "finding"]
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that holds in every healthy lake; ``breach`` is how it is called when it does not hold.
+
+    An error means that some client reads something wrong, or cannot read; a warning that it may come to that.
+    """
+
+    code: str
+    breach: str
+    severity: Severity = "error"
+    hint: str = "restore the lake from a backup"
+    repairable: bool = False
+
+
+_REPAIR = "lake.repair() or `quacklake verify --repair` mends it"
+_FILE = "restore the file from a backup, or delete the rows that were in it"
+
+_RULES = (
+    Rule(
+        "V001", "a snapshot without a record of its changes, or the reverse", "warning", "other clients may refuse it"
+    ),
+    Rule("V002", "changes that no client understands", hint="every later commit of a stock client fails on it"),
+    Rule("V003", "changes of something that never was"),
+    Rule("V004", "the counter of catalog ids is too low", hint=_REPAIR, repairable=True),
+    Rule("V005", "the counter of file ids is too low", hint=_REPAIR, repairable=True),
+    Rule("V006", "the counter of row ids is too low", hint=_REPAIR, repairable=True),
+    Rule("V007", "a counter that goes backwards"),
+    Rule("V008", "no snapshot at all"),
+    Rule("V010", "a life that ends before it begins, or lies in the future"),
+    Rule("V011", "two rows for one object at one time"),
+    Rule("V012", "two objects of one name at one time"),
+    Rule("V020", "something that lives while its schema does not"),
+    Rule("V021", "something that lives while its table does not"),
+    Rule("V022", "a delete file of no data file"),
+    Rule("V023", "columns that make no table"),
+    Rule("V024", "a column that its table never had"),
+    Rule("V025", "statistics or values of a file that is not there", "warning", _REPAIR, True),
+    Rule("V026", "a partitioning that the table never had"),
+    Rule("V027", "a name mapping that the table does not have"),
+    Rule(
+        "V028",
+        "statistics of a column that its table never had",
+        "warning",
+        "a column that was dropped in the transaction that made it leaves these",
+    ),
+    Rule("V030", "two delete files of one data file at one time"),
+    Rule("V031", "a number of rows or bytes that cannot be"),
+    Rule("V032", "two files with the same row ids at one time"),
+    Rule("V033", "an inlined row id that lives twice"),
+    Rule("V034", "a bound that is not of its column's type", "warning", _REPAIR, True),
+    Rule("V035", "a lower bound above the upper one", hint=_REPAIR, repairable=True),
+    Rule("V036", "a table without totals", hint=_REPAIR, repairable=True),
+    Rule("V037", "totals below what is there", "warning", _REPAIR, True),
+    Rule("V038", "several totals of one table", hint=_REPAIR, repairable=True),
+    Rule("V040", "schema versions out of order"),
+    Rule("V041", "a table of inlined rows that is missing"),
+    Rule("V042", "a table of inlined rows with other columns than its version"),
+    Rule("V043", "inlined rows that the catalog does not know of", "warning"),
+    Rule("V044", "an inlined row with an impossible life"),
+    Rule("V045", "inlined deletes of a file that is gone", "warning", _REPAIR, True),
+    Rule("V046", "an inlined delete of a row that the file does not have"),
+    Rule("V047", "an inlined delete that came after its file had ended", hint="the row it deleted is still visible"),
+    Rule("V050", "an option that no client knows", "warning", "lake.options() shows it"),
+    Rule("V051", "an option with a value that is none", "warning", "set it again"),
+    Rule("V052", "an option for something that never was", "warning", "it has no effect"),
+    Rule("V053", "a fact about the lake that is missing or makes no sense"),
+    Rule("V060", "a path that leads out of its folder"),
+    Rule("V061", "one file in several rows"),
+    Rule("V062", "a file in use that waits for its deletion", hint=_REPAIR, repairable=True),
+    Rule("V063", "a file of an encrypted lake without a usable key"),
+    Rule("V070", "a file that is missing", hint=_FILE),
+    Rule("V071", "a file of another size than recorded", hint=_FILE),
+    Rule("V072", "a file that cannot be read", hint=_FILE),
+    Rule("V073", "a footer of another size than recorded", "warning", "some clients fail to open the file"),
+    Rule("V074", "a file with another number of rows than recorded", hint=_FILE),
+    Rule("V075", "a file with columns that its table never had", "warning", "their values are never read"),
+    Rule("V080", "statistics that do not bound the data of a file", hint=_REPAIR, repairable=True),
+    Rule("V081", "a count of NULLs that is not that of the file", hint=_REPAIR, repairable=True),
+    Rule("V082", "NaN in a file that is said to have none", hint=_REPAIR, repairable=True),
+    Rule("V083", "a delete file with positions out of order or outside of its data file"),
+    Rule("V084", "a row of a snapshot in which its file did not live"),
+    Rule("V085", "two rows with one row id"),
+    Rule(
+        "V086",
+        "statistics that do not bound the data of a table",
+        "warning",
+        "other clients may answer wrongly: " + _REPAIR,
+        True,
+    ),
+    Rule("V087", "a row id that will be given again", hint=_REPAIR, repairable=True),
+    Rule("V088", "a file whose rows cannot be read", hint=_FILE),
+)
+RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _RULES})
+"""Every rule by its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What mends a finding: an action of the repair and what it needs."""
+
+    action: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that does not hold. ``code`` is stable; ``what`` tells a person what is wrong."""
+
+    code: str
+    severity: Severity
+    what: str
+    table: str | None = None
+    file_id: int | None = None
+    hint: str = ""
+    repairable: bool = False
+    fix: Fix | None = field(default=None, repr=False)
+
+
+def finding(
+    code: str, detail: str, *, table: str | None = None, file_id: int | None = None, fix: Fix | None = None
+) -> Finding:
+    """A finding of a rule; it is repairable when there is a fix for it."""
+    rule = RULES[code]
+    hint = rule.hint if fix is not None or not rule.repairable else "restore the lake from a backup"
+    return Finding(code, rule.severity, f"{rule.breach}: {detail}", table, file_id, hint, fix is not None, fix)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a verification found, at the snapshot ``snapshot``.
+
+    ``skipped`` are things that could not be looked at, and rules that are broken so often that not every case is told.
+    """
+
+    snapshot: int
+    deep: bool
+    findings: tuple[Finding, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    files: int = 0
+    checks: int = 0
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that are errors."""
+        return tuple(found for found in self.findings if found.severity == "error")
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing was found, not even a warning."""
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What a repair did, or with ``dry_run`` would do. ``snapshot`` is the one it made."""
+
+    dry_run: bool
+    repaired: tuple[Finding, ...] = ()
+    left: tuple[Finding, ...] = ()
+    snapshot: int | None = None

@@ -1,0 +1,58 @@
+"""Mending what a verification has found, as far as nothing can be lost by it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import replace
+
+from quacklake.catalog import Catalog
+from quacklake.catalog.repairs import Repairs
+from quacklake.catalog.totals import TotalsCache
+from quacklake.errors import CommitConflict
+from quacklake.format.snapshots import Snapshot
+from quacklake.maintenance.verify.findings import Finding, RepairReport, VerifyReport
+
+__all__ = ["MESSAGE", "repair"]
+
+MESSAGE = "quacklake repair"
+"""The commit message of the snapshot that a repair makes."""
+
+
+def repair(
+    catalog: Catalog, report: VerifyReport, findings: Sequence[Finding] | None, *, dry_run: bool
+) -> RepairReport:
+    """Mend the findings of a report, or some of them, in one transaction and one snapshot of its own.
+
+    The snapshot, which changes no table, tells everybody who remembers totals or counters to read them anew. Raises
+    ``CommitConflict`` when another commit came after the report.
+    """
+    chosen = tuple(report.findings if findings is None else findings)
+    mended = tuple(each for each in chosen if each.fix is not None)
+    left = tuple(each for each in chosen if each.fix is None)
+    if dry_run or not mended:
+        return RepairReport(dry_run, mended, left)
+    with catalog.commit() as writer:
+        latest = writer.latest()
+        if latest.id != report.snapshot:
+            raise CommitConflict("the lake has changed since it was verified", hint="verify it again")
+        repairs = Repairs.of(writer)
+        for fix in dict.fromkeys(each.fix for each in mended if each.fix is not None):
+            repairs.apply(fix.action, fix.values)
+        snapshot = _following(latest, mended)
+        writer.add_snapshot(snapshot, (), None, MESSAGE, None)
+    catalog.totals = TotalsCache()
+    return RepairReport(dry_run, mended, left, snapshot.id)
+
+
+def _following(latest: Snapshot, mended: Sequence[Finding]) -> Snapshot:
+    """The next snapshot, with counters above all that is in use."""
+    now = dt.datetime.now(dt.UTC)
+    time = now if latest.time is None else max(now, latest.time)
+    snapshot = replace(latest, id=latest.id + 1, time=time)
+    for each in mended:
+        if each.fix is not None and each.fix.action == "counter":
+            _, name, value = each.fix.values
+            snapshot = replace(snapshot, **{name: max(value, getattr(snapshot, name) or 0)})
+    # stock clients remember the totals of a table for as long as this counter stands still
+    return replace(snapshot, next_file_id=snapshot.next_file_id + 1)
