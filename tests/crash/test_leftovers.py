@@ -32,7 +32,7 @@ def test_a_failed_create_does_not_disturb_another_table_with_the_same_ids(worksh
     home = workshop.copy()
     with home.connect() as lake:
         with record() as points:
-            OPERATIONS["create"](lake)
+            OPERATIONS["create"].run(lake)
         lake.drop_table("s.made")
     within = [n for n, point in enumerate(points, 1) if point.startswith("catalog.") and point.endswith(".after")]
     for n in within[-6:-1:2]:
@@ -40,12 +40,12 @@ def test_a_failed_create_does_not_disturb_another_table_with_the_same_ids(worksh
         with home.connect() as lake, home.connect() as elsewhere:
             lake.table("t").count()
             with arm(Fault(at=n)), pytest.raises(FaultInjected):
-                OPERATIONS["create"](lake)
+                OPERATIONS["create"].run(lake)
             elsewhere.create_table("s.other", OTHER)
             assert lake.table("s.other").to_arrow().to_pylist() == OTHER.to_pylist()
             lake.table("s.other").append([{"name": "c", "day": None, "row_id": 3}])
             assert elsewhere.table("s.other").count() == 3
-            OPERATIONS["create"](lake)
+            OPERATIONS["create"].run(lake)
             assert look(lake).tables["s.made"] == [tuple(row.values()) for row in rows(0, 3).to_pylist()]
 
 
@@ -59,7 +59,7 @@ def test_an_interrupt_at_any_point_takes_no_file_that_the_lake_needs(workshop: W
         n += 1
         with record() as points, arm(Fault(at=n, error=KeyboardInterrupt)):
             try:
-                OPERATIONS["append_many"](lake)
+                OPERATIONS["append_many"].run(lake)
             except KeyboardInterrupt:
                 pass
         fired = len(points) >= n
