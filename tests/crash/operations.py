@@ -145,15 +145,16 @@ def _without(tables: Rows, name: str) -> Rows:
     return {key: found for key, found in tables.items() if key != name}
 
 
-def _wide(tables: Rows, given: pa.Table) -> list[Row]:
-    """Rows as the table ``t`` shows them, which has a column more after ``alter``."""
-    missing = len(tables["main.t"][0]) - 3
-    return [(*row, *[None] * missing) for row in _rows(given)]
+def _fitting(tables: Rows, given: pa.Table) -> list[Row]:
+    """Rows for the table ``t``; after ``alter`` it has a column that they lack."""
+    if len(tables["main.t"][0]) > given.num_columns:
+        raise LookupError("a column is missing")
+    return _rows(given)
 
 
 def _appends(given: pa.Table, name: str = "main.t") -> Callable[[Rows], Rows]:
     def mean(tables: Rows) -> Rows:
-        new = _wide(tables, given) if name == "main.t" else _rows(given)
+        new = _fitting(tables, given) if name == "main.t" else _rows(given)
         return _put(tables, name, [*tables[name], *new])
 
     return mean
@@ -174,11 +175,11 @@ def _merges(tables: Rows) -> Rows:
     given = {row[0]: row for row in _rows(merged())}
     kept = [(*given[row[0]], *row[3:]) if row[0] in given else row for row in tables["main.t"]]
     known = {row[0] for row in kept}
-    return _put(tables, "main.t", [*kept, *(row for row in _wide(tables, merged()) if row[0] not in known)])
+    return _put(tables, "main.t", [*kept, *(row for row in _fitting(tables, merged()) if row[0] not in known)])
 
 
 def _overwrites(tables: Rows) -> Rows:
-    return _put(tables, "main.t", _wide(tables, rows(0, 20, "new")))
+    return _put(tables, "main.t", _fitting(tables, rows(0, 20, "new")))
 
 
 def _renames(tables: Rows) -> Rows:

@@ -32,6 +32,7 @@ skew has.
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -222,7 +223,7 @@ class _Check:
 
     def _relate(self) -> None:
         for key, values in self.final.items():
-            for one, two in zip(values, values[1:], strict=False):
+            for one, two in itertools.pairwise(values):
                 self._edge(self.writer[key, one].id, self.writer[key, two].id, "ww")
         for one in self.committed:
             for key, values in self._observed(one):

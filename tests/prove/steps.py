@@ -78,7 +78,7 @@ def _hit(step: Step, key: int) -> bool:
 
 
 def _new(step: Step) -> dict[int, int]:
-    return {key: 0 for key in range(step["start"], step["start"] + step["count"])}
+    return dict.fromkeys(range(step["start"], step["start"] + step["count"]), 0)
 
 
 # -- each as a call (lake, step) and as a change (model, step) ----------------------------------------------------------
@@ -173,7 +173,7 @@ def evolved(model: Model, step: Step) -> Model:
     wide = max(model.wide, step["column"] + 1)
     old = {key: [*row, *[None] * (wide - model.wide)] for key, row in (model.own or {}).items()}
     row = [1.5, *("new" if column == step["column"] else None for column in range(wide))]
-    return model.put(own={**old, **{key: row for key in _new(step)}}, wide=wide)
+    return model.put(own={**old, **dict.fromkeys(_new(step), row)}, wide=wide)
 
 
 def maintain(lake: Any, step: Step) -> None:
