@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -124,7 +125,7 @@ class Prover:
 
                     total.add(kills.round_of_kills(self.places, forks, stock, database, many, seed, tell))
         finally:
-            outcome.done |= asdict(total)
+            outcome.done |= _facts(total)
             outcome.done["seconds a kill"] = round(total.seconds / max(1, total.kills), 3)
 
     def transactions(self, outcome: Outcome) -> None:
@@ -144,7 +145,7 @@ class Prover:
                     total.add(lists.round_of_lists(self.places, forks, database, kind, many, seed, killed))
                     self.say(f"transactions: {total.transactions} of {wanted}")
         finally:
-            outcome.done |= asdict(total)
+            outcome.done |= _facts(total)
 
     def pairs(self, outcome: Outcome) -> None:
         wanted = None if self.options.pairs == "all" else int(self.options.pairs)
@@ -186,7 +187,12 @@ class Prover:
                 shutil.rmtree(folder)
                 self.say(f"storms: {total.operations} of {self.options.storms} operations")
         finally:
-            outcome.done |= asdict(total)
+            outcome.done |= _facts(total)
+
+
+def _facts(tally: object) -> dict[str, Any]:
+    found = {name.replace("_", " "): value for name, value in vars(tally).items() if name != "seconds"}
+    return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
 
 
 def _table(outcomes: list[Outcome]) -> str:

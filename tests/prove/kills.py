@@ -10,6 +10,7 @@ A seed fixes what the workers do and when they are killed, not how the processes
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import time
@@ -202,10 +203,18 @@ def perform(lake: Lake, step: Step, message: str) -> bool:
 
 @dataclass
 class Life:
-    """One life of a worker, and when it is to end."""
+    """One life of a worker: it ends some time after its journal has got so many lines, whether it is quick or slow."""
 
     child: Child
-    until: float
+    journal: Path
+    lines: int
+    delay: float
+    until: float = math.inf
+
+    def due(self) -> bool:
+        if self.until == math.inf and _lines(self.journal) >= self.lines:
+            self.until = time.monotonic() + self.delay
+        return time.monotonic() >= self.until
 
 
 def round_of_kills(
@@ -256,7 +265,7 @@ def _kill(
                     del lives[worker]
                     tally.kills += 1
                     progress(tally)
-            time.sleep(0.002)
+            time.sleep(0.01)
         # all at once, at the end
         for life in lives.values():
             life.child.kill()
@@ -280,11 +289,16 @@ def _start(home: Home, forks: Forks, chance: random.Random, worker: int, seed: s
         seed=seed,
         fault=fault,
     )
-    return Life(child, time.monotonic() + 0.2 + chance.expovariate(1 / 0.6))
+    log = journal(home, worker)
+    return Life(child, log, _lines(log) + chance.randrange(12), chance.uniform(0, 0.15))
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _over(life: Life) -> bool:
-    if time.monotonic() >= life.until:
+    if life.due():
         life.child.kill()
         ended = life.child.wait()
     else:
