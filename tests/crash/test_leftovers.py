@@ -14,6 +14,7 @@ from quacklake.faults import Fault, FaultInjected, arm, record
 from services import MySQLServer, PostgresServer
 from tests.crash.homes import Workshop, look
 from tests.crash.operations import OPERATIONS, rows
+from tests.seeds import some
 
 pytestmark = pytest.mark.crash
 
@@ -51,18 +52,17 @@ def test_a_failed_create_does_not_disturb_another_table_with_the_same_ids(worksh
 
 @pytest.mark.parametrize("workshop", ["sqlite"], indirect=True)
 def test_an_interrupt_at_any_point_takes_no_file_that_the_lake_needs(workshop: Workshop) -> None:
+    with workshop.copy().connect() as lake, record() as all_points:
+        OPERATIONS["append_many"].run(lake)
     home = workshop.copy()
     lake = home.connect()
     old = look(lake)
-    n, fired = 0, True
-    while fired:
-        n += 1
-        with record() as points, arm(Fault(at=n, error=KeyboardInterrupt)):
+    for n in some(range(1, len(all_points) + 2), 12, "interrupts"):
+        with arm(Fault(at=n, error=KeyboardInterrupt)):
             try:
                 OPERATIONS["append_many"].run(lake)
             except KeyboardInterrupt:
                 pass
-        fired = len(points) >= n
         found = look(lake)
         assert home.referenced() <= home.files()
         if found != old:

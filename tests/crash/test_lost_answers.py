@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,10 +20,10 @@ from tests.catalog.stock import Stock
 from tests.crash.homes import Home, Workshop, look
 from tests.crash.operations import OPERATIONS, note
 from tests.crash.proxy import Proxy
+from tests.seeds import LONG, some
 
 pytestmark = pytest.mark.crash
 
-LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 SERVERS = [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
 
 
@@ -127,9 +126,9 @@ def test_connections_cut_at_any_point_never_lose_or_double_a_commit(
             OPERATIONS[operation].run(lake)
         new = look(lake)
     home = workshop.copy()
-    for at, point in enumerate(points, 1):
-        if not LONG and at % 6 and "commit" not in point:
-            continue
+    always = [at for at, point in enumerate(points, 1) if "commit" in point]
+    for at in some(range(1, len(points) + 1), len(always) + 3, "cut", workshop.database, operation, always=always):
+        point = points[at - 1]
         count = itertools.count(1)
 
         def strike(_: str, at: int = at, place: Home = home, count: Iterator[int] = count) -> None:
