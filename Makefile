@@ -4,9 +4,15 @@ PYTHON := .venv/bin/python
 # Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
 JOBS ?= 2
 ARGS ?=
+# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 SEED=7
+KILLS ?= 500
+PAIRS ?= 200
+TRANSACTIONS ?= 1000
+STORMS ?= 60
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test prove check bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +25,10 @@ demo: setup ## Show what a lake does, in a temporary directory
 
 test: setup ## Run every test
 	$(PYTHON) -m pytest -n $(JOBS) $(ARGS)
+
+prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
+	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) \
+		$(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/ruff check

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from services import SERVERS, MySQLServer, PostgresServer, S3Server, Server, Unavailable
 from services.background import ensure, stop
+from tests import seeds
 
 settings.register_profile("default", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
@@ -24,6 +25,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 _MAIN_PROCESS = pytest.StashKey[int]()
 _DIRECTORY = pytest.StashKey[Path]()
+
+
+def pytest_report_header() -> str:
+    return f"samples: QUACKLAKE_TEST_SEED={seeds.SEED}" + (", long: everything" if seeds.LONG else "")
 
 
 def pytest_configure(config: pytest.Config) -> None:

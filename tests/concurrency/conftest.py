@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,10 @@ import pytest
 import quacklake
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
+from tests.seeds import LONG
 
 #: Commits of each writer.
-COMMITS = 200 if os.environ.get("QUACKLAKE_TEST_PROFILE") == "long" else 20
+COMMITS = 200 if LONG else 12
 
 
 @pytest.fixture(scope="session")

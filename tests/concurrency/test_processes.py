@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from quacklake import Lake
-from quacklake.catalog import parse_url
 from tests.catalog.stock import Stock
 from tests.concurrency.work import batch, open_lake, prepare
 from tests.crash.forks import Child, Forks
+from tests.crash.homes import Home, check_rows
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.timeout(900)]
 
@@ -54,38 +53,17 @@ def check_history(rows: pa.Table) -> dict[int, int]:
 
 def check_catalog(url: str) -> None:
     """The ids that the database gave out: no snapshot missing, no file or row with another's id."""
-    with sa.create_engine(parse_url(url).url, poolclass=sa.NullPool).connect() as connection:
-
-        def column(query: str) -> list[int]:
-            return [row[0] for row in connection.execute(sa.text(query))]
-
-        snapshots = column("SELECT snapshot_id FROM ducklake_snapshot ORDER BY snapshot_id")
+    home = Home(url, Path())
+    home.check_ids()
+    with home.database() as connection:
+        snapshots = connection.execute(sa.text("SELECT snapshot_id FROM ducklake_snapshot ORDER BY 1")).scalars().all()
         assert snapshots == list(range(len(snapshots)))
-        assert column("SELECT snapshot_id FROM ducklake_snapshot_changes ORDER BY snapshot_id") == snapshots
-        files = column("SELECT data_file_id FROM ducklake_data_file")
-        files += column("SELECT delete_file_id FROM ducklake_delete_file")
-        assert len(files) == len(set(files))
-        [next_file] = column("SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1")
-        assert max(files, default=-1) < next_file
-        tables = column("SELECT table_id FROM ducklake_table_stats")
-        assert len(tables) == len(set(tables))
-        inlined = column("SELECT table_name FROM ducklake_inlined_data_tables")
-        assert len(inlined) == len(set(inlined))
-        starts: dict[int, int] = dict.fromkeys(tables, 0)
+        ends: dict[int, int] = defaultdict(int)
         for table, start, count in connection.execute(
-            sa.text(
-                "SELECT table_id, row_id_start, record_count FROM ducklake_data_file ORDER BY table_id, row_id_start"
-            )
+            sa.text("SELECT table_id, row_id_start, record_count FROM ducklake_data_file ORDER BY 1, 2")
         ):
-            assert start >= starts[table]
-            starts[table] = start + count
-        for table, next_row in connection.execute(sa.text("SELECT table_id, next_row_id FROM ducklake_table_stats")):
-            assert starts[table] <= next_row
-
-
-def check_rows(lake: Lake, table: str) -> None:
-    ids = lake.table(table).scan(row_ids=True).to_arrow().column("rowid").to_pylist()
-    assert len(ids) == len(set(ids))
+            assert start >= ends[table]
+            ends[table] = start + count
 
 
 @pytest.mark.parametrize("database", SHARED)

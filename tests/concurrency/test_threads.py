@@ -11,8 +11,9 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from tests.concurrency.test_processes import check_catalog, check_history, check_rows
+from tests.concurrency.test_processes import check_catalog, check_history
 from tests.concurrency.work import batch, open_lake, prepare
+from tests.crash.homes import check_rows
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.timeout(600)]
 

@@ -49,7 +49,14 @@ class Child:
 
     def wait(self) -> Ended:
         """Wait for its end."""
-        code = self._forks.ask({"wait": self.pid})["code"]
+        return self._ended(self._forks.ask({"wait": self.pid})["code"])
+
+    def poll(self) -> Ended | None:
+        """How it ended, or None while it runs."""
+        code = self._forks.ask({"wait": self.pid, "patient": False})["code"]
+        return None if code is None else self._ended(code)
+
+    def _ended(self, code: int) -> Ended:
         value = json.loads(self._result.read_text()) if self._result.exists() else None
         return Ended(code, value, self._result.with_suffix(".err").read_text())
 
@@ -113,9 +120,9 @@ def _serve() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         if "wait" in question:
-            _, status = os.waitpid(question["wait"], 0)
-            children.discard(question["wait"])
-            answer = {"code": os.waitstatus_to_exitcode(status)}
+            pid, status = os.waitpid(question["wait"], 0 if question.get("patient", True) else os.WNOHANG)
+            children.discard(pid)
+            answer: dict[str, Any] = {"code": os.waitstatus_to_exitcode(status) if pid else None}
         else:
             pid = os.fork()
             if pid == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,15 +22,20 @@ from tests.catalog.stock import Rows
 _KEPT = 6
 """More copies than any test uses at a time."""
 
-__all__ = ["Home", "State", "Workshop", "look"]
+__all__ = ["Home", "State", "Workshop", "check_rows", "look"]
 
 
 @dataclass(frozen=True)
 class State:
-    """What a user sees: the rows of every table, and how many snapshots there are."""
+    """What a user sees: the rows of every table, ``view …`` without rows for each view, and how many snapshots."""
 
     tables: Rows
     snapshots: int
+
+    @property
+    def stock(self) -> Rows:
+        """The tables alone, as stock DuckDB shows them."""
+        return {name: rows for name, rows in self.tables.items() if not name.startswith("view ")}
 
 
 @dataclass(frozen=True)
@@ -82,14 +87,67 @@ class Home:
                 found |= {"".join(row) for row in rows}
         return found
 
+    def scheduled(self) -> set[str]:
+        """The files that wait for their removal, below the data path."""
+        with self.database() as connection:
+            found = connection.execute(sa.text("SELECT path FROM ducklake_files_scheduled_for_deletion"))
+            return {row[0].removeprefix(f"{self.data}/") for row in found}
+
     def files(self) -> set[str]:
         """The files that are there, below the data path."""
         return {str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file()}
+
+    def orphans(self) -> set[str]:
+        """The files that are there and that nothing names."""
+        return self.files() - self.referenced() - self.scheduled()
+
+    def check_files(self, *, left: Collection[str] | None = None) -> None:
+        """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``."""
+        missing = self.referenced() - self.files()
+        assert not missing, f"files are missing: {sorted(missing)}"
+        new = set() if left is None else self.orphans() - set(left)
+        assert not new, f"files were left behind: {sorted(new)}"
+
+    def check_ids(self) -> None:
+        """The ids that the database gave out: no snapshot missing, no file or row with another's id."""
+        with self.database() as connection:
+            _check_ids(connection)
 
 
 @lru_cache(maxsize=1)
 def _engine(url: str) -> sa.Engine:
     return sa.create_engine(parse_url(url).url, poolclass=sa.NullPool)
+
+
+def _check_ids(connection: sa.Connection) -> None:
+    def column(query: str) -> list[int]:
+        return [row[0] for row in connection.execute(sa.text(query))]
+
+    snapshots = column("SELECT snapshot_id FROM ducklake_snapshot ORDER BY snapshot_id")
+    assert len(snapshots) == len(set(snapshots))
+    assert column("SELECT snapshot_id FROM ducklake_snapshot_changes ORDER BY snapshot_id") == snapshots
+    files = column("SELECT data_file_id FROM ducklake_data_file")
+    files += column("SELECT delete_file_id FROM ducklake_delete_file")
+    assert len(files) == len(set(files)), "two files have one id"
+    [next_file] = column("SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1")
+    assert max(files, default=-1) < next_file
+    tables = column("SELECT table_id FROM ducklake_table_stats")
+    assert len(tables) == len(set(tables))
+    inlined = column("SELECT table_name FROM ducklake_inlined_data_tables")
+    assert len(inlined) == len(set(inlined))
+    for table, start, count, next_row in connection.execute(
+        sa.text(
+            "SELECT f.table_id, f.row_id_start, f.record_count, s.next_row_id FROM ducklake_data_file f"
+            " JOIN ducklake_table_stats s ON f.table_id = s.table_id"
+        )
+    ):
+        assert start is None or start + count <= next_row, f"rows of table {table} have ids that were not given out"
+
+
+def check_rows(lake: Any, table: str) -> None:
+    """No two rows have one row id."""
+    ids = lake.table(table).scan(["rowid"]).to_arrow().column("rowid").to_pylist()
+    assert len(ids) == len(set(ids)), f"two rows of {table} have one row id"
 
 
 def look(lake: Lake) -> State:
@@ -99,6 +157,7 @@ def look(lake: Lake) -> State:
         rows = lake.table(name).to_arrow()
         columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
         tables[name] = sorted(zip(*columns, strict=True), key=repr)
+    tables |= {f"view {name}": [] for name in lake.views()}
     return State(tables, lake.snapshots().num_rows)
 
 

@@ -1,18 +1,59 @@
-"""The operations that are crashed, and the lake they run on."""
+"""Every operation that is crashed, run beside others, and run on a bad store; and the lake it runs on.
+
+One entry in ``OPERATIONS`` is all that a new operation needs to join the whole proof::
+
+    (Operation("optimize", lambda lake: lake.table("t").optimize(), keeps, block=False),)
+
+- ``run`` does it, on a :class:`~quacklake.Lake` that :func:`prepare` has filled: ``t`` and ``u`` with files, deletes and
+  inlined rows, the schema ``s``, and ``log``, which no operation may touch. With ``block=False`` it is never given an
+  open transaction instead: for what opens its own, or cannot be part of one.
+- ``mean`` says what it does, as plain Python: it gets what a user can see (``{"main.t": rows, …}``) and returns what is
+  seen afterwards. ``keeps`` is for what changes no row: maintenance. It raises ``LookupError`` where the operation must
+  be refused, such as when its table is gone.
+- ``prepare`` makes more than there is in every lake, such as a snapshot to go back to.
+- ``check`` gets the home of the lake after each crash and each run, for what rows do not tell: that a backup is whole or
+  none, say. It raises ``AssertionError``.
+- ``snapshots=False``: it takes snapshots away, as expiry does, so their number is not checked.
+
+What joins by that: the exhaustive crashes (``tests/crash/test_crashes.py``), the pairs (``tests/prove/pairs.py``), the bad
+stores (``tests/prove/stores.py``), and, when it ``keeps`` and prepares nothing, the random kills
+(``tests/prove/kills.py``): there several processes run it at once on a lake with other rows in ``t`` and ``u``, and an
+error that says "try again" (``transient``) is no failure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 import quacklake
 from quacklake import Lake, faults
-from tests.conformance.clients import LONG
+from tests.catalog.stock import Rows
 from tests.crash.homes import Home
 
-__all__ = ["OPERATIONS", "note", "operate", "prepare"]
+__all__ = ["MAINTENANCE", "OPERATIONS", "Operation", "keeps", "note", "operate", "prepare", "rows"]
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation, and what it means; see the head of this module."""
+
+    name: str
+    run: Callable[[Any], object]
+    mean: Callable[[Rows], Rows]
+    block: bool = True
+    prepare: Callable[[Lake], object] | None = None
+    check: Callable[[Home], None] | None = None
+    snapshots: bool = True
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 def rows(start: int, stop: int, value: str = "x") -> pa.Table:
@@ -30,9 +71,6 @@ def prepare(lake: Lake) -> None:
     u = lake.create_table("u", rows(0, 30))
     u.append(rows(500, 502))
     lake.create_schema("s")
-    lake.create_table("gone", rows(0, 30)).append(rows(500, 502))
-    lake.table("gone").delete("id < 10")
-    lake.drop_table("gone")
     lake.create_table("log", {"n": pa.int64()})
     note(lake, 0)
 
@@ -42,13 +80,14 @@ def note(lake: Lake, n: int) -> None:
     lake.table("log").append([{"n": n}])
 
 
-def merge(lake: Lake) -> None:
-    lake.table("t").merge(
-        pa.concat_tables([rows(55, 75, "merged"), rows(1000, 1001, "merged"), rows(300, 303)]), on="id"
-    )
+# -- what they do ------------------------------------------------------------------------------------------------------
 
 
-def alter(lake: Lake) -> None:
+def merged() -> pa.Table:
+    return pa.concat_tables([rows(55, 75, "merged"), rows(1000, 1001, "merged"), rows(300, 303)])
+
+
+def alter(lake: Any) -> None:
     lake.table("t").append([{"id": 3000, "v": "evolved", "more": 1.5}], evolve=True)
 
 
@@ -58,8 +97,8 @@ def transaction(lake: Lake) -> None:
         tx.table("t").delete("id IN (1, 61, 1001, 205)")
         tx.create_schema("fresh")
         tx.create_table("fresh.made", rows(0, 4))
-        tx.rename_table("u", "renamed")
-        tx.table("renamed").append(rows(600, 602))
+        tx.rename_table("u", "renamed_u")
+        tx.table("renamed_u").append(rows(600, 602))
 
 
 def partition(lake: Lake) -> None:
@@ -79,29 +118,163 @@ def describe(lake: Lake) -> None:
         tx.table("t").set_column_comment("v", "a value")
 
 
-#: What is crashed only when there is time.
-UNDO: Mapping[str, Callable[[Lake], object]] = {
-    "restore": lambda lake: lake.table("t").restore(to=2),
-    "undrop": lambda lake: lake.undrop("gone"),
-}
+def discard(lake: Lake) -> None:
+    """Leave files that nobody needs any more."""
+    lake.table("t").rewrite_data_files(delete_threshold=0.1)
+    lake.expire_snapshots(keep_last=1)
 
-OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
-    "append_few": lambda lake: lake.table("t").append(rows(2000, 2003)),
-    "append_many": lambda lake: lake.table("t").append(rows(2000, 2030)),
-    "delete_few": lambda lake: lake.table("t").delete("id IN (2, 70, 1001)"),
-    "delete_many": lambda lake: lake.table("t").delete("id % 3 = 0"),
-    "update": lambda lake: lake.table("t").update({"v": "changed", "x": quacklake.expr("x + 1")}, "id % 35 = 2"),
-    "merge": merge,
-    "overwrite": lambda lake: lake.table("t").overwrite(rows(0, 20, "new")),
-    "create": lambda lake: lake.create_table("s.made", rows(0, 3)),
-    "rename": lambda lake: lake.rename_table("t", "renamed"),
-    "drop": lambda lake: lake.drop_table("t"),
-    "alter": alter,
-    "partition": partition,
-    "transaction": transaction,
-    "describe": describe,
-    **(UNDO if LONG else {}),
-}
+
+def lose(lake: Lake) -> None:
+    """Drop a table that somebody will miss."""
+    lake.create_table("gone", rows(0, 40))
+    lake.drop_table("gone")
+
+
+# -- what that means ---------------------------------------------------------------------------------------------------
+
+
+def keeps(tables: Rows) -> Rows:
+    """Nothing a user can see changes."""
+    return tables
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _put(tables: Rows, name: str, found: list[Row]) -> Rows:
+    return {**tables, name: sorted(found, key=repr)}
+
+
+def _new(tables: Rows, name: str, found: list[Row]) -> Rows:
+    if name in tables:
+        raise LookupError(f"{name} is there")
+    return _put(tables, name, found)
+
+
+def _without(tables: Rows, name: str) -> Rows:
+    tables[name]
+    return {key: found for key, found in tables.items() if key != name}
+
+
+def _fitting(tables: Rows, given: pa.Table) -> list[Row]:
+    """Rows for the table ``t``; after ``alter`` it has a column that they lack."""
+    if len(tables["main.t"][0]) > given.num_columns:
+        raise LookupError("a column is missing")
+    return _rows(given)
+
+
+def _appends(given: pa.Table, name: str = "main.t") -> Callable[[Rows], Rows]:
+    def mean(tables: Rows) -> Rows:
+        new = _fitting(tables, given) if name == "main.t" else _rows(given)
+        return _put(tables, name, [*tables[name], *new])
+
+    return mean
+
+
+def _deletes(gone: Callable[[int], bool]) -> Callable[[Rows], Rows]:
+    return lambda tables: _put(tables, "main.t", [row for row in tables["main.t"] if not gone(row[0])])
+
+
+def _updates(tables: Rows) -> Rows:
+    def changed(row: Row) -> Row:
+        return (row[0], "changed", None if row[2] is None else row[2] + 1, *row[3:]) if row[0] % 35 == 2 else row
+
+    return _put(tables, "main.t", [changed(row) for row in tables["main.t"]])
+
+
+def _merges(tables: Rows) -> Rows:
+    given = {row[0]: row for row in _rows(merged())}
+    kept = [(*given[row[0]], *row[3:]) if row[0] in given else row for row in tables["main.t"]]
+    known = {row[0] for row in kept}
+    return _put(tables, "main.t", [*kept, *(row for row in _fitting(tables, merged()) if row[0] not in known)])
+
+
+def _overwrites(tables: Rows) -> Rows:
+    return _put(tables, "main.t", _fitting(tables, rows(0, 20, "new")))
+
+
+def _renames(tables: Rows) -> Rows:
+    return _new(_without(tables, "main.t"), "main.renamed", tables["main.t"])
+
+
+def _alters(tables: Rows) -> Rows:
+    old = [row if len(row) == 4 else (*row, None) for row in tables["main.t"]]
+    return _put(tables, "main.t", [*old, (3000, "evolved", None, 1.5)])
+
+
+def _partitions(tables: Rows) -> Rows:
+    return _appends(rows(700, 711), "main.u")(_appends(rows(300, 311))(tables))
+
+
+def _transacts(tables: Rows) -> Rows:
+    tables = _appends(rows(200, 230))(tables)
+    tables = _deletes(lambda id_: id_ in (1, 61, 1001, 205))(tables)
+    tables = _new(tables, "fresh.made", _rows(rows(0, 4)))
+    return _new(_without(tables, "main.u"), "main.renamed_u", [*tables["main.u"], *_rows(rows(600, 602))])
+
+
+def _describes(tables: Rows) -> Rows:
+    tables["main.t"]
+    return _new(tables, "view s.view", [])
+
+
+def _optimizes(tables: Rows) -> Rows:
+    tables["main.u"]
+    return tables
+
+
+def _restores(tables: Rows) -> Rows:
+    tables["main.t"]
+    return _put(tables, "main.t", _rows(rows(0, 100)))
+
+
+def _undrops(tables: Rows) -> Rows:
+    return _new(tables, "main.gone", _rows(rows(0, 40)))
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+_ALL = [
+    Operation("append_few", lambda lake: lake.table("t").append(rows(2000, 2003)), _appends(rows(2000, 2003))),
+    Operation("append_many", lambda lake: lake.table("t").append(rows(2000, 2030)), _appends(rows(2000, 2030))),
+    Operation(
+        "delete_few", lambda lake: lake.table("t").delete("id IN (2, 70, 1001)"), _deletes(lambda n: n in (2, 70, 1001))
+    ),
+    Operation("delete_many", lambda lake: lake.table("t").delete("id % 3 = 0"), _deletes(lambda n: n % 3 == 0)),
+    Operation(
+        "update",
+        lambda lake: lake.table("t").update({"v": "changed", "x": quacklake.expr("x + 1")}, "id % 35 = 2"),
+        _updates,
+    ),
+    Operation("merge", lambda lake: lake.table("t").merge(merged(), on="id"), _merges),
+    Operation("overwrite", lambda lake: lake.table("t").overwrite(rows(0, 20, "new")), _overwrites),
+    Operation(
+        "create",
+        lambda lake: lake.create_table("s.made", rows(0, 3)),
+        lambda tables: _new(tables, "s.made", _rows(rows(0, 3))),
+    ),
+    Operation("rename", lambda lake: lake.rename_table("t", "renamed"), _renames),
+    Operation("drop", lambda lake: lake.drop_table("t"), lambda tables: _without(tables, "main.t")),
+    Operation("alter", alter, _alters),
+    Operation("partition", partition, _partitions, block=False),
+    Operation("transaction", transaction, _transacts, block=False),
+    Operation("describe", describe, _describes, block=False),
+    Operation("flush", lambda lake: lake.flush_inlined_data(), keeps, block=False),
+    Operation("merge_files", lambda lake: lake.merge_adjacent_files(), keeps, block=False),
+    Operation("rewrite", lambda lake: lake.rewrite_data_files(delete_threshold=0.1), keeps, block=False),
+    Operation("optimize", lambda lake: lake.table("u").optimize(order_by=["id"]), _optimizes, block=False),
+    Operation("expire", lambda lake: lake.expire_snapshots(keep_last=2), keeps, block=False, snapshots=False),
+    Operation("orphans", lambda lake: lake.delete_orphaned_files(), keeps, block=False),
+    Operation("cleanup", lambda lake: lake.cleanup_old_files(cleanup_all=True), keeps, block=False, prepare=discard),
+    Operation("restore", lambda lake: lake.table("t").restore(to=2), _restores, block=False),
+    Operation("undrop", lambda lake: lake.undrop("gone"), _undrops, block=False, prepare=lose),
+]
+
+OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _ALL}
+
+MAINTENANCE = [operation for operation in _ALL if operation.mean is keeps and operation.prepare is None]
+"""What can be done to any lake at any time without changing a row."""
 
 
 def operate(url: str, operation: str, fault: str | None = None) -> list[str]:
@@ -109,5 +282,5 @@ def operate(url: str, operation: str, fault: str | None = None) -> list[str]:
     armed = nullcontext() if fault is None else faults.arm(faults.Fault.parse(fault))
     with Home(url, None).connect() as lake:  # type: ignore[arg-type]
         with faults.record() as points, armed:
-            OPERATIONS[operation](lake)
+            OPERATIONS[operation].run(lake)
     return points

@@ -14,6 +14,7 @@ from quacklake.faults import Fault, FaultInjected, arm, record
 from services import MySQLServer, PostgresServer
 from tests.crash.homes import Workshop, look
 from tests.crash.operations import OPERATIONS, rows
+from tests.seeds import some
 
 pytestmark = pytest.mark.crash
 
@@ -32,7 +33,7 @@ def test_a_failed_create_does_not_disturb_another_table_with_the_same_ids(worksh
     home = workshop.copy()
     with home.connect() as lake:
         with record() as points:
-            OPERATIONS["create"](lake)
+            OPERATIONS["create"].run(lake)
         lake.drop_table("s.made")
     within = [n for n, point in enumerate(points, 1) if point.startswith("catalog.") and point.endswith(".after")]
     for n in within[-6:-1:2]:
@@ -40,29 +41,28 @@ def test_a_failed_create_does_not_disturb_another_table_with_the_same_ids(worksh
         with home.connect() as lake, home.connect() as elsewhere:
             lake.table("t").count()
             with arm(Fault(at=n)), pytest.raises(FaultInjected):
-                OPERATIONS["create"](lake)
+                OPERATIONS["create"].run(lake)
             elsewhere.create_table("s.other", OTHER)
             assert lake.table("s.other").to_arrow().to_pylist() == OTHER.to_pylist()
             lake.table("s.other").append([{"name": "c", "day": None, "row_id": 3}])
             assert elsewhere.table("s.other").count() == 3
-            OPERATIONS["create"](lake)
+            OPERATIONS["create"].run(lake)
             assert look(lake).tables["s.made"] == [tuple(row.values()) for row in rows(0, 3).to_pylist()]
 
 
 @pytest.mark.parametrize("workshop", ["sqlite"], indirect=True)
 def test_an_interrupt_at_any_point_takes_no_file_that_the_lake_needs(workshop: Workshop) -> None:
+    with workshop.copy().connect() as lake, record() as all_points:
+        OPERATIONS["append_many"].run(lake)
     home = workshop.copy()
     lake = home.connect()
     old = look(lake)
-    n, fired = 0, True
-    while fired:
-        n += 1
-        with record() as points, arm(Fault(at=n, error=KeyboardInterrupt)):
+    for n in some(range(1, len(all_points) + 2), 12, "interrupts"):
+        with arm(Fault(at=n, error=KeyboardInterrupt)):
             try:
-                OPERATIONS["append_many"](lake)
+                OPERATIONS["append_many"].run(lake)
             except KeyboardInterrupt:
                 pass
-        fired = len(points) >= n
         found = look(lake)
         assert home.referenced() <= home.files()
         if found != old:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,10 +20,10 @@ from tests.catalog.stock import Stock
 from tests.crash.homes import Home, Workshop, look
 from tests.crash.operations import OPERATIONS, note
 from tests.crash.proxy import Proxy
+from tests.seeds import LONG, some
 
 pytestmark = pytest.mark.crash
 
-LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 SERVERS = [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
 
 
@@ -63,11 +62,11 @@ def test_a_commit_is_made_once_when_the_connection_is_lost_during_it(
     with home.connect() as lake:
         before = look(lake).snapshots
     with losing(home, how) as (lake, proxy):
-        OPERATIONS[operation](lake)
+        OPERATIONS[operation].run(lake)
         assert proxy.losses == 1
         note(lake, 2)
     with workshop.copy().connect() as lake:
-        OPERATIONS[operation](lake)
+        OPERATIONS[operation].run(lake)
         expected = look(lake).tables["main.t"]
     with home.connect() as lake:
         found = look(lake)
@@ -81,7 +80,7 @@ def test_a_commit_is_made_once_when_the_connection_is_lost_during_it(
 def test_a_commit_is_made_once_when_asking_for_it_is_lost_too(workshop: Workshop, how: str) -> None:
     home = workshop.copy()
     with losing(home, how, times=3) as (lake, proxy):
-        OPERATIONS["append_many"](lake)
+        OPERATIONS["append_many"].run(lake)
         assert proxy.losses == 3
         assert lake.table("t").count("id >= 2000") == 30
     assert home.referenced() <= home.files()
@@ -91,7 +90,7 @@ def test_a_commit_is_made_once_when_asking_for_it_is_lost_too(workshop: Workshop
 def test_a_database_that_does_not_come_back_makes_the_commit_unknown_and_keeps_its_files(workshop: Workshop) -> None:
     home = workshop.copy()
     with losing(home, "all") as (lake, _), pytest.raises(CommitUnknown):
-        OPERATIONS["append_many"](lake)
+        OPERATIONS["append_many"].run(lake)
     assert home.referenced() <= home.files()
     with home.connect() as lake:
         assert lake.table("t").count("id >= 2000") == 30
@@ -124,12 +123,12 @@ def test_connections_cut_at_any_point_never_lose_or_double_a_commit(
     with workshop.copy().connect() as lake:
         old = look(lake)
         with faults.record() as points:
-            OPERATIONS[operation](lake)
+            OPERATIONS[operation].run(lake)
         new = look(lake)
     home = workshop.copy()
-    for at, point in enumerate(points, 1):
-        if not LONG and at % 6 and "commit" not in point:
-            continue
+    always = [at for at, point in enumerate(points, 1) if "commit" in point]
+    for at in some(range(1, len(points) + 1), len(always) + 3, "cut", workshop.database, operation, always=always):
+        point = points[at - 1]
         count = itertools.count(1)
 
         def strike(_: str, at: int = at, place: Home = home, count: Iterator[int] = count) -> None:
@@ -139,7 +138,7 @@ def test_connections_cut_at_any_point_never_lose_or_double_a_commit(
         error: QuacklakeError | None = None
         with home.connect() as lake, each_time(strike):
             try:
-                OPERATIONS[operation](lake)
+                OPERATIONS[operation].run(lake)
             except QuacklakeError as caught:
                 error = caught
         with home.connect() as lake:
@@ -177,7 +176,7 @@ def test_a_commit_that_says_nothing_is_looked_up(
             monkeypatch.setattr(sa.RootTransaction, "commit", commit)
 
     with each_time(arm):
-        OPERATIONS["append_many"](lake)
+        OPERATIONS["append_many"].run(lake)
     monkeypatch.undo()
     assert losses > 1
     assert lake.table("t").count("id >= 2000") == 30

@@ -1,0 +1,88 @@
+"""The proofs in short: a few of what ``make prove`` does by the thousand, with the seed of the day."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from services import S3Server
+from tests.catalog.stock import Stock
+from tests.crash.forks import Forks
+from tests.crash.homes import Workshop
+from tests.prove.__main__ import main
+from tests.prove.kills import KILLS, round_of_kills
+from tests.prove.lists import KINDS, round_of_lists
+from tests.prove.pairs import meet, meetings
+from tests.prove.places import Places
+from tests.prove.stores import storm
+from tests.seeds import LONG, SEED, chance, some
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.timeout(1800)]
+
+SHARED = [
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+ALL = ["duckdb", *SHARED]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("database", ALL)
+def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
+    places: Places, forks: Forks, stock: Stock, database: str
+) -> None:
+    kills = KILLS if LONG else {"sqlite": 16, "postgres": 10}.get(database, 5)
+    tally = round_of_kills(places, forks, stock, database, kills, f"{SEED}")
+    assert tally.kills >= kills
+    assert tally.acknowledged + tally.unknown_done > 0
+
+
+@pytest.mark.parametrize("workshop", ALL, indirect=True)
+def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(workshop: Workshop, stock: Stock) -> None:
+    count = None if LONG else {"sqlite": 20, "postgres": 8}.get(workshop.database, 4)
+    for number, meeting in enumerate(meetings(workshop, count, chance("pairs", workshop.database))):
+        meet(workshop, meeting, stock if number % 10 == 0 else None)
+
+
+@pytest.mark.parametrize("database", SHARED)
+def test_histories_of_lists_have_no_anomalies(places: Places, forks: Forks, database: str) -> None:
+    for kind in KINDS if database == "sqlite" else some(KINDS, 1, "lists", database):
+        tally = round_of_lists(places, forks, database, kind, 400 if LONG else 40, f"{SEED}", kills=20 if LONG else 3)
+        assert tally.committed > 10
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.s3)], ids=["local", "s3"])
+def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, remote: bool
+) -> None:
+    server: S3Server | None = request.getfixturevalue("s3_server") if remote else None
+    count = 200 if LONG else 6 if remote else 12
+    assert storm(tmp_path / "lakes", server, count, f"{SEED}").operations == count
+
+
+def test_the_command_says_what_it_has_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = tmp_path / "told.json"
+    words = f"--kills 0 --pairs 1 --transactions 0 --storms 1 --databases sqlite --seed {SEED} --json {told}"
+    assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 0
+    assert f"seed {SEED}: 0 anomalies" in capsys.readouterr().out
+    outcomes = {one["proof"]: one for one in json.loads(told.read_text())["outcomes"]}
+    assert outcomes["pairs"]["done"]["meetings"] == outcomes["storms"]["done"]["operations"] == 1
+
+
+def test_the_command_keeps_the_lake_that_shows_an_anomaly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.prove.stores.check_rows", _fail)
+    words = f"--kills 0 --pairs 0 --transactions 0 --storms 1 --databases sqlite --seed {SEED}"
+    assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 1
+    said = capsys.readouterr().out
+    assert "planted" in said and f"seed '{SEED}'" in said
+    assert list((tmp_path / "lakes").rglob("lake.db"))
+
+
+def _fail(lake: object, table: str) -> None:
+    raise AssertionError("planted")
