@@ -253,6 +253,9 @@ _KEYS = {
     ChangeKind.INLINE_FLUSH: "flushed_inlined",
     ChangeKind.MERGE_ADJACENT: "merge_adjacent",
     ChangeKind.REWRITE_DELETE: "rewrite_delete",
+    ChangeKind.CREATED_VIEW: "views_created",
+    ChangeKind.DROPPED_VIEW: "views_dropped",
+    ChangeKind.ALTERED_VIEW: "views_altered",
 }
 
 
