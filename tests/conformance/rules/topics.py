@@ -124,7 +124,8 @@ def topics(site: LakeSite) -> Mapping[str, Topic]:
     """The history of a lake, in order."""
     folder = foreign_folder(site)
     return {
-        # first: once a lake has macros, stock DuckLake 1.5.5 ends with a segmentation fault when a schema gets an option
+        # first: once a lake has views, stock DuckLake 1.5.5 ends with a segmentation fault when the lake or a schema gets
+        # an option
         "options": Topic(
             [],
             [
