@@ -108,6 +108,16 @@ def test_no_file_names_a_package_registry() -> None:
     assert found == []
 
 
+def test_every_rule_of_the_format_has_a_test_that_bears_its_id() -> None:
+    rules = re.findall(r"^\| F(\d+)\.(\d+) \|", (REPOSITORY / "docs" / "format.md").read_text(), re.MULTILINE)
+    assert len(rules) == len(set(rules)) >= 57
+    tests = set()
+    for path in (REPOSITORY / "tests").rglob("test_*.py"):
+        tests |= set(re.findall(r"^def test_f(\d+)_(\d+)_", path.read_text(), re.MULTILINE))
+    assert set(rules) - tests == set(), "rules without a test"
+    assert tests - set(rules) == set(), "tests of unknown rules"
+
+
 def test_every_package_has_its_tests() -> None:
     packages = [path.parent.relative_to(SOURCE) for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE]
     missing = [

@@ -50,7 +50,7 @@ def classify(lake: Lake, statement: str) -> Failure:
 
 
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", POSTGRES, MYSQL])
-def test_a_snapshot_id_that_is_taken_is_a_collision(database: str, new_url: NewUrl, tmp_path: Path) -> None:
+def test_f9_1_a_snapshot_id_that_is_taken_is_a_collision(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     with new_lake(new_url(database), tmp_path) as lake:
         found = classify(lake, "INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
     assert found is Failure.COLLISION

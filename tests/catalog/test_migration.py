@@ -132,7 +132,7 @@ def check_written_by_both(stock: Stock, url: str, golden: GoldenLake, options: l
 
 
 @pytest.mark.parametrize("golden", OLD, ids=lambda lake: lake.name)
-def test_a_migrated_lake_has_the_rows_that_the_reference_implementation_makes(
+def test_f13_2_a_migrated_lake_has_the_rows_that_the_reference_implementation_makes(
     golden: GoldenLake, tmp_path: Path, stock: Stock
 ) -> None:
     ours, theirs = golden.copy(tmp_path / "ours"), golden.copy(tmp_path / "theirs")
@@ -220,7 +220,7 @@ def transplant(golden: GoldenLake, url: str, folder: Path) -> CopiedLake:
 
 @pytest.mark.parametrize("database", SERVERS)
 @pytest.mark.parametrize("version", ["0.2", "0.3"])
-def test_a_lake_on_a_server_is_migrated(
+def test_f13_2_a_lake_on_a_server_is_migrated(
     version: str, database: str, new_url: NewUrl, tmp_path: Path, stock: Stock
 ) -> None:
     golden = next(lake for lake in LAKES if (lake.version, lake.catalog) == (version, "sqlite"))
@@ -380,7 +380,7 @@ def test_a_lake_that_is_open_read_only_is_not_migrated(tmp_path: Path) -> None:
         lake.migrate()
 
 
-def test_an_unknown_version_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_f13_4_an_unknown_version_is_refused_by_its_name(tmp_path: Path) -> None:
     copy = OLD[0].copy(tmp_path)
     with sqlite3.connect(copy.catalog_file) as connection:
         connection.execute("UPDATE ducklake_metadata SET value = '7.3' WHERE key = 'version'")
@@ -392,7 +392,7 @@ def test_an_unknown_version_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("golden", [lake for lake in LAKES if lake.version == VERSION], ids=lambda lake: lake.name)
-def test_a_lake_of_the_coming_version_is_read_and_not_written(golden: GoldenLake, tmp_path: Path) -> None:
+def test_f13_3_a_lake_of_the_coming_version_is_read_and_not_written(golden: GoldenLake, tmp_path: Path) -> None:
     copy = golden.copy(tmp_path)
     connection: Any = (
         sqlite3.connect(copy.catalog_file) if golden.catalog == "sqlite" else duckdb.connect(str(copy.catalog_file))

@@ -55,7 +55,8 @@ class LakeSite:
 
     A catalog in a file belongs to one of them at a time: opening one closes the other. A DuckDB file allows no more, and
     two SQLite libraries in one process (Python's and that of the extension) do not see each other's locks.
-    ``kind`` is the database of the catalog, ``inlining`` the row limit that both clients are opened with.
+    ``kind`` is the database of the catalog, ``inlining`` the row limit that both clients are opened with,
+    ``foreign_paths`` are folders that files may be added from.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class LakeSite:
     inlining: int
     server_url: str | None = None
     encrypted: bool = False
+    foreign_paths: Sequence[Path] = ()
     _attached: ClassVar[LakeSite | None] = None
     _lake: quacklake.Lake | None = field(default=None, repr=False)
     _stock: duckdb.DuckDBPyConnection | None = field(default=None, repr=False)
@@ -109,6 +111,8 @@ class LakeSite:
         options: dict[str, Any] = {"data_inlining_row_limit": self.inlining, "ducklake_retry_wait_ms": 5, **settings}
         if self.encrypted:
             options["encrypted"] = True
+        if self.foreign_paths:
+            options.setdefault("foreign_paths", list(self.foreign_paths))
         return quacklake.connect(self.url, data_path=self.data_path, duckdb_threads=1, **options)
 
     def close_lake(self) -> None:

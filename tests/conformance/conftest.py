@@ -22,7 +22,7 @@ from .clients import LONG, LakeSite
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
 
-__all__ = ["HISTORIES", "LONG", "MakeSite", "kinds", "make_site", "verify_site"]
+__all__ = ["HISTORIES", "LONG", "MakeSite", "kinds", "make_site", "sites", "verify_site"]
 
 SERVERS = ("postgres", "mysql")
 #: Histories take seconds each: a failing one is told as it is, for making it small would outlast every timeout.
@@ -64,14 +64,20 @@ def verify_site(site: LakeSite) -> None:
 @pytest.fixture
 def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeSite]:
     """Makes the place of a lake: ``make_site(kind, inlining=10)``. Closed when the test ends."""
+    yield from sites(request, tmp_path)
+
+
+def sites(request: pytest.FixtureRequest, parent: Path) -> Iterator[MakeSite]:
+    """The one maker of lakes below a folder; they are closed when it is asked for more."""
     made: list[LakeSite] = []
+    servers: dict[str, Any] = {}
 
     def make(kind: str, inlining: int = 10, *, encrypted: bool = False) -> LakeSite:
         url = None
         if kind in SERVERS:
-            server = request.getfixturevalue(f"{kind}_server")
-            url = server.create_database(f"t_{uuid.uuid4().hex}")
-        folder = tmp_path / f"lake{len(made)}"
+            servers[kind] = request.getfixturevalue(f"{kind}_server")
+            url = servers[kind].create_database(f"t_{uuid.uuid4().hex}")
+        folder = parent / f"lake{len(made)}"
         folder.mkdir()
         site = LakeSite(kind, folder, inlining, url, encrypted)
         made.append(site)
@@ -83,5 +89,4 @@ def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeSi
             verify_site(site)
         site.close()
         if site.kind in SERVERS:
-            server = request.getfixturevalue(f"{site.kind}_server")
-            server.drop_database(str(sa.make_url(site.url).database))
+            servers[site.kind].drop_database(str(sa.make_url(site.url).database))

@@ -12,12 +12,14 @@ import pyarrow as pa
 import quacklake
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.lake import LakeAt
 from quacklake.lake.reference import TableRef
 
 from .clients import LONG, LakeSite, plain_duckdb
-from .steps import Maintain, Step, Stock
+from .steps import Both, Maintain, Step, Stock
 
-__all__ = ["DIRECTIONS", "History", "TableState", "compare"]
+__all__ = ["DIRECTIONS", "History", "TableState", "compare", "our_state", "stock_state"]
 
 Row = tuple[str | None, ...]
 
@@ -67,7 +69,7 @@ class History:
         """Take one step; returns the newest snapshot after it."""
         before = self.newest()
         if self.model is not None:
-            for statement in step.model if isinstance(step, Stock | Maintain) else step.sql():
+            for statement in step.model if isinstance(step, Both | Stock | Maintain) else step.sql():
                 if statement not in ("BEGIN", "COMMIT"):  # DuckDB's own tables cannot be altered after an insert
                     self.model.execute(statement)
         if writer == "ours" and not isinstance(step, Stock):
@@ -131,11 +133,20 @@ def ours_at(lake: quacklake.Lake, version: int, scratch: duckdb.DuckDBPyConnecti
     view = lake.at(version=version)
     state: State = {}
     for info in view._tables():
-        table = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
-        columns = tuple((c.name, canonical(c.duckdb_type())) for c in info.schema.columns)
-        rows = table.scan(row_ids=True).to_arrow()
-        state[(info.schema_name, info.name)] = TableState(columns, _texts(scratch, rows, columns))
+        state[(info.schema_name, info.name)] = our_state(view, info, scratch)
     return set(view.schemas()), state
+
+
+def our_state(view: LakeAt, info: TableInfo, scratch: duckdb.DuckDBPyConnection) -> TableState:
+    """A table as Quacklake reads it, the row id in front."""
+    table = view.table(f"{quote(info.schema_name)}.{quote(info.name)}")
+    columns = tuple((c.name, canonical(c.duckdb_type())) for c in info.schema.columns)
+    return TableState(columns, _texts(scratch, table.scan(row_ids=True).to_arrow(), columns))
+
+
+def stock_state(connection: duckdb.DuckDBPyConnection, source: str) -> TableState:
+    """A table as the reference implementation reads it, the row id in front."""
+    return _state(connection, source, row_ids=True)
 
 
 def _texts(scratch: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> tuple[Row, ...]:
@@ -200,9 +211,7 @@ def _stock_states(history: History) -> dict[int, State]:
     connection = history.site.stock()
     return {
         version: {
-            (schema, name): _state(
-                connection, f"l.{quote(schema)}.{quote(name)} AT (VERSION => {version:d})", row_ids=True
-            )
+            (schema, name): stock_state(connection, f"l.{quote(schema)}.{quote(name)} AT (VERSION => {version:d})")
             for schema, name in tables
         }
         for version, tables in history.expected.items()
@@ -244,6 +253,9 @@ _KEYS = {
     ChangeKind.INLINE_FLUSH: "flushed_inlined",
     ChangeKind.MERGE_ADJACENT: "merge_adjacent",
     ChangeKind.REWRITE_DELETE: "rewrite_delete",
+    ChangeKind.CREATED_VIEW: "views_created",
+    ChangeKind.DROPPED_VIEW: "views_dropped",
+    ChangeKind.ALTERED_VIEW: "views_altered",
 }
 
 

@@ -6,7 +6,7 @@ lake has to hold after every step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ __all__ = [
     "AddColumn",
     "AlterColumn",
     "Append",
+    "Both",
     "Comment",
     "Create",
     "CreateFrom",
@@ -98,6 +99,9 @@ _NAMES = {
     "BLOB": "blob",
     "JSON": "json",
     "UUID": "uuid",
+    "TIME_NS": "time_ns",
+    "VARIANT": "variant",
+    "GEOMETRY": "geometry",
 }
 
 
@@ -511,6 +515,21 @@ class Maintain:
             case _:
                 for name in lake.tables():
                     lake.table(name).optimize()
+
+
+@dataclass(frozen=True)
+class Both:
+    """Something with its own words for each client; ``model`` is what it means in plain SQL."""
+
+    statements: str | Sequence[str]
+    operation: Callable[[Any], object]
+    model: Sequence[str] = ()
+
+    def sql(self) -> Sequence[str]:
+        return [self.statements] if isinstance(self.statements, str) else self.statements
+
+    def run(self, lake: Writer) -> None:
+        self.operation(lake)
 
 
 @dataclass(frozen=True)

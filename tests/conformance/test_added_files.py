@@ -59,7 +59,7 @@ def add(site: LakeSite, writer: str, pattern: Path) -> None:
 
 @pytest.mark.parametrize("adding", ["ours", "stock"])
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
-def test_added_files_are_the_same_for_both(make_site: MakeSite, kind: str, adding: str) -> None:
+def test_f5_12_added_files_are_the_same_for_both(make_site: MakeSite, kind: str, adding: str) -> None:
     site = make_site(kind)
     folder = files(site)
     site.stock().execute(f"CREATE TABLE t({_COLUMNS})")

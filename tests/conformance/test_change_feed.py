@@ -59,7 +59,7 @@ def test_our_feed_is_the_difference_of_snapshots(
 
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
 @pytest.mark.parametrize("direction", DIRECTIONS if LONG else ["stock-writes", "alternating"])
-def test_both_clients_tell_the_same(kind: str, direction: str, make_site: MakeSite) -> None:
+def test_f12_2_both_clients_tell_the_same_changes(kind: str, direction: str, make_site: MakeSite) -> None:
     scenarios = [*(name for name in FED if name != "transactions"), "evolution"]
     if not LONG:
         scenarios = ["updates" if direction == "stock-writes" else "evolution"]

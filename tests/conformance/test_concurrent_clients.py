@@ -78,7 +78,7 @@ REWRITE = "CALL ducklake_rewrite_data_files('l', delete_threshold => 0)"
 
 
 @pytest.mark.parametrize("compaction", [MERGE, REWRITE])
-def test_a_small_delete_survives_a_compaction_in_its_middle(
+def test_f9_3_a_small_delete_survives_a_compaction_in_its_middle(
     site: LakeSite, stock: StockProcess, compaction: str
 ) -> None:
     gone = {5, 105}
@@ -100,7 +100,7 @@ def test_a_large_delete_survives_a_compaction_in_its_middle(site: LakeSite, stoc
     assert stock_ids(stock, "t") == expected
 
 
-def test_a_delete_of_inlined_rows_survives_their_flush_in_its_middle(site: LakeSite, stock: StockProcess) -> None:
+def test_f9_3_a_delete_of_inlined_rows_survives_their_flush_in_its_middle(site: LakeSite, stock: StockProcess) -> None:
     flush = "CALL ducklake_flush_inlined_data('l')"
     committed = delete_in_the_middle(site, "small", "id IN (1, 2)", lambda: stock.execute(flush))
     assert not committed, "the rows had moved to a file"
@@ -234,7 +234,9 @@ def test_an_append_never_conflicts_with_rows_of_others(site: LakeSite, stock: St
     "meanwhile",
     ["DROP TABLE t", "ALTER TABLE t ADD COLUMN more INTEGER", "ALTER TABLE t RENAME COLUMN name TO title"],
 )
-def test_a_change_of_the_table_itself_excludes_an_append(site: LakeSite, stock: StockProcess, meanwhile: str) -> None:
+def test_f9_2_a_change_of_the_table_itself_excludes_an_append(
+    site: LakeSite, stock: StockProcess, meanwhile: str
+) -> None:
     lake = site.lake()
     with pytest.raises(CommitConflict), lake.transaction() as tx:
         tx.table("t").append(rows(1000, 2))
@@ -244,7 +246,7 @@ def test_a_change_of_the_table_itself_excludes_an_append(site: LakeSite, stock: 
     assert files == known, "the refused transaction left files behind"
 
 
-def test_the_same_name_cannot_be_created_twice(site: LakeSite, stock: StockProcess) -> None:
+def test_f9_2_the_same_name_cannot_be_created_twice(site: LakeSite, stock: StockProcess) -> None:
     lake = site.lake()
     with pytest.raises(CommitConflict), lake.transaction() as tx:
         tx.create_table("fresh", rows(0, 1))

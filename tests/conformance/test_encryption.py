@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import MakeSite, kinds
-from .history import DIRECTIONS, History, compare
+from .history import DIRECTIONS, History, compare, compare_ours
 from .steps import Append, Create, Delete, Step, Stock, Update
 
 _STEPS: list[Step] = [
@@ -26,7 +26,7 @@ _STEPS: list[Step] = [
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
-def test_an_encrypted_lake_is_one_lake_for_both(make_site: MakeSite, kind: str, direction: str) -> None:
+def test_f5_11_an_encrypted_lake_is_one_lake_for_both(make_site: MakeSite, kind: str, direction: str) -> None:
     site = make_site(kind, encrypted=True)
     history = History(site)
     history.play(_STEPS, DIRECTIONS[direction])
@@ -39,6 +39,15 @@ def test_an_encrypted_lake_is_one_lake_for_both(make_site: MakeSite, kind: str, 
         assert len(set(keys)) == len(keys)
     assert all(_is_encrypted(path) for path in site.data_path.rglob("*.parquet"))
     assert site.metadata("SELECT value FROM {m}.ducklake_metadata WHERE key = 'encrypted'") == [("true",)]
+
+
+@pytest.mark.mysql
+def test_f5_11_an_encrypted_lake_in_mysql_holds_what_was_written(make_site: MakeSite) -> None:
+    history = History(make_site("mysql", encrypted=True))
+    history.play(_STEPS, DIRECTIONS["we-write"])
+    history.site.close_lake()
+    compare_ours(history)
+    assert all(_is_encrypted(path) for path in history.site.data_path.rglob("*.parquet"))
 
 
 def test_what_stock_has_flushed_and_merged_is_read(make_site: MakeSite) -> None:

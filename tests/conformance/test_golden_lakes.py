@@ -23,7 +23,7 @@ def opened(golden: GoldenLake, folder: Path) -> quacklake.Lake:
 
 
 @pytest.mark.parametrize("golden", LAKES, ids=lambda lake: lake.name)
-def test_every_snapshot_reads_as_the_release_that_wrote_it_read_it(golden: GoldenLake, tmp_path: Path) -> None:
+def test_f13_1_every_snapshot_reads_as_the_release_that_wrote_it_read_it(golden: GoldenLake, tmp_path: Path) -> None:
     with opened(golden, tmp_path) as lake, plain_duckdb() as scratch:
         assert lake.version == golden.version
         assert lake.snapshots().column("snapshot_id").to_pylist() == sorted(golden.expected)

@@ -148,7 +148,7 @@ def partitions_of_rows(site: LakeSite, tables: list[str]) -> dict[str, dict[int,
 
 
 @pytest.mark.parametrize("in_turn", [False, True], ids=["at once", "in turn"])
-def test_every_row_is_in_the_partition_that_stock_puts_it_in(make_site: MakeSite, in_turn: bool) -> None:
+def test_f3_1_every_row_is_in_the_partition_that_stock_puts_it_in(make_site: MakeSite, in_turn: bool) -> None:
     """All types and transforms: both clients write the same rows into the same tables, ours with other ids."""
     site = make_site("sqlite", inlining=0)
     stock = site.stock()
@@ -185,7 +185,7 @@ _MANY = "INSERT INTO p SELECT 'r' || (i % 3), DATE '2023-01-01' + (i * 20)::INTE
 
 
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
-def test_a_partitioned_table_is_the_same_for_both_at_every_snapshot(make_site: MakeSite, kind: str) -> None:
+def test_f3_2_a_partitioned_table_is_the_same_for_both_at_every_snapshot(make_site: MakeSite, kind: str) -> None:
     site = make_site(kind)
     history = History(site)
     history.play(

@@ -21,7 +21,7 @@ def stored(site: LakeSite) -> set[tuple[str, str, str | None, int | None]]:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_both_clients_store_options_alike(kind: str, make_site: MakeSite) -> None:
+def test_f11_1_both_clients_store_options_alike(kind: str, make_site: MakeSite) -> None:
     ours, theirs = make_site(kind), make_site(kind)
     for site in (ours, theirs):
         site.stock().execute("CREATE SCHEMA s; CREATE TABLE s.t(a INTEGER)")
@@ -54,7 +54,7 @@ def test_both_clients_store_options_alike(kind: str, make_site: MakeSite) -> Non
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_both_clients_inline_by_the_same_limit(kind: str, make_site: MakeSite) -> None:
+def test_f6_3_both_clients_inline_by_the_same_limit(kind: str, make_site: MakeSite) -> None:
     site = make_site(kind, inlining=20)
     site.stock().execute(
         "CREATE SCHEMA s; CREATE TABLE s.t(a INTEGER); CREATE TABLE s.u(a INTEGER); CREATE TABLE v(a INTEGER)"
@@ -93,7 +93,7 @@ def test_both_clients_inline_by_the_same_limit(kind: str, make_site: MakeSite) -
     check((0, 0, 1))
 
 
-def test_both_clients_require_a_commit_message(make_site: MakeSite) -> None:
+def test_f10_1_both_clients_require_a_commit_message(make_site: MakeSite) -> None:
     site = make_site("sqlite")
     site.stock().execute("CREATE TABLE t(a INTEGER); CALL l.set_option('require_commit_message', true)")
     words = "Commit Information for the snapshot is required but has not been provided"

@@ -46,7 +46,7 @@ def formats(site: LakeSite) -> set[str]:
 
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_vectors_are_read_by_both_at_every_snapshot(kind: str, direction: str, make_site: MakeSite) -> None:
+def test_f5_8_vectors_are_read_by_both_at_every_snapshot(kind: str, direction: str, make_site: MakeSite) -> None:
     history = History(make_site(kind, 0))
     writers = DIRECTIONS[direction]
     history.begin(writers[0])

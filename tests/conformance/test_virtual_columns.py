@@ -28,7 +28,9 @@ def of_ours(site: LakeSite, version: int) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
 @pytest.mark.parametrize("scenario", ["maintenance", "evolution"])
-def test_they_are_those_of_stock_ducklake_at_every_snapshot(kind: str, scenario: str, make_site: MakeSite) -> None:
+def test_f12_1_virtual_columns_are_those_of_stock_ducklake_at_every_snapshot(
+    kind: str, scenario: str, make_site: MakeSite
+) -> None:
     history = History(make_site(kind))
     history.play(SCENARIOS[scenario], DIRECTIONS["alternating"])
     versions = [version for version, tables in history.expected.items() if ("main", "things") in tables]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.format.geometry import EVERYTHING, extent, merge_extra
+from quacklake.format.geometry import EVERYTHING, extent, merge_extra, written_extent
 
 from .oracle import in_utc
 
@@ -84,3 +84,12 @@ def test_boxes_merge_to_the_one_around_both() -> None:
 def test_a_box_nothing_is_known_of_swallows_the_other(text: str | None) -> None:
     known = extent(_wkb("POINT(1 2)"))
     assert merge_extra(text, known) == merge_extra(known, text) == EVERYTHING
+
+
+def test_what_duckdb_returns_of_a_file_is_the_box_of_its_values() -> None:
+    flat = {"bbox_xmin": "1.0", "bbox_xmax": "1.0", "bbox_ymin": "2.0", "bbox_ymax": "2.0", "geo_types": "[point]"}
+    assert written_extent(flat) == extent(_wkb("POINT(1 2)"))
+    mixed = flat | {"bbox_xmin": "-5.0", "bbox_ymax": "9.0", "bbox_zmin": "1.0", "bbox_zmax": "1.0"}
+    mixed["geo_types"] = "[point, point_z]"
+    assert written_extent(mixed) == extent(_wkb("POINT(1 2)", "POINT Z(-5 9 1)"))
+    assert written_extent({"num_values": "1"}) == extent([])

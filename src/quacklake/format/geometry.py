@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-__all__ = ["EVERYTHING", "extent", "merge_extra"]
+__all__ = ["EVERYTHING", "extent", "merge_extra", "written_extent"]
 
 _AXES = ("x", "y", "z", "m")
 _KINDS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
@@ -45,6 +45,16 @@ def extent(values: Iterable[bytes | None]) -> str:
     except (struct.error, ValueError):
         return EVERYTHING
     return _render(box, types)
+
+
+def written_extent(statistics: Mapping[str, str]) -> str:
+    """The extra statistics of geometries from those that DuckDB returns of a file it has written."""
+    box = _empty_box()
+    for key in box:
+        if (text := statistics.get(f"bbox_{key}")) is not None:
+            box[key] = float(text)
+    types = statistics.get("geo_types", "").strip("[]")
+    return _render(box, types.split(", ") if types else ())
 
 
 def merge_extra(old: str | None, new: str | None) -> str:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
+from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, written_statistics
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
@@ -21,7 +22,6 @@ from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
     FIELD_POS,
-    FIELD_ROW_ID,
     FIELD_SNAPSHOT_ID,
     NAME_FILE_PATH,
     NAME_POS,
@@ -30,15 +30,12 @@ from quacklake.format.objects import (
     TableInfo,
 )
 from quacklake.format.paths import data_file_name, delete_file_name, uuid7
-from quacklake.format.schema import Column, TableSchema
 from quacklake.format.sorting import order_by
-from quacklake.format.stats import ColumnStats
-from quacklake.format.variants import render_fields, shredded_fields
 from quacklake.format.vectors import encode
 from quacklake.storage import Store
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
-__all__ = ["FileWriter", "WriteOptions"]
+__all__ = ["FileWriter"]
 
 _FIELD = b"PARQUET:field_id"
 _DELETE_SCHEMA = pa.schema(
@@ -53,23 +50,6 @@ _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), met
 _Written = tuple[str, int, int, str | None]
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """How Parquet files are written; the lake's options say so.
-
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order.
-    """
-
-    compression: str = "snappy"
-    compression_level: int | None = None
-    parquet_version: int = 1
-    row_group_size: int = 122_880
-    row_group_size_bytes: int | None = None
-    target_file_size: int = 512 * 1024 * 1024
-    hive: bool = True
-    sort: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +76,7 @@ class _Job:
         return names + ([NAME_ROW_ID] if self.row_ids else []) + ([NAME_SNAPSHOT_ID] if self.snapshot_ids else [])
 
     def clauses(self) -> list[str]:
-        clauses = _clauses(self.table.schema, self.options, row_ids=self.row_ids, snapshot_ids=self.snapshot_ids)
+        clauses = copy_clauses(self.table.schema, self.options, row_ids=self.row_ids, snapshot_ids=self.snapshot_ids)
         return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
@@ -267,7 +247,7 @@ class FileWriter:
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(_stats(statistics, job.table.schema)),
+            stats=tuple(written_statistics(statistics, job.table.schema)),
             encryption_key=job.key,
             moved=job.snapshot_ids,
             begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,
@@ -427,92 +407,6 @@ class FileWriter:
         with self.store.open_input(path) as source:
             source.seek(size - 8)
             return int.from_bytes(source.read(4), "little")
-
-
-def _clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
-    fields = [_field_id(column) for column in schema.columns]
-    if row_ids:
-        fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
-    if snapshot_ids:
-        fields.append(f"{literal(NAME_SNAPSHOT_ID)}: {FIELD_SNAPSHOT_ID}")
-    clauses = [
-        "FORMAT parquet",
-        "RETURN_STATS true",
-        f"FIELD_IDS {{{', '.join(fields)}}}",
-        f"COMPRESSION {literal(options.compression)}",
-        f"ROW_GROUP_SIZE {options.row_group_size:d}",
-        f"PARQUET_VERSION V{options.parquet_version:d}",
-    ]
-    if options.compression == "zstd" and options.compression_level is not None:
-        clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
-    if options.row_group_size_bytes is not None:
-        clauses.append(f"ROW_GROUP_SIZE_BYTES {options.row_group_size_bytes:d}")
-    if any(column.type in ("blob", "timetz") for column in schema.leaves()):
-        # DuckDB looks these up in a bloom filter by another form than it has put in, and does not find them
-        clauses.append("WRITE_BLOOM_FILTER false")
-    return clauses
-
-
-def _field_id(column: Column) -> str:
-    name = literal(column.name)
-    if not column.children:
-        return f"{name}: {column.id:d}"
-    children = ", ".join([f"__duckdb_field_id: {column.id:d}", *(_field_id(child) for child in column.children)])
-    return f"{name}: {{{children}}}"
-
-
-def _stats(found: dict[str, dict[str, str]], schema: TableSchema) -> list[ColumnStats]:
-    """DuckDB's statistics of a written file, by column id."""
-    stats: list[ColumnStats] = []
-    for path, column in _leaf_paths(schema.columns, ()):
-        if column.type == "variant":
-            stats.append(_variant_stats(found, path, column))
-            continue
-        entry = found.get(path)
-        if entry is None:
-            continue
-        # entries are the values and the NULLs; some types are not counted, nested NULLs may be counted more than once
-        nulls, entries = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
-        known = nulls <= entries != 0
-        nan = entry.get("has_nan")
-        stats.append(
-            ColumnStats(
-                column.id,
-                size_bytes=int(entry.get("column_size_bytes", 0)),
-                value_count=entries - nulls if known else None,
-                null_count=nulls if known else None,
-                min=entry.get("min"),
-                max=entry.get("max"),
-                contains_nan=None if nan is None else nan == "true",
-            )
-        )
-    return stats
-
-
-def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
-    """The statistics of a variant; those of its shredded fields are the extra ones."""
-    parts = {key.removeprefix(f"{path}."): entry for key, entry in found.items() if key.startswith(f"{path}.")}
-    whole = parts.get('"metadata"', {})
-    nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))
-    known = nulls is not None and entries is not None
-    return ColumnStats(
-        column.id,
-        size_bytes=sum(int(entry.get("column_size_bytes", 0)) for entry in parts.values()),
-        value_count=int(entries or 0) - int(nulls or 0) if known else None,
-        null_count=int(nulls or 0) if known else None,
-        extra=render_fields(shredded_fields(parts)),
-    )
-
-
-def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
-    found: list[tuple[str, Column]] = []
-    for column in columns:
-        path = (*above, quote(column.name))
-        if column.children:
-            found += _leaf_paths(column.children, path)
-        else:
-            found.append((".".join(path), column))
-    return found
 
 
 def _by_position(rows: pa.Table) -> pa.Table:

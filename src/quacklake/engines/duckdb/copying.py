@@ -1,0 +1,122 @@
+"""What ``COPY`` is told when it writes a data file, and the statistics that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quacklake.format.geometry import written_extent
+from quacklake.format.names import literal, quote
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.stats import ColumnStats
+from quacklake.format.variants import render_fields, shredded_fields
+
+__all__ = ["WriteOptions", "copy_clauses", "written_statistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How Parquet files are written; the lake's options say so.
+
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order.
+    """
+
+    compression: str = "snappy"
+    compression_level: int | None = None
+    parquet_version: int = 1
+    row_group_size: int = 122_880
+    row_group_size_bytes: int | None = None
+    target_file_size: int = 512 * 1024 * 1024
+    hive: bool = True
+    sort: bool = True
+
+
+def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
+    """The options of a ``COPY`` that writes a data file."""
+    fields = [_field_id(column) for column in schema.columns]
+    if row_ids:
+        fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
+    if snapshot_ids:
+        fields.append(f"{literal(NAME_SNAPSHOT_ID)}: {FIELD_SNAPSHOT_ID}")
+    clauses = [
+        "FORMAT parquet",
+        "RETURN_STATS true",
+        f"FIELD_IDS {{{', '.join(fields)}}}",
+        f"COMPRESSION {literal(options.compression)}",
+        f"ROW_GROUP_SIZE {options.row_group_size:d}",
+        f"PARQUET_VERSION V{options.parquet_version:d}",
+        # the geometries of Parquet itself: GeoParquet knows none inside of other columns
+        "GEOPARQUET_VERSION NONE",
+    ]
+    if options.compression == "zstd" and options.compression_level is not None:
+        clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
+    if options.row_group_size_bytes is not None:
+        clauses.append(f"ROW_GROUP_SIZE_BYTES {options.row_group_size_bytes:d}")
+    if any(column.type in ("blob", "timetz") for column in schema.leaves()):
+        # DuckDB looks these up in a bloom filter by another form than it has put in, and does not find them
+        clauses.append("WRITE_BLOOM_FILTER false")
+    return clauses
+
+
+def _field_id(column: Column) -> str:
+    name = literal(column.name)
+    if not column.children:
+        return f"{name}: {column.id:d}"
+    children = ", ".join([f"__duckdb_field_id: {column.id:d}", *(_field_id(child) for child in column.children)])
+    return f"{name}: {{{children}}}"
+
+
+def written_statistics(found: dict[str, dict[str, str]], schema: TableSchema) -> list[ColumnStats]:
+    """DuckDB's statistics of a written file, by column id."""
+    stats: list[ColumnStats] = []
+    for path, column in _leaf_paths(schema.columns, ()):
+        if column.type == "variant":
+            stats.append(_variant_stats(found, path, column))
+            continue
+        entry = found.get(path)
+        if entry is None:
+            continue
+        # entries are the values and the NULLs; some types are not counted, nested NULLs may be counted more than once
+        nulls, entries = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
+        known = nulls <= entries != 0
+        nan = entry.get("has_nan")
+        stats.append(
+            ColumnStats(
+                column.id,
+                size_bytes=int(entry.get("column_size_bytes", 0)),
+                value_count=entries - nulls if known else None,
+                null_count=nulls if known else None,
+                min=entry.get("min"),
+                max=entry.get("max"),
+                contains_nan=None if nan is None else nan == "true",
+                extra=written_extent(entry) if column.type == "geometry" else None,
+            )
+        )
+    return stats
+
+
+def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
+    """The statistics of a variant; those of its shredded fields are the extra ones."""
+    parts = {key.removeprefix(f"{path}."): entry for key, entry in found.items() if key.startswith(f"{path}.")}
+    whole = parts.get('"metadata"', {})
+    nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))
+    known = nulls is not None and entries is not None
+    return ColumnStats(
+        column.id,
+        size_bytes=sum(int(entry.get("column_size_bytes", 0)) for entry in parts.values()),
+        value_count=int(entries or 0) - int(nulls or 0) if known else None,
+        null_count=int(nulls or 0) if known else None,
+        extra=render_fields(shredded_fields(parts)),
+    )
+
+
+def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
+    found: list[tuple[str, Column]] = []
+    for column in columns:
+        path = (*above, quote(column.name))
+        if column.children:
+            found += _leaf_paths(column.children, path)
+        else:
+            found.append((".".join(path), column))
+    return found
