@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,4 +47,6 @@ def make_lake(url: str, folder: Path, **settings: object) -> None:
 def _rows(first: int, count: int) -> pa.Table:
     ids = range(first, first + count)
     days = pa.array([number % 50 for number in ids], pa.int32()).cast(pa.date32())
-    return pa.table({"id": ids, "name": [f"n{i}" for i in ids], "x": [i / 4 for i in ids], "day": days})
+    return pa.table(
+        {"id": ids, "name": [f"n{i}" for i in ids], "x": [math.nan if i == 130 else i / 4 for i in ids], "day": days}
+    )

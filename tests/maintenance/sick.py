@@ -2,87 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 
+from .ruin import Corruption, backwards, break_footer, damaged, scramble, shorten, sql, stored
+
 __all__ = ["CORRUPTIONS", "Corruption"]
-
-Ruin = Callable[[sqlite3.Connection, Path], None]
-
-
-@dataclass(frozen=True)
-class Corruption:
-    """One way to ruin a lake, and the code that must tell of it."""
-
-    code: str
-    name: str
-    ruin: Ruin
-    deep: bool = False
-    repairable: bool = False
-
-
-def _sql(*statements: str) -> Ruin:
-    def ruin(connection: sqlite3.Connection, folder: Path) -> None:
-        for statement in statements:
-            before = connection.total_changes
-            connection.execute(statement)
-            if not statement.startswith(("DROP", "ALTER", "CREATE")):
-                assert connection.total_changes > before, f"{statement} changed nothing"
-
-    return ruin
-
-
-def _file(damage: Callable[[Path], None], condition: str = "data_file_id = 0", table: str = "data_file") -> Ruin:
-    def ruin(connection: sqlite3.Connection, folder: Path) -> None:
-        (path,) = connection.execute(f"SELECT path FROM ducklake_{table} WHERE {condition}").fetchone()
-        found = next((folder / "data").rglob(Path(path).name))
-        damage(found)
-
-    return ruin
-
-
-def _shorten(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def _scramble(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[4:40] = b"\xff" * 36
-    path.write_bytes(data)
-
-
-def _break_footer(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    length = int.from_bytes(data[-8:-4], "little")
-    data[-8 - length : -8] = b"\xff" * length
-    path.write_bytes(data)
-
-
-def _stored(name: str, field_id: int, first: int) -> Ruin:
-    """The first file gets a column of numbers from ``first`` on, as compaction would store them."""
-
-    def ruin(connection: sqlite3.Connection, folder: Path) -> None:
-        (path,) = connection.execute("SELECT path FROM ducklake_data_file WHERE data_file_id = 0").fetchone()
-        found = next((folder / "data").rglob(path))
-        table = pq.read_table(found)
-        field = pa.field(name, pa.int64(), metadata={b"PARQUET:field_id": str(field_id).encode()})
-        table = table.append_column(field, pa.array(range(first, first + table.num_rows), pa.int64()))
-        pq.write_table(table, found)
-        data = found.read_bytes()
-        connection.execute(
-            "UPDATE ducklake_data_file SET file_size_bytes = ?, footer_size = ? WHERE data_file_id = 0",
-            (len(data), int.from_bytes(data[-8:-4], "little")),
-        )
-
-    return ruin
-
 
 _T = "(SELECT table_id FROM ducklake_table WHERE table_name = 't')"
 _LATEST = "(SELECT max(snapshot_id) FROM ducklake_snapshot)"
@@ -91,247 +15,245 @@ _ID = f"(SELECT column_id FROM ducklake_column WHERE table_id = {_T} AND column_
 
 CORRUPTIONS = (
     Corruption(
-        "V001", "changes of a snapshot are gone", _sql("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 3")
+        "V001", "changes of a snapshot are gone", sql("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 3")
     ),
-    Corruption(
-        "V001", "a snapshot is gone", _sql("INSERT INTO ducklake_snapshot_changes VALUES (999, '', '', '', '')")
-    ),
+    Corruption("V001", "a snapshot is gone", sql("INSERT INTO ducklake_snapshot_changes VALUES (999, '', '', '', '')")),
     Corruption(
         "V002",
         "a word of nobody",
-        _sql("UPDATE ducklake_snapshot_changes SET changes_made = 'optimised:1' WHERE snapshot_id = 4"),
+        sql("UPDATE ducklake_snapshot_changes SET changes_made = 'optimised:1' WHERE snapshot_id = 4"),
     ),
     Corruption(
         "V003",
         "a change of nothing",
-        _sql("UPDATE ducklake_snapshot_changes SET changes_made = 'inserted_into_table:999' WHERE snapshot_id = 4"),
+        sql("UPDATE ducklake_snapshot_changes SET changes_made = 'inserted_into_table:999' WHERE snapshot_id = 4"),
     ),
     Corruption(
         "V004",
         "catalog ids are given again",
-        _sql(f"UPDATE ducklake_snapshot SET next_catalog_id = 2 WHERE snapshot_id = {_LATEST}"),
+        sql(f"UPDATE ducklake_snapshot SET next_catalog_id = 2 WHERE snapshot_id = {_LATEST}"),
         repairable=True,
     ),
     Corruption(
         "V005",
         "file ids are given again",
-        _sql(f"UPDATE ducklake_snapshot SET next_file_id = 2 WHERE snapshot_id = {_LATEST}"),
+        sql(f"UPDATE ducklake_snapshot SET next_file_id = 2 WHERE snapshot_id = {_LATEST}"),
         repairable=True,
     ),
     Corruption(
         "V006",
         "row ids are given again",
-        _sql(f"UPDATE ducklake_table_stats SET next_row_id = 20 WHERE table_id = {_T}"),
+        sql(f"UPDATE ducklake_table_stats SET next_row_id = 20 WHERE table_id = {_T}"),
         repairable=True,
     ),
     Corruption(
-        "V007", "a counter falls", _sql("UPDATE ducklake_snapshot SET next_file_id = 1000 WHERE snapshot_id = 4")
+        "V007", "a counter falls", sql("UPDATE ducklake_snapshot SET next_file_id = 1000 WHERE snapshot_id = 4")
     ),
-    Corruption("V008", "every snapshot is gone", _sql("DELETE FROM ducklake_snapshot")),
+    Corruption("V008", "every snapshot is gone", sql("DELETE FROM ducklake_snapshot")),
     Corruption(
         "V010",
         "an end before the beginning",
-        _sql("UPDATE ducklake_data_file SET end_snapshot = 0 WHERE data_file_id = 0"),
+        sql("UPDATE ducklake_data_file SET end_snapshot = 0 WHERE data_file_id = 0"),
     ),
-    Corruption("V010", "a beginning to come", _sql("UPDATE ducklake_view SET begin_snapshot = 1000")),
+    Corruption("V010", "a beginning to come", sql("UPDATE ducklake_view SET begin_snapshot = 1000")),
     Corruption(
-        "V011", "a table twice", _sql("INSERT INTO ducklake_table SELECT * FROM ducklake_table WHERE table_name = 'n'")
+        "V011", "a table twice", sql("INSERT INTO ducklake_table SELECT * FROM ducklake_table WHERE table_name = 'n'")
     ),
     Corruption(
         "V011",
         "a column twice",
-        _sql(f"INSERT INTO ducklake_column SELECT * FROM ducklake_column WHERE column_id = {_ID} AND table_id = {_T}"),
+        sql(f"INSERT INTO ducklake_column SELECT * FROM ducklake_column WHERE column_id = {_ID} AND table_id = {_T}"),
     ),
     Corruption(
-        "V012", "two tables of one name", _sql("UPDATE ducklake_table SET table_name = 'T' WHERE table_name = 'n'")
+        "V012", "two tables of one name", sql("UPDATE ducklake_table SET table_name = 'T' WHERE table_name = 'n'")
     ),
-    Corruption("V012", "a view named as a table", _sql("UPDATE ducklake_view SET view_name = 't'")),
+    Corruption("V012", "a view named as a table", sql("UPDATE ducklake_view SET view_name = 't'")),
     Corruption(
         "V012",
         "two columns of one name",
-        _sql(f"UPDATE ducklake_column SET column_name = 'ID' WHERE column_name = 'name' AND table_id = {_T}"),
+        sql(f"UPDATE ducklake_column SET column_name = 'ID' WHERE column_name = 'name' AND table_id = {_T}"),
     ),
     Corruption(
-        "V020", "a table without schema", _sql("UPDATE ducklake_table SET schema_id = 77 WHERE table_name = 'n'")
+        "V020", "a table without schema", sql("UPDATE ducklake_table SET schema_id = 77 WHERE table_name = 'n'")
     ),
     Corruption(
-        "V020", "a schema that ended", _sql("UPDATE ducklake_schema SET end_snapshot = 12 WHERE schema_name = 'other'")
+        "V020", "a schema that ended", sql("UPDATE ducklake_schema SET end_snapshot = 12 WHERE schema_name = 'other'")
     ),
     Corruption(
-        "V021", "a file without table", _sql("UPDATE ducklake_data_file SET table_id = 77 WHERE data_file_id = 0")
+        "V021", "a file without table", sql("UPDATE ducklake_data_file SET table_id = 77 WHERE data_file_id = 0")
     ),
-    Corruption("V021", "columns without table", _sql("DELETE FROM ducklake_table WHERE table_name = 'n'")),
-    Corruption("V022", "deletes of no file", _sql("UPDATE ducklake_delete_file SET data_file_id = 777")),
+    Corruption("V021", "columns without table", sql("DELETE FROM ducklake_table WHERE table_name = 'n'")),
+    Corruption("V022", "deletes of no file", sql("UPDATE ducklake_delete_file SET data_file_id = 777")),
     Corruption(
         "V023",
         "a parent of nobody",
-        _sql("UPDATE ducklake_column SET parent_column = 99 WHERE column_name = 'a' AND parent_column IS NOT NULL"),
+        sql("UPDATE ducklake_column SET parent_column = 99 WHERE column_name = 'a' AND parent_column IS NOT NULL"),
     ),
     Corruption(
         "V023",
         "a type of nobody",
-        _sql("UPDATE ducklake_column SET column_type = 'quaternion' WHERE column_name = 'day'"),
+        sql("UPDATE ducklake_column SET column_type = 'quaternion' WHERE column_name = 'day'"),
     ),
-    Corruption("V023", "one place for two", _sql(f"UPDATE ducklake_column SET column_order = 1 WHERE table_id = {_T}")),
+    Corruption("V023", "one place for two", sql(f"UPDATE ducklake_column SET column_order = 1 WHERE table_id = {_T}")),
     Corruption(
         "V028",
         "statistics of no column",
-        _sql("UPDATE ducklake_file_column_stats SET column_id = 99 WHERE data_file_id = 0 AND column_id = 1"),
+        sql("UPDATE ducklake_file_column_stats SET column_id = 99 WHERE data_file_id = 0 AND column_id = 1"),
     ),
-    Corruption("V024", "a mapping to no column", _sql("UPDATE ducklake_name_mapping SET target_field_id = 99")),
+    Corruption("V024", "a mapping to no column", sql("UPDATE ducklake_name_mapping SET target_field_id = 99")),
     Corruption(
         "V025",
         "statistics of no file",
-        _sql("UPDATE ducklake_file_column_stats SET data_file_id = 999 WHERE data_file_id = 0"),
+        sql("UPDATE ducklake_file_column_stats SET data_file_id = 999 WHERE data_file_id = 0"),
         repairable=True,
     ),
     Corruption(
         "V026",
         "a partitioning of nobody",
-        _sql("UPDATE ducklake_data_file SET partition_id = 99 WHERE partition_id IS NOT NULL"),
+        sql("UPDATE ducklake_data_file SET partition_id = 99 WHERE partition_id IS NOT NULL"),
     ),
-    Corruption("V026", "a value of no key", _sql("UPDATE ducklake_file_partition_value SET partition_key_index = 7")),
+    Corruption("V026", "a value of no key", sql("UPDATE ducklake_file_partition_value SET partition_key_index = 7")),
     Corruption(
         "V027",
         "a mapping of nobody",
-        _sql("UPDATE ducklake_data_file SET mapping_id = 99 WHERE mapping_id IS NOT NULL"),
+        sql("UPDATE ducklake_data_file SET mapping_id = 99 WHERE mapping_id IS NOT NULL"),
     ),
     Corruption(
         "V030",
         "two delete files",
-        _sql(
+        sql(
             "INSERT INTO ducklake_delete_file SELECT delete_file_id + 500, table_id, begin_snapshot, end_snapshot, data_file_id,"
             " 'x-' || path, path_is_relative, format, delete_count, file_size_bytes, footer_size, encryption_key, partial_max"
             " FROM ducklake_delete_file ORDER BY 1 LIMIT 1"
         ),
     ),
     Corruption(
-        "V031", "fewer rows than none", _sql("UPDATE ducklake_data_file SET record_count = -1 WHERE data_file_id = 0")
+        "V031", "fewer rows than none", sql("UPDATE ducklake_data_file SET record_count = -1 WHERE data_file_id = 0")
     ),
-    Corruption("V031", "more deletes than rows", _sql("UPDATE ducklake_delete_file SET delete_count = 5000")),
+    Corruption("V031", "more deletes than rows", sql("UPDATE ducklake_delete_file SET delete_count = 5000")),
     Corruption(
-        "V032", "row ids of two files", _sql("UPDATE ducklake_data_file SET row_id_start = 20 WHERE data_file_id = 1")
+        "V032", "row ids of two files", sql("UPDATE ducklake_data_file SET row_id_start = 20 WHERE data_file_id = 1")
     ),
     Corruption(
         "V033",
         "an inlined row twice",
-        _sql(
+        sql(
             "INSERT INTO ducklake_inlined_data_1_1 SELECT * FROM ducklake_inlined_data_1_1 WHERE end_snapshot IS NULL LIMIT 1"
         ),
     ),
     Corruption(
         "V034",
         "a bound that is no number",
-        _sql("UPDATE ducklake_file_column_stats SET min_value = 'many' WHERE data_file_id = 0 AND column_id = 1"),
+        sql("UPDATE ducklake_file_column_stats SET min_value = 'many' WHERE data_file_id = 0 AND column_id = 1"),
         repairable=True,
     ),
     Corruption(
         "V034",
         "a bound of a table that is no date",
-        _sql(f"UPDATE ducklake_table_column_stats SET max_value = 'soon' WHERE column_id = 4 AND table_id = {_T}"),
+        sql(f"UPDATE ducklake_table_column_stats SET max_value = 'soon' WHERE column_id = 4 AND table_id = {_T}"),
         repairable=True,
     ),
     Corruption(
         "V035",
         "bounds the wrong way round",
-        _sql(
+        sql(
             "UPDATE ducklake_file_column_stats SET min_value = '99', max_value = '0' WHERE data_file_id = 0 AND column_id = 1"
         ),
         repairable=True,
     ),
-    Corruption("V036", "no totals", _sql(f"DELETE FROM ducklake_table_stats WHERE table_id = {_T}"), repairable=True),
+    Corruption("V036", "no totals", sql(f"DELETE FROM ducklake_table_stats WHERE table_id = {_T}"), repairable=True),
     Corruption(
         "V037",
         "totals too low",
-        _sql(f"UPDATE ducklake_table_stats SET record_count = 3 WHERE table_id = {_T}"),
+        sql(f"UPDATE ducklake_table_stats SET record_count = 3 WHERE table_id = {_T}"),
         repairable=True,
     ),
     Corruption(
         "V038",
         "totals twice",
-        _sql("INSERT INTO ducklake_table_stats SELECT * FROM ducklake_table_stats"),
+        sql("INSERT INTO ducklake_table_stats SELECT * FROM ducklake_table_stats"),
         repairable=True,
     ),
-    Corruption("V040", "versions in disorder", _sql(f"INSERT INTO ducklake_schema_versions VALUES (1, 900, {_T})")),
-    Corruption("V041", "inlined rows are gone", _sql("DROP TABLE ducklake_inlined_data_1_1")),
+    Corruption("V040", "versions in disorder", sql(f"INSERT INTO ducklake_schema_versions VALUES (1, 900, {_T})")),
+    Corruption("V041", "inlined rows are gone", sql("DROP TABLE ducklake_inlined_data_1_1")),
     Corruption(
         "V042",
         "inlined rows of another shape",
-        _sql("ALTER TABLE ducklake_inlined_data_1_1 RENAME COLUMN name TO nome"),
+        sql("ALTER TABLE ducklake_inlined_data_1_1 RENAME COLUMN name TO nome"),
     ),
-    Corruption("V043", "inlined rows of nobody", _sql("DELETE FROM ducklake_inlined_data_tables WHERE table_id = 1")),
-    Corruption("V044", "an inlined row to come", _sql("UPDATE ducklake_inlined_data_1_1 SET begin_snapshot = 1000")),
+    Corruption("V043", "inlined rows of nobody", sql("DELETE FROM ducklake_inlined_data_tables WHERE table_id = 1")),
+    Corruption("V044", "an inlined row to come", sql("UPDATE ducklake_inlined_data_1_1 SET begin_snapshot = 1000")),
     Corruption(
         "V045",
         "deletes of a file that is gone",
-        _sql("INSERT INTO ducklake_inlined_delete_1 VALUES (555, 1, 5)"),
+        sql("INSERT INTO ducklake_inlined_delete_1 VALUES (555, 1, 5)"),
         repairable=True,
     ),
-    Corruption("V046", "a delete behind the end", _sql("INSERT INTO ducklake_inlined_delete_1 VALUES (1, 5000, 6)")),
+    Corruption("V046", "a delete behind the end", sql("INSERT INTO ducklake_inlined_delete_1 VALUES (1, 5000, 6)")),
     Corruption(
         "V047",
         "a delete that came too late",
-        _sql("UPDATE ducklake_data_file SET end_snapshot = 4 WHERE data_file_id = 1"),
+        sql("UPDATE ducklake_data_file SET end_snapshot = 4 WHERE data_file_id = 1"),
     ),
     Corruption(
-        "V050", "an option of nobody", _sql("INSERT INTO ducklake_metadata VALUES ('colour', 'blue', NULL, NULL)")
+        "V050", "an option of nobody", sql("INSERT INTO ducklake_metadata VALUES ('colour', 'blue', NULL, NULL)")
     ),
     Corruption(
-        "V051", "a value of no use", _sql("UPDATE ducklake_metadata SET value = 'heavy' WHERE key = 'target_file_size'")
+        "V051", "a value of no use", sql("UPDATE ducklake_metadata SET value = 'heavy' WHERE key = 'target_file_size'")
     ),
     Corruption(
-        "V052", "an option for nothing", _sql("UPDATE ducklake_metadata SET scope_id = 999 WHERE scope = 'table'")
+        "V052", "an option for nothing", sql("UPDATE ducklake_metadata SET scope_id = 999 WHERE scope = 'table'")
     ),
-    Corruption("V053", "no data path", _sql("DELETE FROM ducklake_metadata WHERE key = 'data_path'")),
+    Corruption("V053", "no data path", sql("DELETE FROM ducklake_metadata WHERE key = 'data_path'")),
     Corruption(
         "V060",
         "a path out of the lake",
-        _sql("UPDATE ducklake_data_file SET path = '../../../etc/passwd' WHERE data_file_id = 0"),
+        sql("UPDATE ducklake_data_file SET path = '../../../etc/passwd' WHERE data_file_id = 0"),
     ),
     Corruption(
         "V061",
         "a file in two rows",
-        _sql(
+        sql(
             "UPDATE ducklake_data_file SET path = (SELECT path FROM ducklake_data_file WHERE data_file_id = 0) WHERE data_file_id = 1"
         ),
     ),
     Corruption(
         "V062",
         "a file in use is to be deleted",
-        _sql("INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, 'main/t/x', 1, '2026-01-01 00:00:00+00')"),
+        sql("INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, 'main/t/x', 1, '2026-01-01 00:00:00+00')"),
         repairable=True,
     ),
     Corruption(
         "V063",
         "a key that is none",
-        _sql("UPDATE ducklake_data_file SET encryption_key = 'c2VjcmV0' WHERE data_file_id = 0"),
+        sql("UPDATE ducklake_data_file SET encryption_key = 'c2VjcmV0' WHERE data_file_id = 0"),
     ),
-    Corruption("V070", "a file is gone", _file(lambda path: path.unlink())),
+    Corruption("V070", "a file is gone", damaged(lambda path: path.unlink())),
     Corruption(
         "V070",
         "a delete file is gone",
-        _file(lambda path: path.unlink(), "1 = 1 ORDER BY delete_file_id", "delete_file"),
+        damaged(lambda path: path.unlink(), "1 = 1 ORDER BY delete_file_id", "delete_file"),
     ),
     Corruption(
         "V071",
         "a size that is not so",
-        _sql("UPDATE ducklake_data_file SET file_size_bytes = 5 WHERE data_file_id = 0"),
+        sql("UPDATE ducklake_data_file SET file_size_bytes = 5 WHERE data_file_id = 0"),
     ),
-    Corruption("V072", "a file without end", _file(_shorten)),
-    Corruption("V072", "a footer that is none", _file(_break_footer)),
+    Corruption("V072", "a file without end", damaged(shorten)),
+    Corruption("V072", "a footer that is none", damaged(break_footer)),
     Corruption(
-        "V073", "a footer of another size", _sql("UPDATE ducklake_data_file SET footer_size = 5 WHERE data_file_id = 0")
-    ),
-    Corruption(
-        "V074", "another number of rows", _sql("UPDATE ducklake_data_file SET record_count = 99 WHERE data_file_id = 0")
+        "V073", "a footer of another size", sql("UPDATE ducklake_data_file SET footer_size = 5 WHERE data_file_id = 0")
     ),
     Corruption(
-        "V074", "another number of deletes", _sql("UPDATE ducklake_delete_file SET delete_count = delete_count - 1")
+        "V074", "another number of rows", sql("UPDATE ducklake_data_file SET record_count = 99 WHERE data_file_id = 0")
+    ),
+    Corruption(
+        "V074", "another number of deletes", sql("UPDATE ducklake_delete_file SET delete_count = delete_count - 1")
     ),
     Corruption(
         "V075",
         "columns of another table",
-        _sql(
+        sql(
             f"DELETE FROM ducklake_column WHERE column_name = 'day' AND table_id = {_T}",
             "DELETE FROM ducklake_file_column_stats WHERE column_id = 4",
             "DELETE FROM ducklake_table_column_stats WHERE column_id = 4",
@@ -340,43 +262,60 @@ CORRUPTIONS = (
     Corruption(
         "V080",
         "a bound too narrow",
-        _sql("UPDATE ducklake_file_column_stats SET max_value = '98' WHERE data_file_id = 0 AND column_id = 1"),
+        sql("UPDATE ducklake_file_column_stats SET max_value = '98' WHERE data_file_id = 0 AND column_id = 1"),
         deep=True,
         repairable=True,
     ),
     Corruption(
         "V080",
         "text out of bounds",
-        _sql("UPDATE ducklake_file_column_stats SET min_value = 'n5' WHERE data_file_id = 0 AND column_id = 2"),
+        sql("UPDATE ducklake_file_column_stats SET min_value = 'n5' WHERE data_file_id = 0 AND column_id = 2"),
         deep=True,
         repairable=True,
     ),
     Corruption(
         "V081",
         "NULLs that are not there",
-        _sql("UPDATE ducklake_file_column_stats SET null_count = 4 WHERE data_file_id = 0 AND column_id = 1"),
+        sql("UPDATE ducklake_file_column_stats SET null_count = 4 WHERE data_file_id = 0 AND column_id = 1"),
         deep=True,
         repairable=True,
     ),
     Corruption(
+        "V082",
+        "NaN that is denied",
+        sql("UPDATE ducklake_file_column_stats SET contains_nan = 0 WHERE data_file_id = 1 AND column_id = 3"),
+        deep=True,
+        repairable=True,
+    ),
+    Corruption("V083", "deletes out of order", backwards, deep=True),
+    Corruption(
+        "V085",
+        "a row id of two rows",
+        sql(
+            "UPDATE ducklake_inlined_data_1_1 SET row_id = 70"
+            " WHERE rowid = (SELECT max(rowid) FROM ducklake_inlined_data_1_1 WHERE end_snapshot IS NULL)"
+        ),
+        deep=True,
+    ),
+    Corruption(
         "V084",
         "a row of a snapshot to come",
-        _stored("_ducklake_internal_snapshot_id", FIELD_SNAPSHOT_ID, 9),
+        stored("_ducklake_internal_snapshot_id", FIELD_SNAPSHOT_ID, 9),
         deep=True,
     ),
     Corruption(
         "V086",
         "a table out of bounds",
-        _sql(f"UPDATE ducklake_table_column_stats SET max_value = '5' WHERE column_id = {_ID} AND table_id = {_T}"),
+        sql(f"UPDATE ducklake_table_column_stats SET max_value = '5' WHERE column_id = {_ID} AND table_id = {_T}"),
         deep=True,
         repairable=True,
     ),
     Corruption(
         "V087",
         "a row id that will be given again",
-        _stored("_ducklake_internal_row_id", FIELD_ROW_ID, 10_000),
+        stored("_ducklake_internal_row_id", FIELD_ROW_ID, 10_000),
         deep=True,
         repairable=True,
     ),
-    Corruption("V088", "rows that cannot be read", _file(_scramble), deep=True),
+    Corruption("V088", "rows that cannot be read", damaged(scramble), deep=True),
 )

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from quacklake.catalog import Catalog
 from quacklake.catalog.audit_rows import ColumnFacts, RowAudit
-from quacklake.errors import CorruptFileError, InputError, QuacklakeError
+from quacklake.errors import CorruptFileError, QuacklakeError
 from quacklake.format.bounds import decode, encode_comparable
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import Column
@@ -68,10 +68,19 @@ class DeepChecks:
             try:
                 self._table(table_id, end, following.get(table_id))
             except CorruptFileError as error:
-                self._collector.take([finding("V088", error.message, table=name)])
+                self._unreadable(error, name)
             except QuacklakeError as error:
                 self._collector.skip(name, error.message)
         self._delete_files(progress)
+
+    def _unreadable(self, error: CorruptFileError, table: str, file_id: int | None = None) -> None:
+        """A file that cannot be read; when others have committed meanwhile it may just be gone."""
+        with self._catalog.read() as reader:
+            changed = reader.latest().id != self._known.latest.id
+        if changed:
+            self._collector.skip(table, f"the lake has changed while it was read: {error.message}")
+        else:
+            self._collector.take([finding("V088", error.message, table=table, file_id=file_id)])
 
     def _table(self, table_id: int, end: int | None, following: int | None) -> None:
         snapshot = self._last_seen(end)
@@ -180,8 +189,8 @@ class DeepChecks:
                 if wrong:
                     fix = Fix("drop_table_bounds", (info.id, column_id))
                     self._collector.take([finding("V086", f"column {column_id}", table=info.qualified_name, fix=fix)])
-            top = measure.last_row_id
-            for first in range(0, (top or -1) + 1, _ROW_IDS):
+            end = 0 if measure.last_row_id is None else measure.last_row_id + 1
+            for first in range(0, end, _ROW_IDS):
                 twice = self._engine.repeated_row_id(plan, first, first + _ROW_IDS)
                 if twice is not None:
                     self._collector.take([finding("V085", f"row id {twice}", table=info.qualified_name)])
@@ -208,9 +217,9 @@ class DeepChecks:
             path = self._store.resolve(file.path, bool(file.path_is_relative), base)
             seen = self._engine.positions(path, file.encryption_key)
         except CorruptFileError as error:
-            self._collector.take([finding("V088", error.message, table=table, file_id=file.id)])
+            self._unreadable(error, table, file.id)
             return
-        except (InputError, QuacklakeError) as error:
+        except QuacklakeError as error:
             self._collector.skip(f"file {file.id}", error.message)
             return
         outside = seen.rows and ((seen.lowest or 0) < 0 or (rows is not None and (seen.highest or 0) >= rows))
