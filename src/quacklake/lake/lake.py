@@ -334,7 +334,8 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
             except NotFoundError as error:
                 tx.rollback()
                 # a snapshot may expire right after it was read
-                if recent is None and (not isinstance(error, SnapshotExpiredError) or attempt == retry.count):
+                again = isinstance(error, SnapshotExpiredError) and replayable and attempt < retry.count
+                if recent is None and not again:
                     raise
             except CommitConflict:
                 tx.rollback()
