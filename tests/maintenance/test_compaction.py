@@ -12,6 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import faults, telemetry
+from quacklake.engines.duckdb import sql
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, ReadOnlyError
 from quacklake.faults import Fault
 from quacklake.format.changes import ChangeKind, parse
@@ -54,6 +55,18 @@ def test_rows_row_ids_history_and_feed_stay_as_they_were(lake: quacklake.Lake, o
     assert all(state == before.states[last] for version, state in after.states.items() if version > last)
     assert after.feed == before.feed
     assert lake.table("t").count() == len(before.states[last])
+
+
+def test_what_is_known_of_very_many_files_is_joined_and_means_the_same(
+    lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, last = past(lake), lake.current_snapshot()
+    monkeypatch.setattr(sql, "_MANY", 2)
+    assert past(lake) == before
+    lake.table("t").optimize()
+    monkeypatch.undo()
+    assert past(lake, until=last) == before
+    assert past(lake).states[last + 1] == before.states[last]
 
 
 def test_all_of_them_one_after_the_other_leave_one_file(lake: quacklake.Lake) -> None:
