@@ -19,6 +19,8 @@ from services import SERVERS, MySQLServer, PostgresServer, S3Server, Server, Una
 from services.background import ensure, stop
 from tests import seeds
 
+pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
+
 settings.register_profile("default", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))

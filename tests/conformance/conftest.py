@@ -19,9 +19,6 @@ import quacklake.errors
 
 from .clients import LONG, LakeSite
 
-pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
-
-
 __all__ = ["HISTORIES", "LONG", "MakeSite", "kinds", "make_site", "sites", "verify_site"]
 
 SERVERS = ("postgres", "mysql")

@@ -29,11 +29,16 @@ _PAGE = 20_000
 _KINDS = {
     "id": pa.int64(),
     "text": pa.string(),
+    "name": pa.string(),
     "flag": pa.bool_(),
     "uid": pa.string(),
     "time": pa.timestamp("us", tz="UTC"),
 }
-_OWN = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
+_OWN = {
+    f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split()))
+    for name, text in OWN_TABLES.items()
+    if name != "leases"  # who works on the lake at this moment
+}
 #: The tables of an image with their columns. What makes a lake of them, its metadata, comes last.
 IMAGED: Mapping[str, tuple[ColumnSpec, ...]] = {
     **{f"ducklake_{name}": columns for name, columns in SPEC.items() if name != "metadata"},
