@@ -70,7 +70,11 @@ class Forks:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.forks", *_PRELOAD, *modules],
             cwd=_REPOSITORY,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(_REPOSITORY)},
+            env=os.environ
+            | {
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONPATH": os.pathsep.join((str(_REPOSITORY / "src"), str(_REPOSITORY))),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -25,7 +25,7 @@ import quacklake
 from quacklake import Lake, faults
 from quacklake.errors import CommitConflict, QuacklakeError
 from tests.catalog.stock import Stock
-from tests.crash.forks import Child, Forks
+from tests.crash.forks import Child, Ended, Forks
 from tests.crash.homes import Home, check_rows
 from tests.crash.operations import MAINTENANCE, note
 from tests.prove import steps
@@ -260,21 +260,20 @@ def _kill(
             for worker in range(workers):
                 life = lives.get(worker)
                 if life is None:
-                    lives[worker] = _start(home, forks, chance, worker, f"{seed} {tally.kills}")
-                elif _over(life):
+                    lives[worker] = _start(home, forks, chance, worker, f"{seed} {tally.kills} {worker}")
+                elif (ended := _ended(life)) is not None:
                     del lives[worker]
+                    assert ended.code == -9, ended.errors
                     tally.kills += 1
                     progress(tally)
             time.sleep(0.01)
+    finally:
         # all at once, at the end
         for life in lives.values():
             life.child.kill()
-    finally:
-        for life in lives.values():
-            life.child.kill()
-            ended = life.child.wait()
-            tally.kills += 1
-            assert ended.code == -9, ended.errors
+        ends = [life.child.wait() for life in lives.values()]
+    tally.kills += len(ends)
+    assert all(ended.code == -9 for ended in ends), [ended.errors for ended in ends]
 
 
 def _start(home: Home, forks: Forks, chance: random.Random, worker: int, seed: str) -> Life:
@@ -297,17 +296,11 @@ def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def _over(life: Life) -> bool:
-    if life.due():
-        life.child.kill()
-        ended = life.child.wait()
-    else:
-        polled = life.child.poll()
-        if polled is None:
-            return False
-        ended = polled
-    assert ended.code == -9, ended.errors
-    return True
+def _ended(life: Life) -> Ended | None:
+    if not life.due():
+        return life.child.poll()
+    life.child.kill()
+    return life.child.wait()
 
 
 def journal(home: Home, worker: int) -> Path:

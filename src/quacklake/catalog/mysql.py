@@ -66,6 +66,12 @@ class MySQLDatabase(Database):
                 # the commit stands or falls without this; a session that ends has no lock
                 connection.invalidate()
 
+    def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
+        # SQLAlchemy's DESCRIBE is refused (1684) while another connection is making the table
+        tables = sa.table("tables", sa.column("table_schema"), sa.column("table_name"), schema="information_schema")
+        where = (tables.c.table_schema == (schema or func.database())) & (tables.c.table_name == name)
+        return connection.execute(sa.select(func.count()).select_from(tables).where(where)).scalar_one() > 0
+
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         # its collations take spaces at the end for nothing, and so put a tab before no character at all
         return sa.type_coerce(sa.cast(element, sa.LargeBinary), sa.String)

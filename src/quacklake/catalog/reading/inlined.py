@@ -52,7 +52,7 @@ class InlinedReader(TableReader):
 
     def has_table(self, name: str) -> bool:
         """True when the database has a table of that name."""
-        return sa.inspect(self._connection).has_table(name, schema=self._t.metadata.schema)
+        return self._database.has_table(self._connection, name, self._t.metadata.schema)
 
     def inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
         """The inlined table of one schema version, as SQL sees it."""
