@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -43,7 +42,7 @@ _SAMPLE = 3
 
 def _is_checked(nodeid: str) -> bool:
     """Whether the lakes of a test are verified when it ends: all of them when there is time, else a sample."""
-    return LONG or "QUACKLAKE_VERIFY_ALL" in os.environ or zlib.crc32(nodeid.encode()) % _SAMPLE == 0
+    return LONG or zlib.crc32(nodeid.encode()) % _SAMPLE == 0
 
 
 def verify_site(site: LakeSite) -> None:
