@@ -385,11 +385,11 @@ def test_expired_versions_do_not_come_back(lake: quacklake.Lake, tmp_path: Path)
         catalog.commit()
     with pytest.raises(SnapshotExpiredError, match="dropped by snapshot 6"):
         lake.undrop("t")
-    with pytest.raises(NotFoundError, match="no snapshot 2"):
+    with pytest.raises(SnapshotExpiredError, match="snapshot 2 has expired"):
         lake.rollback(to=2)
     lake.rollback(to=3)
     assert state(lake) == state(lake.at(version=3))
-    with pytest.raises(NotFoundError, match="no snapshot 2"):
+    with pytest.raises(SnapshotExpiredError, match="snapshot 2 has expired"):
         table.restore(to=2)
 
 
