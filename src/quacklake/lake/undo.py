@@ -8,8 +8,10 @@ from dataclasses import replace
 from operator import index
 from typing import Any, TypeAlias
 
+from quacklake.catalog import snapshot_tags
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
+from quacklake.format.snapshot_tags import is_tag
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.restoring import Undo
 from quacklake.lake.rollback import roll_back
@@ -22,7 +24,7 @@ from quacklake.transaction import Transaction
 __all__ = ["Restoring", "RollingBack", "Undropping", "Version", "find_version"]
 
 Version: TypeAlias = "int | dt.datetime | str"
-"""An older state: the id of a snapshot, or a time."""
+"""An older state: the id of a snapshot, its tag, or a time."""
 
 Run = Callable[..., Any]
 
@@ -30,10 +32,12 @@ Run = Callable[..., Any]
 def find_version(shared: Shared, to: Version) -> int:
     """The snapshot that is meant. Raises ``NotFoundError`` when there is none or it has expired."""
     with shared.catalog.read() as reader:
+        if isinstance(to, str) and is_tag(to):
+            return snapshot_tags.tagged(reader, to).id
         if isinstance(to, str | dt.datetime):
             return reader.at_time(instant(to)).id
         if isinstance(to, bool) or not hasattr(to, "__index__"):
-            raise InputError(f"a version must be a number or a time, not {type(to).__name__}")
+            raise InputError(f"a version must be a number, a tag or a time, not {type(to).__name__}")
         return reader.at_version(index(to)).id
 
 

@@ -5,7 +5,9 @@ from quacklake.cli.commands.append import APPEND
 from quacklake.cli.commands.backup import BACKUP, BACKUPS, RESTORE_BACKUP
 from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
+from quacklake.cli.commands.compact import COMPACT
 from quacklake.cli.commands.demo import DEMO
+from quacklake.cli.commands.expire import CLEANUP, EXPIRE
 from quacklake.cli.commands.files import FILES
 from quacklake.cli.commands.history import HISTORY
 from quacklake.cli.commands.info import INFO
@@ -15,6 +17,7 @@ from quacklake.cli.commands.settings import SETTINGS
 from quacklake.cli.commands.show import SHOW
 from quacklake.cli.commands.snapshots import SNAPSHOTS
 from quacklake.cli.commands.tables import TABLES
+from quacklake.cli.commands.tag import TAG
 from quacklake.cli.commands.undo import RESTORE, ROLLBACK, UNDROP
 from quacklake.cli.commands.verify import VERIFY
 
@@ -32,6 +35,10 @@ COMMANDS: tuple[Command, ...] = (
     APPEND,
     ADD_FILES,
     MAINTAIN,
+    COMPACT,
+    EXPIRE,
+    CLEANUP,
+    TAG,
     RESTORE,
     UNDROP,
     ROLLBACK,

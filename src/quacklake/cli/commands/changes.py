@@ -28,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def bound(text: str) -> Bound:
-    """A snapshot as it is typed: its number, or a time."""
+    """A snapshot as it is typed: its number, its tag, or a time."""
     return int(text) if text.isascii() and text.isdigit() else text
 
 

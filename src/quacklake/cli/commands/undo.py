@@ -32,7 +32,9 @@ def _configure_undrop(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_version(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", metavar="VERSION", type=bound, required=True, help="a snapshot: its number, or a time")
+    parser.add_argument(
+        "--to", metavar="VERSION", type=bound, required=True, help="a snapshot: its number, its tag, or a time"
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing, tell what would be done")
 
 
