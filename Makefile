@@ -18,7 +18,7 @@ demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo
 
 test: setup ## Run every test
-	$(PYTHON) -m pytest -n $(JOBS) $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/ruff check

@@ -27,6 +27,7 @@ from quacklake.lake import (
     View,
     connect,
 )
+from quacklake.lake.spark import SparkLake, spark
 
 __version__ = "0.1.0"
 
@@ -39,11 +40,13 @@ __all__ = [
     "LakeTransaction",
     "MergeResult",
     "QuacklakeError",
+    "SparkLake",
     "Table",
     "View",
     "connect",
     "errors",
     "expr",
+    "spark",
 ]
 
 

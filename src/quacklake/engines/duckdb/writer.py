@@ -16,7 +16,6 @@ from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
-from quacklake.engines.duckdb.vectors import dated_positions
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -36,6 +35,7 @@ from quacklake.format.stats import ColumnStats
 from quacklake.format.variants import render_fields, shredded_fields
 from quacklake.format.vectors import encode
 from quacklake.storage import Store
+from quacklake.storage.vectors import dated_positions
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
 __all__ = ["FileWriter", "WriteOptions"]

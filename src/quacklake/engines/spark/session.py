@@ -1,0 +1,101 @@
+"""Spark sessions: found or made, and their settings for the time of one piece of work."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from quacklake.storage import Store
+
+__all__ = ["LISTING", "SESSION", "WRITING", "find_session", "has_time", "needed_settings", "settings"]
+
+#: What a session of our own is made with. Reads and writes are right without any of these.
+SESSION: Mapping[str, str] = {"spark.sql.timeType.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+
+#: Spark looks at each file when a frame is made: a job for that costs more than it saves on a local disk.
+LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
+
+#: What decides the form of files, set while Spark writes them: times as every client of the format reads them.
+WRITING: Mapping[str, str] = {
+    "spark.sql.timeType.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+}
+
+_S3A = "org.apache.hadoop:hadoop-aws:3.4.2"
+_lock = threading.RLock()
+
+
+def find_session(session: SparkSession | None, store: Store) -> SparkSession:
+    """The given session, else the active one, else a new one that can reach the store."""
+    if session is not None:
+        return session
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("quacklake")
+    for key, value in {**SESSION, **_store_settings(store, secrets=True)}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def needed_settings(store: Store) -> dict[str, str]:
+    """What ``spark-defaults.conf`` should say for a lake; no secrets."""
+    return {**SESSION, **_store_settings(store, secrets=False)}
+
+
+def _store_settings(store: Store, *, secrets: bool) -> dict[str, str]:
+    options = store.s3
+    if store.scheme != "s3":
+        return {}
+    found = {"spark.jars.packages": _S3A}
+    if options is None:
+        return found
+    if options.endpoint:
+        found["spark.hadoop.fs.s3a.endpoint"] = options.endpoint
+        found["spark.hadoop.fs.s3a.path.style.access"] = str(options.path_style).lower()
+        found["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(options.secure).lower()
+    if options.region:
+        found["spark.hadoop.fs.s3a.endpoint.region"] = options.region
+    if secrets and options.access_key and options.secret_key:
+        found["spark.hadoop.fs.s3a.access.key"] = options.access_key
+        found["spark.hadoop.fs.s3a.secret.key"] = options.secret_key
+        if options.session_token:
+            found["spark.hadoop.fs.s3a.session.token"] = options.session_token
+    return found
+
+
+def has_time(session: SparkSession) -> bool:
+    """Whether the session has the type TIME."""
+    return session.conf.get("spark.sql.timeType.enabled", "false") == "true"
+
+
+@contextmanager
+def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Let settings hold for the block and be as before afterwards; one that this Spark does not know is left out.
+
+    Work of other threads in the same session sees them meanwhile; blocks of ours wait for each other.
+    """
+    with _lock:
+        before: dict[str, str | None] = {}
+        try:
+            for key, value in values.items():
+                try:
+                    before[key] = session.conf.get(key)
+                    session.conf.set(key, value)
+                except PySparkException:
+                    before.pop(key, None)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is not None:
+                    session.conf.set(key, old)
