@@ -23,6 +23,7 @@ NAMES = (
     "partitions",
     "writers",
     "add_files",
+    "spark",
     "memory",
 )
 

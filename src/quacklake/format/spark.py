@@ -57,7 +57,19 @@ _ROUNDED: Mapping[str, int] = {"timestamp_s": 1_000_000, "timestamp_ms": 1_000}
 _UUID = "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
 _BLOB_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 #: Types whose values Spark gives back in the same form: what was read may be appended.
-_ADOPTED = ("time", "time_ns", "timetz", "interval", "timestamp_ns", "int128", "uint128", "geometry", "uuid", "json")
+_ADOPTED = (
+    "uint64",
+    "time",
+    "time_ns",
+    "timetz",
+    "interval",
+    "timestamp_ns",
+    "int128",
+    "uint128",
+    "geometry",
+    "uuid",
+    "json",
+)
 
 
 def quote(name: str) -> str:

@@ -14,6 +14,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit, replace
 
 from quacklake.engines.spark.deletes import READ_OPTIONS, Deletes, key_sql, separate
 from quacklake.engines.spark.local import inlined_columns, inlined_rows, to_frame
@@ -120,47 +121,36 @@ class SparkScan:
         reader = self.session.read.options(**READ_OPTIONS)
         # without any column of the table in the file, its rows still count
         rows = reader.schema(", ".join(fields) or "_ql_nothing BOOLEAN").parquet(*spark_paths(urls))
-        taken = [column.name for column in stored]
+        places = _Places.beside([column.name for column in stored])
         folders = _folders(branch, plan.schema.columns)
+        if folders or branch.group is not None:
+            rows = places.add_to(rows)
         if branch.group is not None:
-            rows = self._without_deleted(plan, rows, files, urls, taken)
+            key = key_sql(urls, places.name, places.position)
+            deleted = Deletes(self.session, self.store, plan, files, urls).frame(places.key)
+            rows = rows.selectExpr("*", f"{key} AS {places.key}").join(deleted, places.key, "left_anti")
         if branch.partial:
             name = quote(NAME_SNAPSHOT_ID)
             rows = rows.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
         if folders:
-            rows = self._with_folders(rows, urls, folders, branch, taken)
+            rows = self._with_folders(rows, urls, folders, branch, places.path)
         by_id = dict(branch.shape)
         return rows.selectExpr(*(_select(column, by_id, folders, time=time) for column in plan.schema.columns))
 
-    def _without_deleted(
-        self, plan: ScanPlan, rows: DataFrame, files: pa.Table, urls: Sequence[str], taken: Sequence[str]
-    ) -> DataFrame:
-        name, position, key = (_free(each, taken) for each in ("_ql_name", "_ql_position", "_ql_key"))
-        place = rows.metadataColumn("_metadata")
-        named = rows.select("*", place.getField("file_name").alias(name), place.getField("row_index").alias(position))
-        keyed = named.selectExpr("*", f"{key_sql(urls, name, position)} AS {key}")
-        deleted = Deletes(self.session, self.store, plan, files, urls).frame(key)
-        return keyed.join(deleted, key, "left_anti")
-
     def _with_folders(
-        self, rows: DataFrame, urls: Sequence[str], folders: Sequence[Column], branch: _Branch, taken: Sequence[str]
+        self, rows: DataFrame, urls: Sequence[str], folders: Sequence[Column], branch: _Branch, path: str
     ) -> DataFrame:
         """The rows with the texts in the names of their folders, each in a column of its own."""
         assert branch.mapping is not None
         names = {column.id: branch.mapping.by_target[column.id].source_name for column in folders}
         values = [hive_values(url) for url in urls]
-        path = _free("_ql_path", taken)
         table: dict[str, pa.Array] = {path: pa.array([file_path(url) for url in urls], pa.string())}
         for column in folders:
             texts = [found.get(names[column.id]) for found in values]
             texts = [None if text == "" and column.type != "varchar" else text for text in texts]
             table[_folder_key(column)] = pa.array(texts, pa.string())
         table["_ql_known"] = pa.array([True] * len(urls))
-        place = rows.metadataColumn("_metadata").getField("file_path").alias(path)
-        placed = rows.select("*", place)
-        own = [quote(name) for name in placed.columns if name != path]
-        placed = placed.selectExpr(*own, f"replace({path}, 'file:///', 'file:/') AS {path}")
-        joined = placed.join(to_frame(self.session, pa.table(table)).hint("broadcast"), path, "left")
+        joined = rows.join(to_frame(self.session, pa.table(table)).hint("broadcast"), path, "left")
         missing = literal("quacklake: an unknown file path")
         return joined.filter(f"coalesce(_ql_known, CAST(raise_error({missing}) AS BOOLEAN))")
 
@@ -173,6 +163,31 @@ class SparkScan:
             for stored, column in zip(inlined_columns(columns), columns, strict=True)
         )
         return rows.selectExpr(*select)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Names for what tells where a row is, which no column of its file has."""
+
+    name: str
+    position: str
+    path: str
+    key: str
+
+    @classmethod
+    def beside(cls, taken: Sequence[str]) -> _Places:
+        return cls(*(_free(name, taken) for name in ("_ql_name", "_ql_position", "_ql_path", "_ql_key")))
+
+    def add_to(self, rows: DataFrame) -> DataFrame:
+        """Rows as they are read, with the name and path of their file and their position in it."""
+        place = rows.metadataColumn("_metadata")
+        placed = rows.select(
+            "*",
+            place.getField("file_name").alias(self.name),
+            place.getField("row_index").alias(self.position),
+            place.getField("file_path").alias(self.path),
+        )
+        return placed.withColumn(self.path, replace(placed[self.path], lit("file:///"), lit("file:/")))
 
 
 def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:

@@ -86,16 +86,19 @@ def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]
     Work of other threads in the same session sees them meanwhile; blocks of ours wait for each other.
     """
     with _lock:
-        before: dict[str, str | None] = {}
+        given = session.conf.getAll if values else {}
+        changed: list[str] = []
         try:
             for key, value in values.items():
                 try:
-                    before[key] = session.conf.get(key)
                     session.conf.set(key, value)
                 except PySparkException:
-                    before.pop(key, None)
+                    continue
+                changed.append(key)
             yield
         finally:
-            for key, old in before.items():
-                if old is not None:
-                    session.conf.set(key, old)
+            for key in changed:
+                if key in given:
+                    session.conf.set(key, given[key])
+                else:
+                    session.conf.unset(key)
