@@ -51,7 +51,7 @@ class SparkScan:
     def __init__(self, session: SparkSession, store: Store) -> None:
         self.session = session
         self.store = store
-        self._shapes = FileShapes(store)
+        self._shapes = FileShapes(session, store)
 
     def frame(self, plan: ScanPlan) -> DataFrame:
         """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
@@ -85,11 +85,14 @@ class SparkScan:
         ).to_pylist()
         partial = pc.fill_null(pc.greater(files.column("partial_max"), plan.snapshot_id), False).to_pylist()
         mappings = files.column("mapping_id").to_pylist()
-        found: dict[tuple[Shape, int | None, bool, bool], list[int]] = {}
-        for index, key in enumerate(zip(self._shapes.find(plan), mappings, partial, deleted, strict=True)):
+        shapes = self._shapes.find(plan)
+        # equal shapes are one object, and to compare them would take long for very many files
+        found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
+        for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
             found.setdefault(key, []).append(index)
         branches: list[_Branch] = []
-        for (shape, mapping_id, some, with_deletes), indexes in found.items():
+        for (_, mapping_id, some, with_deletes), indexes in found.items():
+            shape = shapes[indexes[0]]
             mapping = None if mapping_id is None else plan.mapping(mapping_id)
             some = some and mapping is None
             if not with_deletes:

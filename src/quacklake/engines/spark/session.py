@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -31,7 +32,19 @@ WRITING: Mapping[str, str] = {
 }
 
 _S3A = "org.apache.hadoop:hadoop-aws:3.4.2"
-_lock = threading.RLock()
+_TIME = "spark.sql.timeType.enabled"
+
+
+@dataclass
+class _Held:
+    """A setting that blocks of ours have changed: what it was, and how many they are."""
+
+    before: str | None
+    blocks: int = 0
+
+
+_held: dict[tuple[int, str], _Held] = {}
+_lock = threading.Lock()
 
 
 def find_session(session: SparkSession | None, store: Store) -> SparkSession:
@@ -75,30 +88,42 @@ def _store_settings(store: Store, *, secrets: bool) -> dict[str, str]:
 
 
 def has_time(session: SparkSession) -> bool:
-    """Whether the session has the type TIME."""
-    return session.conf.get("spark.sql.timeType.enabled", "false") == "true"
+    """Whether the session has the type TIME, by its own settings."""
+    with _lock:
+        held = _held.get((id(session), _TIME))
+        found = session.conf.get(_TIME, "false") if held is None else held.before
+    return found == "true"
 
 
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Let settings hold for the block and be as before afterwards; one that this Spark does not know is left out.
 
-    Work of other threads in the same session sees them meanwhile; blocks of ours wait for each other.
+    Other work in the same session sees them meanwhile. Blocks of several threads may overlap: the last one restores.
     """
-    with _lock:
-        given = session.conf.getAll if values else {}
-        changed: list[str] = []
-        try:
+    changed: list[str] = []
+    try:
+        with _lock:
+            given = session.conf.getAll if values else {}
             for key, value in values.items():
-                try:
-                    session.conf.set(key, value)
-                except PySparkException:
-                    continue
+                held = _held.get((id(session), key))
+                if held is None:
+                    try:
+                        session.conf.set(key, value)
+                    except PySparkException:
+                        continue
+                    held = _held[id(session), key] = _Held(given.get(key))
+                held.blocks += 1
                 changed.append(key)
-            yield
-        finally:
+        yield
+    finally:
+        with _lock:
             for key in changed:
-                if key in given:
-                    session.conf.set(key, given[key])
-                else:
-                    session.conf.unset(key)
+                held = _held[id(session), key]
+                held.blocks -= 1
+                if not held.blocks:
+                    del _held[id(session), key]
+                    if held.before is None:
+                        session.conf.unset(key)
+                    else:
+                        session.conf.set(key, held.before)

@@ -12,11 +12,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
+from quacklake.engines.spark.footers import all_footers
 from quacklake.format.mappings import MappedColumn, NameMapping
 from quacklake.format.schema import FIELD_ID, Column
 from quacklake.scan import ScanPlan
-from quacklake.storage import FooterColumn, Store, read_footers
+from quacklake.storage import FooterColumn, Store
 from quacklake.storage.parquet import child_fields
 
 __all__ = ["FileShapes", "Shape"]
@@ -28,14 +30,15 @@ Shape = tuple[tuple[int, Column], ...]
 class FileShapes:
     """The columns of files, remembered: a file never changes. Safe to share between threads."""
 
-    def __init__(self, store: Store, size: int = 100_000) -> None:
+    def __init__(self, session: SparkSession, store: Store, size: int = 100_000) -> None:
+        self._session = session
         self._store = store
         self._size = size
         self._known: dict[str, tuple[Column, ...]] = {}
         self._lock = threading.Lock()
 
     def find(self, plan: ScanPlan) -> list[Shape]:
-        """The shape of each file of a plan."""
+        """The shape of each file of a plan; equal ones are the same object."""
         own: Shape = tuple((column.id, column) for column in plan.schema.columns)
         shapes: list[Shape] = [own] * plan.files.num_rows
         indexes = _doubtful(plan)
@@ -45,11 +48,13 @@ class FileShapes:
         mappings: list[int | None] = plan.files.column("mapping_id").to_pylist()
         trees = self._trees(paths)
         made: dict[tuple[int | None, tuple[Column, ...]], Shape] = {}
+        known: dict[Shape, Shape] = {own: own}
         for index, path in zip(indexes, paths, strict=True):
             key = (mappings[index], trees[path])
             if key not in made:
                 mapping = None if key[0] is None else plan.mapping(key[0])
-                made[key] = _shape(key[1], plan.schema.columns, mapping)
+                shape = _shape(key[1], plan.schema.columns, mapping)
+                made[key] = known.setdefault(shape, shape)
             shapes[index] = made[key]
         return shapes
 
@@ -57,7 +62,7 @@ class FileShapes:
         with self._lock:
             known = {path: self._known[path] for path in paths if path in self._known}
         missing = [path for path in paths if path not in known]
-        for path, footer in zip(missing, read_footers(self._store, missing), strict=True):
+        for path, footer in zip(missing, all_footers(self._session, self._store, missing), strict=True):
             leaves = iter(footer.columns)
             known[path] = tuple(_column(field, leaves) for field in footer.schema)
         with self._lock:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from quacklake import faults, telemetry
 from quacklake.engines.spark.deletes import READ_OPTIONS
 from quacklake.engines.spark.failures import writing
+from quacklake.engines.spark.footers import all_footers
 from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
 from quacklake.engines.spark.schema import FIELD_ID, file_type
 from quacklake.engines.spark.session import WRITING, settings
@@ -23,7 +24,7 @@ from quacklake.format.partitions import Transform, key_names
 from quacklake.format.schema import Column
 from quacklake.format.spark import RAISED, key_expression, quote
 from quacklake.format.transforms import apply
-from quacklake.storage import FileEntry, Footer, Store, read_footers
+from quacklake.storage import FileEntry, Footer, Store
 
 __all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
 
@@ -133,7 +134,7 @@ class SparkWriter:
         """The files with rows that were written; whatever else is there is removed."""
         entries = list(self.store.list(job.folder.rstrip("/")))
         data = [entry for entry in entries if _is_data(entry)]
-        footers = read_footers(self.store, [entry.path for entry in data])
+        footers = all_footers(self.session, self.store, [entry.path for entry in data])
         pairs = [(entry, footer) for entry, footer in zip(data, footers, strict=True) if footer.rows]
         wanted = {entry.path for entry, _ in pairs}
         self.store.delete([entry.path for entry in entries if entry.path not in wanted])
