@@ -28,7 +28,7 @@ _SUMS = "SELECT sum(id), sum(value), max(name), sum(length(name)) FROM {frame}"
 
 def run(bench: Bench, result: Result) -> None:
     """Scan and append on both sides, in turn."""
-    count = bench.pick(100_000, 5_000_000, 20_000_000)
+    count = bench.pick(100_000, 3_000_000, 20_000_000)
     with bench.directory() as directory, _session(directory) as session:
         rows = session.range(0, count, 1, 4).selectExpr(
             "id", "CAST(id % 365 AS INT) AS day", "concat('name-', id % 1000) AS name", "id / 1000 AS value"

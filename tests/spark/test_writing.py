@@ -152,7 +152,10 @@ def test_partitions_and_order_are_those_of_the_table(site: LakeSite, session: Sp
     )
 
 
-def test_buckets_hold_what_duckdb_puts_there(site: LakeSite, session: SparkSession) -> None:
+def test_executors_compute_buckets_as_duckdb_does_and_read_footers(
+    site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quacklake.engines.spark.footers._HERE", 0)
     lake = site.lake()
     spark = quacklake.spark(lake, session)
     frame = session.range(200).selectExpr("id", "concat('n', id) AS name")
@@ -229,11 +232,14 @@ def test_rows_that_do_not_fit_change_nothing(site: LakeSite, session: SparkSessi
         spark.append(session.range(20).selectExpr("id * 5000000000 AS id", "'x' AS name"), "t")
     with pytest.raises(ConstraintError, match='does not fit the column "u"'):
         spark.append(session.range(20).selectExpr("-id AS u"), "u")
+    lake.create_table("f", pa.schema([("f", pa.float32())]))
+    with pytest.raises(ConstraintError, match='does not fit the column "f"'):
+        spark.append(session.range(20).selectExpr("id * 1e300D AS f"), "f")
     lake.create_table("g", pa.schema([pa.field("g", pa.binary(), metadata={"ARROW:extension:name": "geoarrow.wkb"})]))
     with pytest.raises(UnsupportedFeatureError, match="geometry"):
         spark.append(session.range(20).selectExpr("CAST('x' AS BINARY) AS g"), "g")
     assert everything(site) == before
-    assert lake.current_snapshot() == snapshot + 1
+    assert lake.current_snapshot() == snapshot + 2
 
 
 def test_a_lost_race_uses_the_files_again(

@@ -367,6 +367,8 @@ def _in_range(made: str, value: str, wanted: str, path: str) -> str:
     if made == value and bits is None:
         return value
     fits = f"{made} IS NOT NULL" if bits is None else f"{made} BETWEEN 0 AND {(1 << bits) - 1}"
+    if wanted == "float32":  # Spark makes an infinity of a number that is too large
+        fits += f" AND (abs({made}) <> double('inf') OR abs({value}) = double('inf'))"
     return _unless(fits, value, made, path, wanted)
 
 

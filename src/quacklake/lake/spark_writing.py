@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import sqlglot
 
+from quacklake.engines.duckdb import WriteOptions
 from quacklake.engines.spark import SortBy, SparkWriter, WriteJob, Written, arrow_schema, has_time, with_variants
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
@@ -152,11 +153,13 @@ class SparkRows:
         found = {
             "compression": options.compression,
             "parquet.writer.version": f"v{options.parquet_version:d}",
-            "parquet.block.row.count.limit": f"{options.row_group_size:d}",
             "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         }
         if options.compression == "zstd" and options.compression_level is not None:
             found["parquet.compression.codec.zstd.level"] = f"{options.compression_level:d}"
+        if options.row_group_size != WriteOptions().row_group_size:
+            # the default is DuckDB's; Spark is quicker with its own, which goes by bytes
+            found["parquet.block.row.count.limit"] = f"{options.row_group_size:d}"
         if options.row_group_size_bytes is not None:
             found["parquet.block.size"] = f"{options.row_group_size_bytes:d}"
         if self._row_bytes:

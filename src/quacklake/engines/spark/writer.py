@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake import faults, telemetry
@@ -31,6 +31,7 @@ __all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
 #: Whether there is a NaN among a file's numbers, and the least and greatest of the others.
 FloatStats = tuple[bool, float | None, float | None]
 
+_KNOWN_WRITER = "4.1."
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MARK = "\x01"
 """Begins the name of a folder for an empty text, for one that Spark takes for NULL, or that begins so itself."""
@@ -79,6 +80,15 @@ class Written:
     floats: Mapping[int, FloatStats | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Float:
+    """A column of floating-point numbers: its id, its SQL, and its path in a file."""
+
+    id: int
+    sql: str
+    path: str
+
+
 class SparkWriter:
     """Writes files for one store."""
 
@@ -91,22 +101,15 @@ class SparkWriter:
 
         A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit.
         """
-        floats = dict(_float_paths(job.table.schema.columns, ""))
-        observation = Observation() if floats else None
         faults.reach("engine.write.before")
         with telemetry.timed("engine.write"), settings(self.session, WRITING), writing():
-            rows = self._prepared(frame, job)
-            if observation is not None:
-                marks = [f.expr(f"bool_or(isnan({path}))").alias(f"n{id_}") for id_, path in floats.items()]
-                rows = rows.observe(observation, *marks)
             keys = _key_columns(job.table)
-            writer = rows.write.mode("append").options(**job.options)
+            writer = self._prepared(frame, job).write.mode("append").options(**job.options)
             if keys:
                 writer = writer.partitionBy(*keys)
             writer.parquet(spark_uri(self.store.url(job.folder.rstrip("/"))))
-            found: dict[str, bool | None] = {} if observation is None else observation.get
         faults.reach("engine.write.after")
-        return self._gather(job, {id_: bool(found.get(f"n{id_}")) for id_ in floats}, floats)
+        return self._gather(job)
 
     def _prepared(self, frame: DataFrame, job: WriteJob) -> DataFrame:
         """The rows as they go into the files: columns with field ids, then the keys of the partitions."""
@@ -130,7 +133,7 @@ class SparkWriter:
             return rows.repartitionByRange(*order).sortWithinPartitions(*order)
         return rows
 
-    def _gather(self, job: WriteJob, marks: Mapping[int, bool], floats: Mapping[int, str]) -> list[Written]:
+    def _gather(self, job: WriteJob) -> list[Written]:
         """The files with rows that were written; whatever else is there is removed."""
         entries = list(self.store.list(job.folder.rstrip("/")))
         data = [entry for entry in entries if _is_data(entry)]
@@ -140,31 +143,41 @@ class SparkWriter:
         self.store.delete([entry.path for entry in entries if entry.path not in wanted])
         telemetry.count("engine.files_written", len(pairs))
         telemetry.count("engine.bytes_written", sum(footer.size_bytes for _, footer in pairs))
-        spoiled = {id_: floats[id_] for id_, mark in marks.items() if mark}
-        numbers = self._numbers(job, sorted(wanted), spoiled) if spoiled else {}
-        clean: dict[int, FloatStats | None] = {id_: None for id_, mark in marks.items() if not mark}
+        floats = _float_columns(job.table.schema.columns)
+        doubtful = [each for each in floats if not self._tells_nan([footer for _, footer in pairs], each)]
+        numbers = self._numbers(sorted(wanted), doubtful) if doubtful and wanted else {}
+        clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
         return [
             Written(entry.path, footer, _folder_texts(job, entry), {**clean, **numbers.get(entry.path, {})})
             for entry, footer in pairs
         ]
 
-    def _numbers(
-        self, job: WriteJob, paths: Sequence[str], spoiled: Mapping[int, str]
-    ) -> dict[str, dict[int, FloatStats | None]]:
+    def _tells_nan(self, footers: Sequence[Footer], column: _Float) -> bool:
+        """True when the footers say that there is no NaN: this version's writer takes one for the greatest number.
+
+        Other versions are not trusted before their writers have been seen to do so.
+        """
+        if not self.session.version.startswith(_KNOWN_WRITER):
+            return False
+        parts = (part for footer in footers for part in footer.columns if part.path == column.path)
+        return all(part.value_count == 0 or part.max is not None for part in parts)
+
+    def _numbers(self, paths: Sequence[str], doubtful: Sequence[_Float]) -> dict[str, dict[int, FloatStats | None]]:
         """What Parquet does not tell of numbers with NaN among them: file by file, from the files themselves."""
         urls = {file_path(self.store.url(path)): path for path in paths}
         reader = self.session.read.options(**READ_OPTIONS)
         rows = reader.parquet(*(spark_path(self.store.url(path)) for path in paths))
         place = rows.metadataColumn("_metadata").getField("file_path").alias("_ql_path")
         measured = []
-        for id_, path in spoiled.items():
-            number = f"IF(isnan({path}), NULL, CAST({path} AS DOUBLE))"
-            measured += [f"bool_or(isnan({path})) AS n{id_}", f"min({number}) AS l{id_}", f"max({number}) AS h{id_}"]
+        for each in doubtful:
+            number = f"IF(isnan({each.sql}), NULL, CAST({each.sql} AS DOUBLE))"
+            found_nan = f"coalesce(bool_or(isnan({each.sql})), false)"
+            measured += [f"{found_nan} AS n{each.id}", f"min({number}) AS l{each.id}", f"max({number}) AS h{each.id}"]
         found: dict[str, dict[int, FloatStats | None]] = {}
         grouped = rows.select("*", place).groupBy("_ql_path").agg(*(f.expr(each) for each in measured))
         for row in grouped.toLocalIterator():
             path = urls[row["_ql_path"].replace("file:///", "file:/", 1)]
-            found[path] = {id_: (bool(row[f"n{id_}"]), row[f"l{id_}"], row[f"h{id_}"]) for id_ in spoiled}
+            found[path] = {each.id: (row[f"n{each.id}"], row[f"l{each.id}"], row[f"h{each.id}"]) for each in doubtful}
         return found
 
 
@@ -173,15 +186,15 @@ def _is_data(entry: FileEntry) -> bool:
     return name.endswith(".parquet") and not name.startswith((".", "_"))
 
 
-def _float_paths(columns: Sequence[Column], above: str) -> list[tuple[int, str]]:
-    """The columns that may hold NaN and are in no list or map: id and SQL."""
-    found: list[tuple[int, str]] = []
+def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> list[_Float]:
+    """The columns that may hold NaN and are in no list or map."""
+    found: list[_Float] = []
     for column in columns:
-        path = above + quote(column.name)
+        name = sql + quote(column.name)
         if column.type == "struct":
-            found += _float_paths(column.children, f"{path}.")
+            found += _float_columns(column.children, f"{name}.", f"{path}{column.name}.")
         elif column.type in ("float32", "float64"):
-            found.append((column.id, path))
+            found.append(_Float(column.id, name, path + column.name))
     return found
 
 
