@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["make_site"]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:

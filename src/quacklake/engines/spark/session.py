@@ -31,7 +31,14 @@ WRITING: Mapping[str, str] = {
     "spark.sql.parquet.fieldId.write.enabled": "true",
 }
 
-_S3A = "org.apache.hadoop:hadoop-aws:3.4.2"
+_SDK = ("s3", "s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
+#: What Spark's own Hadoop needs for S3, without the bundle of all of Amazon's services.
+_S3A: Mapping[str, str] = {
+    "spark.jars.packages": ",".join(
+        ["org.apache.hadoop:hadoop-aws:3.4.2", *(f"software.amazon.awssdk:{name}:2.29.52" for name in _SDK)]
+    ),
+    "spark.jars.excludes": "software.amazon.awssdk:bundle",
+}
 _TIME = "spark.sql.timeType.enabled"
 
 
@@ -70,7 +77,7 @@ def _store_settings(store: Store, *, secrets: bool) -> dict[str, str]:
     options = store.s3
     if store.scheme != "s3":
         return {}
-    found = {"spark.jars.packages": _S3A}
+    found = dict(_S3A)
     if options is None:
         return found
     if options.endpoint:
