@@ -24,7 +24,7 @@ demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo
 
 test: setup ## Run every test
-	$(PYTHON) -m pytest -n $(JOBS) $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) \

@@ -25,6 +25,7 @@ NAMES = (
     "add_files",
     "compaction",
     "expiry",
+    "spark",
     "memory",
 )
 

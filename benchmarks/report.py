@@ -20,7 +20,7 @@ __all__ = ["as_json", "machine", "show", "update_readme"]
 
 README = Path(__file__).with_name("README.md")
 _HEAD = ("measured", "ours", "peer", "ratio", "target")
-_PACKAGES = ("duckdb", "duckdb-extension-ducklake", "pyarrow", "sqlalchemy", "deltalake", "pyiceberg")
+_PACKAGES = ("duckdb", "duckdb-extension-ducklake", "pyarrow", "sqlalchemy", "deltalake", "pyiceberg", "pyspark")
 _WIDTH = 130
 
 

@@ -72,6 +72,7 @@ install_packages() {
 
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }
 have_mariadb() { command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; }
+have_java() { command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ]; }
 
 install_servers() {
     if ! have_postgres; then
@@ -86,6 +87,13 @@ install_servers() {
             :
         else
             say "skipped MariaDB: it needs the mariadb-server package, and its tests are skipped without it"
+        fi
+    fi
+    if ! have_java; then
+        if can_apt && say "installing openjdk-17-jre-headless" && apt_install openjdk-17-jre-headless; then
+            :
+        else
+            say "skipped Java: Spark needs openjdk-17-jre-headless, and its tests are skipped without it"
         fi
     fi
 }

@@ -31,6 +31,7 @@ from quacklake.lake import (
     connect,
     restore_backup,
 )
+from quacklake.lake.spark import SparkLake, spark
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "MergeResult",
     "QuacklakeError",
     "RestoredTable",
+    "SparkLake",
     "Table",
     "UndoReport",
     "View",
@@ -52,6 +54,7 @@ __all__ = [
     "errors",
     "expr",
     "restore_backup",
+    "spark",
 ]
 
 

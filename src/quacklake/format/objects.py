@@ -116,6 +116,7 @@ class TableInfo:
     """A table at one snapshot; ``path`` is below its schema's unless ``path_is_relative`` is false.
 
     ``partition`` and ``sort`` say how new files are laid out; a partitioning that was reset is one without keys.
+    ``columns_since`` is the snapshot of the last change of a column that is still there; None when it is not known.
     """
 
     id: int
@@ -131,6 +132,7 @@ class TableInfo:
     schema_path_is_relative: bool = True
     partition: PartitionSpec | None = None
     sort: SortSpec | None = None
+    columns_since: int | None = field(default=None, compare=False)
 
     @property
     def location(self) -> str:

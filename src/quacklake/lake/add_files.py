@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,11 @@ from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.stats import ColumnStats
 from quacklake.lake.settings import Shared
-from quacklake.storage import Footer, FooterColumn, column_stats, read_footer
+from quacklake.storage import Footer, FooterColumn, column_stats, read_footers
 from quacklake.storage.parquet import child_fields
 from quacklake.transaction import NewDataFile, Transaction
 
-__all__ = ["AddOptions", "add_files", "to_patterns"]
-
-_REMOTE_THREADS = 16
-_LOCAL_THREADS = 2
+__all__ = ["AddOptions", "add_files", "known_mappings", "to_patterns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
     for url, place in places.items():
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
-    footers = _footers(shared, list(places.values()))
+    footers = read_footers(shared.store, list(places.values()))
     shapes = _Shapes(tx, table, options, spec)
     rows = [
         _Added(url, place, footer, shapes.of(url, footer))
@@ -128,10 +124,13 @@ def _find(shared: Shared, patterns: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _footers(shared: Shared, paths: Sequence[str]) -> list[Footer]:
-    threads = _LOCAL_THREADS if shared.store.is_local else _REMOTE_THREADS
-    with ThreadPoolExecutor(min(threads, max(1, len(paths))), "quacklake-footer") as pool:
-        return list(pool.map(lambda path: read_footer(shared.store, path), paths))
+def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
+    """The name mappings that files of a table have already: their keys and ids."""
+    known: dict[object, int] = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
+    if table.id >= 0:
+        with tx.catalog.read() as reader:
+            known |= {mapping.key: mapping.id for mapping in reader.table_mappings(table.id)}
+    return known
 
 
 # -- mapping -----------------------------------------------------------------------------------------------------------
@@ -146,10 +145,7 @@ class _Shapes:
         self._options = options
         self._local_id: Callable[[], int] = tx.local_id
         self._shapes: dict[object, _Shape] = {}
-        self._known = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
-        if table.id >= 0:
-            with tx.catalog.read() as reader:
-                self._known |= {mapping.key: mapping.id for mapping in reader.table_mappings(table.id)}
+        self._known = known_mappings(tx, table)
         self.new: list[NameMapping] = []
 
     def of(self, url: str, footer: Footer) -> _Shape:

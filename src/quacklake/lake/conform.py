@@ -15,7 +15,7 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store
 
-__all__ = ["Match", "expressions", "given_schema", "match", "to_table"]
+__all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table"]
 
 _CHECKED = ("json", "uuid", "variant")
 
@@ -33,10 +33,14 @@ def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = F
 
     With ``partial`` columns may be missing in the input; otherwise only those with a default may.
     """
-    given = given_schema(rows, table)
-    names = {fold(name): name for name in rows.names}
+    return match_given(given_schema(rows, table), schema, table, partial=partial)
+
+
+def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
+    """The same for columns as :func:`given_schema` tells them."""
+    names = {fold(name): name for name in given.names}
     known = {fold(name) for name in schema.names}
-    extra = [name for name in rows.names if fold(name) not in known]
+    extra = [name for name in given.names if fold(name) not in known]
     missing = [c.name for c in schema.columns if fold(c.name) not in names and c.default is None and not partial]
     problems = []
     if extra:

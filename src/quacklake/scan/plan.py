@@ -62,7 +62,8 @@ class ScanPlan:
 
     ``pruned`` tells whether ``files`` leaves any out. Files that began after ``shaped_at`` have the fields inside their
     nested columns that ``schema`` says; in others these may have other names, or be missing. When a table was
-    ``reshaped`` since it was made, that holds for compacted files of any age too.
+    ``reshaped`` since it was made, that holds for compacted files of any age too. Files that began after
+    ``columns_since`` and have a first row id have just the columns of ``schema``, under their names.
     """
 
     table_id: int
@@ -78,6 +79,7 @@ class ScanPlan:
     shaped_at: int | None = None
     reshaped: bool = False
     mappings: tuple[NameMapping, ...] = ()
+    columns_since: int | None = None
 
     def __repr__(self) -> str:
         """Without the tables: the one of the files holds encryption keys."""
@@ -139,6 +141,7 @@ class ScanPlan:
             "pruned": self.pruned,
             "shaped_at": self.shaped_at,
             "reshaped": self.reshaped,
+            "columns_since": self.columns_since,
             "columns": [asdict(row) for row in flatten(self.schema)],
             "mappings": [asdict(row) for mapping in self.mappings for row in flatten_mapping(mapping)],
         }

@@ -68,6 +68,7 @@ def plan_scan(
         shaped_at=reshaped.at,
         reshaped=reshaped.changed,
         mappings=mappings,
+        columns_since=table.columns_since,
     )
 
 

@@ -6,6 +6,7 @@ module              what it holds
 :mod:`.store`       the store: read, write, list and delete under one data root
 :mod:`.parquet`     footers of Parquet files, and the statistics that follow from them
 :mod:`.physical`    Parquet's bounds as values that compare
+:mod:`.vectors`     deletion vectors
 :mod:`.options`     how to reach an object store
 :mod:`.roots`       from the text of a data path to a file system
 :mod:`.confinement` which paths stay under the root
@@ -18,7 +19,7 @@ module              what it holds
 
 from quacklake.storage.listing import FileEntry
 from quacklake.storage.options import S3Options
-from quacklake.storage.parquet import Footer, FooterColumn, column_stats, read_footer
+from quacklake.storage.parquet import Footer, FooterColumn, column_stats, read_footer, read_footers
 from quacklake.storage.store import Store
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "Store",
     "column_stats",
     "read_footer",
+    "read_footers",
 ]

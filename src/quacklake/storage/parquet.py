@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,15 @@ from quacklake.format.types import StatsKind
 from quacklake.storage.physical import FileType, fitting, geometry_extent
 from quacklake.storage.store import Store
 
-__all__ = ["Footer", "FooterColumn", "Glance", "child_fields", "column_stats", "glance", "read_footer"]
+__all__ = ["Footer", "FooterColumn", "Glance", "child_fields", "column_stats", "glance", "read_footer", "read_footers"]
 
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
 _LARGEST_FOOTER = 256 * 1024 * 1024
 _ENDING = 8
 _PLAIN, _ENCRYPTED = b"PAR1", b"PARE"
+_REMOTE_THREADS = 16
+_LOCAL_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,15 @@ def read_footer(store: Store, path: str) -> Footer:
         return _footer(file, size, len(footer) - _ENDING)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise CorruptFileError(f"the footer of {what} cannot be read: {error}") from error
+
+
+def read_footers(store: Store, paths: Sequence[str]) -> list[Footer]:
+    """``read_footer`` of each, several at a time."""
+    if not paths:
+        return []
+    threads = _LOCAL_THREADS if store.is_local else _REMOTE_THREADS
+    with ThreadPoolExecutor(min(threads, len(paths)), "quacklake-footer") as pool:
+        return list(pool.map(lambda path: read_footer(store, path), paths))
 
 
 def column_stats(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -238,6 +239,15 @@ class Store:
             source.replace(target)
 
         self._attempts.run("rename", self._show(path), action)
+
+    def prune(self, path: str) -> None:
+        """Remove a folder of a local store, and those in it, as far as there are no files in them."""
+        if not self.is_local:
+            return
+        target = Path(self._confinement.writable(path.rstrip("/")))
+        for folder in sorted((each[0] for each in os.walk(target)), reverse=True):
+            with suppress(OSError):
+                Path(folder).rmdir()
 
     def sync(self, paths: Sequence[str]) -> None:
         """Have files that an engine wrote on disk, name and all, before anything refers to them.

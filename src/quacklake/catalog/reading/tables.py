@@ -71,6 +71,7 @@ class TableReader(Statements):
                 column("schema", "path").label("schema_path"),
                 column("schema", "path_is_relative").label("schema_path_is_relative"),
                 self._schema_version(t, snapshot).label("table_schema_version"),
+                c.c.begin_snapshot.label("column_begin"),
                 *self._column_rows(),
             )
             .select_from(
@@ -82,10 +83,12 @@ class TableReader(Statements):
             .order_by(s.c.schema_name, t.c.table_name, t.c.table_id)
         )
         grouped: dict[tuple[Any, ...], list[ColumnRow]] = {}
+        since: dict[int, int] = {}
         for row in self.run(name, statement):
             rows = grouped.setdefault(tuple(row[:10]), [])
-            if row[10] is not None:
-                rows.append(ColumnRow(*row[10:]))
+            if row[11] is not None:
+                rows.append(ColumnRow(*row[11:]))
+                since[row[0]] = max(since.get(row[0], 0), row[10])
         if not grouped:
             return []
         ids = [head[0] for head in grouped] if where else None
@@ -94,7 +97,12 @@ class TableReader(Statements):
         if "sort_info" in self._t:
             sorts = layout.sorts(self.run("sorts", layout.select_sorts(self._t, snapshot.id, ids)))
         return [
-            replace(self._table_info(head, rows, snapshot), partition=partitions.get(head[0]), sort=sorts.get(head[0]))
+            replace(
+                self._table_info(head, rows, snapshot),
+                partition=partitions.get(head[0]),
+                sort=sorts.get(head[0]),
+                columns_since=since.get(head[0]),
+            )
             for head, rows in grouped.items()
         ]
 

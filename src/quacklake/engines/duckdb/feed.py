@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.shapes import Shapes
 from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql
-from quacklake.engines.duckdb.vectors import dated_positions
 from quacklake.format.names import quote
 from quacklake.format.schema import Column
 from quacklake.scan.feed import FeedPlan
 from quacklake.storage import Store
+from quacklake.storage.vectors import dated_positions
 
 __all__ = ["feed_sql"]
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.mapped import Field, mapped_columns
 from quacklake.engines.duckdb.shapes import Shape
-from quacklake.engines.duckdb.vectors import deleted_positions
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import data_table_name
 from quacklake.format.names import fold, literal, quote
@@ -25,6 +24,7 @@ from quacklake.format.shapes import reshaped
 from quacklake.scan.plan import LOCAL_VERSION, ScanPlan, column_key
 from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
+from quacklake.storage.vectors import deleted_positions
 
 __all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "Reads", "ScanSql", "dated_deletes_query", "scan_sql"]
 

@@ -17,7 +17,6 @@ from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, written
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
-from quacklake.engines.duckdb.vectors import dated_positions
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -33,6 +32,7 @@ from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.sorting import order_by
 from quacklake.format.vectors import encode
 from quacklake.storage import Store
+from quacklake.storage.vectors import dated_positions
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
 __all__ = ["FileWriter"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.format.vectors import blobs_of, decode
-from quacklake.storage import Store
+from quacklake.storage.store import Store
 
 __all__ = ["DATED_POSITIONS", "dated_positions", "deleted_positions"]
 

@@ -1,0 +1,100 @@
+"""Small tables of the driver as DataFrames: inlined rows, deleted positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from quacklake.format.names import quote
+from quacklake.format.schema import Column
+from quacklake.format.types import parse_type
+from quacklake.scan.plan import column_key
+
+__all__ = ["inlined_columns", "inlined_rows", "to_frame"]
+
+#: What Arrow cannot hold, or Spark does not take from it, travels as text.
+_AS_TEXT = ("interval", "timetz", "uint128", "variant")
+_CARRIED: Mapping[str, tuple[str, pa.DataType]] = {
+    **dict.fromkeys((*_AS_TEXT, "uuid", "time_ns"), ("varchar", pa.string())),
+    "uint8": ("int16", pa.int16()),
+    "uint16": ("int32", pa.int32()),
+    "uint32": ("int64", pa.int64()),
+    "uint64": ("decimal(20,0)", pa.decimal128(20, 0)),
+    # Spark takes times without a zone from Arrow as instants
+    **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "time"), ("int64", pa.int64())),
+}
+_MICROS = ("timestamp", "timestamp_s", "timestamp_ms")
+
+
+def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
+    """An Arrow table as a DataFrame, its values in the plan itself as long as they are few."""
+    return session.createDataFrame(table)
+
+
+def inlined_columns(columns: Sequence[Column]) -> list[Column]:
+    """The columns of inlined rows as Spark gets them."""
+    return [_carried(column) for column in columns]
+
+
+def inlined_rows(session: SparkSession, rows: pa.Table, columns: Sequence[Column]) -> DataFrame:
+    """Inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`."""
+    keys = [column_key(column) for column in columns]
+    rows = rows.select(keys)
+    hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
+    if hard:
+        rows = _with_texts(rows, columns, hard)
+    units = pa.schema([pa.field(key, _arrow(column, units=True)) for key, column in zip(keys, columns, strict=True)])
+    target = pa.schema([pa.field(key, _arrow(column)) for key, column in zip(keys, columns, strict=True)])
+    return to_frame(session, rows.cast(units).cast(target))
+
+
+def _with_texts(rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column]) -> pa.Table:
+    """The rows with text for the values of some types, at every depth."""
+    select = [
+        f"CAST({column_key(column)} AS {_duckdb(column)}) AS {column_key(column)}"
+        if column in hard
+        else column_key(column)
+        for column in columns
+    ]
+    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
+        connection.register("rows", rows)
+        return connection.execute(f"SELECT {', '.join(select)} FROM rows").to_arrow_table()
+
+
+def _duckdb(column: Column) -> str:
+    match column.type:
+        case "list":
+            return f"{_duckdb(column.children[0])}[]"
+        case "map":
+            return f"MAP({_duckdb(column.children[0])}, {_duckdb(column.children[1])})"
+        case "struct":
+            return "STRUCT(" + ", ".join(f"{quote(child.name)} {_duckdb(child)}" for child in column.children) + ")"
+        case _:
+            return "VARCHAR" if column.type in (*_AS_TEXT, "time_ns") else column.duckdb_type()
+
+
+def _carried(column: Column) -> Column:
+    children = tuple(_carried(child) for child in column.children)
+    base = parse_type(column.type).base
+    name = _CARRIED[base][0] if base in _CARRIED else column.type
+    return Column(column.id, column.name, name, children=children)
+
+
+def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
+    """The Arrow type that Spark gets; with ``units`` times are still times, of microseconds where they can be."""
+    match column.type:
+        case "list":
+            return pa.list_(_arrow(column.children[0], units=units))
+        case "map":
+            return pa.map_(_arrow(column.children[0], units=units), _arrow(column.children[1], units=units))
+        case "struct":
+            return pa.struct([(child.name, _arrow(child, units=units)) for child in column.children])
+    base = parse_type(column.type).base
+    if units and base in _MICROS:
+        return pa.timestamp("us")
+    if (units and base in ("timestamp_ns", "time")) or base not in _CARRIED:
+        return column.arrow_type()
+    return _CARRIED[base][1]

@@ -1,0 +1,48 @@
+"""Files of a store as Spark names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import quote as percent_encode
+
+__all__ = ["PLAIN_NAME", "file_name", "file_path", "spark_path", "spark_paths", "spark_uri"]
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
+"""A name that looks the same in every encoding."""
+
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+_LEGAL = "/_-!.~'()*,;:$&+=@"  # what Java leaves as it is in the path of a URI
+_SCHEMES = {"s3://": "s3a://", "gcs://": "gs://"}
+
+
+def spark_path(url: str) -> str:
+    """What Spark opens, for an absolute local path or a URL of the store: never a pattern."""
+    return _GLOB.sub(r"\\\1", spark_uri(url))
+
+
+def spark_paths(urls: Iterable[str]) -> list[str]:
+    """``spark_path`` of each."""
+    return [spark_path(url) for url in urls]
+
+
+def spark_uri(url: str) -> str:
+    """Where Spark writes, for an absolute local path or a URL of the store."""
+    for ours, theirs in _SCHEMES.items():
+        if url.startswith(ours):
+            return theirs + url.removeprefix(ours)
+    return url if "://" in url else f"file://{url}"
+
+
+def file_path(url: str) -> str:
+    """``_metadata.file_path`` of a file; of local ones with a single slash after the scheme."""
+    return _encoded(spark_uri(url).replace("file:///", "file:/", 1))
+
+
+def file_name(url: str) -> str:
+    """``_metadata.file_name`` of a file."""
+    return _encoded(url.rsplit("/", 1)[-1])
+
+
+def _encoded(text: str) -> str:
+    return "".join(char if ord(char) > 127 else percent_encode(char, safe=_LEGAL) for char in text)

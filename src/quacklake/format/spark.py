@@ -1,0 +1,402 @@
+"""Types and values between the format and Spark SQL, as pure text.
+
+A Parquet column is *read* as one Spark type (``SCALARS[…].spark``), *shown* to users as another where Spark lacks the
+type or has a better one, and *stored* by Spark in a form that every client of the format casts back.
+
+| type                       | shown as                  | stored by Spark as            |
+|----------------------------|---------------------------|-------------------------------|
+| uint8, uint16, uint32      | smallint, int, bigint     | the same                      |
+| uint64                     | decimal(20,0)             | the same                      |
+| int128, uint128            | double, as in every file  | double                        |
+| time                       | time(6), or string        | time(6)                       |
+| timetz, interval           | string                    | string                        |
+| timestamp_s, timestamp_ms  | timestamp_ntz             | timestamp_ntz, rounded        |
+| timestamp_ns               | bigint of nanoseconds     | timestamp_ntz                 |
+| uuid                       | string                    | binary of 16 bytes            |
+| json                       | string                    | string                        |
+| geometry                   | binary (WKB)              | not at all                    |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.partitions import Transform
+from quacklake.format.schema import Column
+from quacklake.format.types import parse_type, spark_type
+
+__all__ = [
+    "EPOCH_NTZ",
+    "RAISED",
+    "adopted",
+    "initial_value",
+    "key_expression",
+    "literal",
+    "plain_in_parquet",
+    "quote",
+    "read_type",
+    "required",
+    "shown",
+    "shown_type",
+    "stored",
+    "stored_type",
+]
+
+EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
+RAISED = "quacklake: "
+"""How the messages of errors begin that a write raises inside Spark; they end with a line break."""
+
+_SHOWN: Mapping[str, str] = {"timetz": "STRING", "time_ns": "STRING", "uuid": "STRING", "interval": "STRING"}
+_STORED: Mapping[str, str] = {"timetz": "STRING", "interval": "STRING", "timestamp_ns": "TIMESTAMP_NTZ"}
+_UNSIGNED: Mapping[str, int] = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+_STAMPS = ("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns")
+_TIMES = ("time", "timetz", "time_ns")
+_ROUNDED: Mapping[str, int] = {"timestamp_s": 1_000_000, "timestamp_ms": 1_000}
+_UUID = "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
+_BLOB_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+#: Types whose values Spark gives back in the same form: what was read may be appended.
+_ADOPTED = (
+    "uint64",
+    "time",
+    "time_ns",
+    "timetz",
+    "interval",
+    "timestamp_ns",
+    "int128",
+    "uint128",
+    "geometry",
+    "uuid",
+    "json",
+)
+
+
+def quote(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A string literal that means the same whatever the session's rules for backslashes are."""
+    if "'" in text or "\\" in text or not text.isprintable():
+        return f"decode(X'{text.encode().hex()}', 'UTF-8')"
+    return f"'{text}'"
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+
+def read_type(column: Column, *, time: bool) -> str:
+    """The Spark type as which a column of a Parquet file is read."""
+    return _spelled(column, lambda type_: _read(type_, time=time))
+
+
+def shown_type(column: Column, *, time: bool) -> str:
+    """The Spark type that users see; ``time`` tells whether the session has the type TIME."""
+    return _spelled(column, lambda type_: _shown(type_, time=time))
+
+
+def stored_type(column: Column) -> str:
+    """The Spark type as which Spark writes a column. Raises ``UnsupportedFeatureError`` for one it cannot."""
+    return _spelled(column, _stored)
+
+
+def plain_in_parquet(column: Column) -> bool:
+    """True when files that Spark writes have field ids at every depth, and the types other clients' files have."""
+    return all(node.type not in ("list", "map", *_STORED) for node in column.walk())
+
+
+def _spelled(column: Column, leaf: Callable[[str], str]) -> str:
+    match column.type:
+        case "list":
+            return f"ARRAY<{_spelled(column.children[0], leaf)}>"
+        case "map":
+            return f"MAP<{_spelled(column.children[0], leaf)}, {_spelled(column.children[1], leaf)}>"
+        case "struct":
+            fields = ", ".join(f"{quote(child.name)}: {_spelled(child, leaf)}" for child in column.children)
+            return f"STRUCT<{fields}>"
+        case _:
+            return leaf(column.type)
+
+
+def _read(type_: str, *, time: bool) -> str:
+    if type_ == "time_ns" or (type_ == "time" and not time):
+        return "BIGINT"  # the number inside can be read where the session has no such type
+    return spark_type(type_)
+
+
+def _shown(type_: str, *, time: bool) -> str:
+    if type_ == "time":
+        return "TIME(6)" if time else "STRING"
+    return _SHOWN.get(type_, spark_type(type_))
+
+
+def _stored(type_: str) -> str:
+    if type_ in ("geometry", "time_ns"):
+        raise UnsupportedFeatureError(
+            f"Spark cannot write columns of type {type_} in a form that other clients read",
+            hint="append such rows with table.append",
+        )
+    return _STORED.get(type_, spark_type(type_))
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def initial_value(column: Column, *, time: bool) -> str:
+    """What a column has in rows that are older than itself."""
+    type_ = shown_type(column, time=time)
+    text = column.initial_default
+    if text is None or column.nested:
+        return f"CAST(NULL AS {type_})"
+    if column.type in ("blob", "geometry"):
+        raw = _BLOB_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode())
+        return f"X'{raw.hex()}'"
+    if column.type == "variant":
+        return f"parse_json({literal(text)})"
+    if column.type == "timestamp_ns":
+        micros = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, CAST({literal(text[:26])} AS TIMESTAMP_NTZ))"
+        digits = (text.partition(".")[2] + "000000000")[6:9]
+        return f"({micros} * 1000 + {int(digits):d})"
+    return literal(text) if type_ == "STRING" else f"CAST({literal(text)} AS {type_})"
+
+
+def shown(value: str, stored: Column, wanted: Column, *, time: bool, depth: int = 0) -> str:
+    """A value as it was read from a column ``stored`` of a file, in the form in which ``wanted`` is shown.
+
+    Fields are matched by id at every depth. A value that has that form already is returned as it is, so that Spark
+    still reads only the fields that are asked for, and uses filters while it reads.
+    """
+    if not wanted.nested:
+        return _shown_leaf(value, stored.type, wanted.type, time=time)
+    if _same(stored, wanted, time=time):
+        return value
+    item = f"ql_{depth}"
+    match wanted.type:
+        case "list":
+            inner = shown(item, stored.children[0], wanted.children[0], time=time, depth=depth + 1)
+            return f"transform({value}, {item} -> {inner})"
+        case "map":
+            sides = [
+                shown(f"{item}.{side}", old, new, time=time, depth=depth + 1)
+                for side, old, new in zip(("key", "value"), stored.children, wanted.children, strict=True)
+            ]
+            return f"map_from_entries(transform(map_entries({value}), {item} -> struct({', '.join(sides)})))"
+        case _:
+            return _struct(value, stored, wanted, time=time, depth=depth)
+
+
+def _struct(value: str, stored: Column, wanted: Column, *, time: bool, depth: int) -> str:
+    known = {child.id: child for child in stored.children}
+    fields = []
+    for child in wanted.children:
+        found = known.get(child.id)
+        if found is None:
+            inner = initial_value(child, time=time)
+        else:
+            inner = shown(f"{value}.{quote(found.name)}", found, child, time=time, depth=depth)
+        fields.append(f"{literal(child.name)}, {inner}")
+    return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+
+
+def _same(stored: Column, wanted: Column, *, time: bool) -> bool:
+    """True when what is read from a file is what is shown, names and all."""
+    if not wanted.nested:
+        return _shown_leaf("v", stored.type, wanted.type, time=time) == "v"
+    return (
+        stored.type == wanted.type
+        and len(stored.children) == len(wanted.children)
+        and all(
+            (wanted.type != "struct" or (one.id, one.name) == (two.id, two.name)) and _same(one, two, time=time)
+            for one, two in zip(stored.children, wanted.children, strict=True)
+        )
+    )
+
+
+def _shown_leaf(value: str, stored: str, wanted: str, *, time: bool) -> str:
+    if wanted == "uuid" and stored in ("uuid", "blob"):
+        groups = "'^(.{8})(.{4})(.{4})(.{4})(.{12})$', '$1-$2-$3-$4-$5'"
+        return f"regexp_replace(lower(hex({value})), {groups})"
+    if wanted == "uuid":
+        return f"lower({value})"
+    if wanted in _TIMES and stored in (*_TIMES, "int64"):
+        return _shown_time(value, stored, wanted, time=time)
+    if wanted == "interval" and stored == "interval":
+        return _shown_interval(value)
+    if wanted in _STAMPS and stored in (*_STAMPS, "int64"):
+        return _shown_stamp(value, stored, wanted)
+    if wanted == "variant" and stored != "variant":
+        return f"parse_json({value})"
+    have, want = _read(stored, time=time), _shown(wanted, time=time)
+    return value if have == want else f"CAST({value} AS {want})"
+
+
+def _shown_time(value: str, stored: str, wanted: str, *, time: bool) -> str:
+    """Times, mostly read as numbers of micro- or nanoseconds since midnight."""
+    if stored == "time" and time:
+        return value if wanted == "time" else f"CAST({value} AS STRING)"
+    micros = f"({value} DIV 1000)" if stored == "time_ns" else value
+    text = f"substr(CAST(timestampadd(MICROSECOND, {micros}, {EPOCH_NTZ}) AS STRING), 12)"
+    if wanted == "timetz":
+        return f"concat({text}, '+00')"
+    return f"CAST({text} AS TIME(6))" if time and wanted == "time" else text
+
+
+def _shown_interval(value: str) -> str:
+    """The three numbers of a Parquet interval as text that DuckDB and Spark both read as an interval."""
+    months, days, millis = (f"CAST(conv(hex(reverse(substr({value}, {at}, 4))), 16, 10) AS BIGINT)" for at in (1, 5, 9))
+    # the first two are signed numbers of 32 bits
+    signed = [f"IF({part} > 2147483647, {part} - 4294967296, {part})" for part in (months, days, millis)]
+    seconds = f"CAST(CAST({signed[2]} AS DECIMAL(20,3)) / 1000 AS DECIMAL(20,3))"
+    return f"concat({signed[0]}, ' months ', {signed[1]}, ' days ', {seconds}, ' seconds')"
+
+
+def _shown_stamp(value: str, stored: str, wanted: str) -> str:
+    """Times without a zone, read as such, or as a number: of nanoseconds from a file, else of microseconds."""
+    number = stored in ("timestamp_ns", "int64")
+    if wanted == "timestamp_ns":
+        return value if number else f"(timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value}) * 1000)"
+    if not number:
+        return value
+    micros = value if stored == "int64" else f"({value} DIV 1000)"
+    return f"timestampadd(MICROSECOND, {micros}, {EPOCH_NTZ})"
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def adopted(given: Column, wanted: Column, *, time: bool) -> Column:
+    """A column of rows to be written as one of the table's type where Spark shows that type just so."""
+    if given.nested:
+        if given.type != wanted.type:
+            return given
+        known = {child.name.lower(): child for child in wanted.children}
+        pairs = (
+            ((child, known.get(child.name.lower())) for child in given.children)
+            if given.type == "struct"
+            else zip(given.children, wanted.children, strict=True)
+        )
+        children = tuple(one if two is None else adopted(one, two, time=time) for one, two in pairs)
+        return _with(given, children=children)
+    if wanted.nested or parse_type(wanted.type).base not in _ADOPTED or given.type == "unknown":
+        return given
+    return _with(given, type=wanted.type) if _shown(wanted.type, time=time) == spark_type(given.type) else given
+
+
+def _with(column: Column, *, type: str | None = None, children: tuple[Column, ...] | None = None) -> Column:
+    return Column(
+        column.id, column.name, type or column.type, children=column.children if children is None else children
+    )
+
+
+def stored(value: str, given: Column, wanted: Column, path: str, *, time: bool, depth: int = 0) -> str:
+    """A value of the rows to be written, in the type as which Spark stores ``wanted``.
+
+    One that does not fit raises an error inside Spark whose message begins with ``RAISED``.
+    """
+    if given.type == "unknown":
+        return f"CAST(NULL AS {stored_type(wanted)})"
+    if not wanted.nested:
+        return _stored_leaf(value, given, wanted.type, path, time=time)
+    item = f"ql_{depth}"
+    match wanted.type:
+        case "list":
+            inner = stored(item, given.children[0], wanted.children[0], f"{path}.element", time=time, depth=depth + 1)
+            return f"transform({value}, {item} -> {inner})"
+        case "map":
+            sides = [
+                stored(f"{item}.{side}", old, new, f"{path}.{side}", time=time, depth=depth + 1)
+                for side, old, new in zip(("key", "value"), given.children, wanted.children, strict=True)
+            ]
+            return f"map_from_entries(transform(map_entries({value}), {item} -> struct({', '.join(sides)})))"
+        case _:
+            return _stored_struct(value, given, wanted, path, time=time, depth=depth)
+
+
+def _stored_struct(value: str, given: Column, wanted: Column, path: str, *, time: bool, depth: int) -> str:
+    known = {child.name.lower(): child for child in given.children}
+    fields = []
+    for child in wanted.children:
+        found = known.get(child.name.lower())
+        if found is None:
+            inner = f"CAST(NULL AS {stored_type(child)})"
+        else:
+            inner = stored(f"{value}.{quote(found.name)}", found, child, f"{path}.{child.name}", time=time, depth=depth)
+        fields.append(f"{literal(child.name)}, {inner}")
+    return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+
+
+def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: bool) -> str:
+    if wanted == "variant":
+        return (
+            value
+            if given.type == "variant"
+            else f"to_variant_object({value})"
+            if given.nested
+            else (f"CAST({value} AS VARIANT)")
+        )
+    target = _stored(wanted)
+    have = spark_type(given.type) if given.type != wanted else _shown(wanted, time=time)
+    if wanted == "uuid" and have == "STRING":
+        made = f"unhex(replace({value}, '-', ''))"
+        return _unless(f"{value} RLIKE '{_UUID}'", value, made, path, wanted)
+    if wanted == "json":
+        return _unless(f"try_parse_json({value}) IS NOT NULL", value, value, path, wanted)
+    if wanted == "timestamp_ns" and given.type == wanted:
+        made = f"timestampadd(MICROSECOND, {value} DIV 1000, {EPOCH_NTZ})"
+        return _unless(f"{value} % 1000 = 0", value, made, path, f"{wanted} that Spark can store, to the microsecond,")
+    if wanted in _ROUNDED and given.type not in _ROUNDED:
+        return _rounded(f"CAST({value} AS TIMESTAMP_NTZ)", _ROUNDED[wanted])
+    if have == target:
+        return _in_range(value, value, wanted, path)
+    made = f"try_cast({value} AS {target})"
+    return _in_range(made, value, wanted, path)
+
+
+def _rounded(value: str, unit: int) -> str:
+    """A time rounded to the nearest second or millisecond, as DuckDB does it."""
+    micros = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value})"
+    half = unit // 2
+    return f"timestampadd(MICROSECOND, CAST(floor(({micros} + {half}) / {unit}D) AS BIGINT) * {unit}L, {EPOCH_NTZ})"
+
+
+def _in_range(made: str, value: str, wanted: str, path: str) -> str:
+    """The value, or an error when it became NULL or does not fit the type."""
+    bits = _UNSIGNED.get(wanted)
+    if made == value and bits is None:
+        return value
+    fits = f"{made} IS NOT NULL" if bits is None else f"{made} BETWEEN 0 AND {(1 << bits) - 1}"
+    if wanted == "float32":  # Spark makes an infinity of a number that is too large
+        fits += f" AND (abs({made}) <> double('inf') OR abs({value}) = double('inf'))"
+    return _unless(fits, value, made, path, wanted)
+
+
+def _unless(fits: str, value: str, made: str, path: str, wanted: str) -> str:
+    message = literal(f'{RAISED}a value does not fit the column "{path}": it is no {wanted}\n')
+    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {fits} THEN {made} ELSE raise_error({message}) END"
+
+
+def required(value: str, name: str) -> str:
+    """A value that must not be NULL."""
+    message = literal(f'{RAISED}NULL in the NOT NULL column "{name}"\n')
+    return f"coalesce({value}, raise_error({message}))"
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def key_expression(transform: Transform, value: str, type_: str) -> str | None:
+    """The text of a partition key of a stored value, from which DuckDB's casts read the key; None for buckets.
+
+    Dates and times are taken in UTC, whatever the session's time zone is.
+    """
+    if transform.name == "bucket":
+        return None
+    base = parse_type(type_).base
+    if base == "timestamptz":
+        local = f"timestampadd(MICROSECOND, unix_micros({value}), {EPOCH_NTZ})"
+        value = local if transform.name != "identity" else f"concat(CAST({local} AS STRING), '+00')"
+    if transform.name != "identity":
+        return f"CAST({transform.name}({value}) AS STRING)"
+    return _shown_leaf(value, "blob", "uuid", time=False) if base == "uuid" else f"CAST({value} AS STRING)"

@@ -1,0 +1,159 @@
+"""A lake in Spark: tables as DataFrames, DataFrames into tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import sqlglot
+
+from quacklake.errors import CommitUnknown, MissingExtraError, PredicateError
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import from_arrow
+from quacklake.lake import layout, operations
+from quacklake.lake.lake import Lake
+from quacklake.lake.reference import TableRef
+from quacklake.scan import to_predicate
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from quacklake.lake.spark_writing import SparkRows
+
+__all__ = ["SparkLake", "spark"]
+
+
+def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
+    """A lake as Spark reads and writes it.
+
+    ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. Raises
+    ``MissingExtraError`` where ``pyspark`` is not installed.
+    """
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            "Spark needs the package pyspark", hint="install it with: pip install 'quacklake[spark]'"
+        ) from None
+    return SparkLake(lake, session)
+
+
+class SparkLake:
+    """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
+
+    def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
+        from quacklake.engines.spark import SparkScan, SparkWriter, find_session
+
+        self._lake = lake
+        self._shared = lake._shared
+        self.session: SparkSession = find_session(session, self._shared.store)
+        self._scan = SparkScan(self.session, self._shared.store)
+        self._writer = SparkWriter(self.session, self._shared.store)
+
+    def __repr__(self) -> str:
+        return f"<SparkLake over {self._lake!r}>"
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: str | None = None) -> DataFrame:
+        """A table as a DataFrame, as it is now, or ``at`` a snapshot or a time.
+
+        ``where`` is a filter in the SQL of the lake: it rules out files, and is applied to the rows. The frame stays
+        what it is when the table changes.
+        """
+        ref = TableRef.parse(name)
+        if at is None:
+            view = self._lake._view()
+        else:
+            view = (self._lake.at(version=at) if isinstance(at, int) else self._lake.at(timestamp=at))._view()
+        info = view.find_table(ref.schema, ref.name)
+        plan = view.plan(info, to_predicate(where, info.schema), max_files=self._shared.config.plan_max_files)
+        frame = self._scan.frame(plan)
+        return frame if where is None else frame.filter(_spark_sql(where))
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, frame: DataFrame, name: str) -> None:
+        """Add the rows of a DataFrame to a table, in one snapshot. Raises as ``Table.append`` does."""
+        ref = TableRef.parse(name)
+        self._write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
+
+    def overwrite(self, frame: DataFrame, name: str, *, where: str | None = None) -> None:
+        """Replace the rows that satisfy a filter (all without one) by those of a DataFrame, in one snapshot.
+
+        The frame may read the table itself.
+        """
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction, rows: SparkRows) -> None:
+            table = tx.find_table(ref.schema, ref.name)
+            operations.delete(self._shared, tx, table, where)
+            rows.add_to(tx, table)
+
+        self._write(frame, work)
+
+    def create_table(
+        self,
+        name: str,
+        columns: DataFrame | StructType,
+        *,
+        partition_by: str | Sequence[str] = (),
+        sort_by: str | Sequence[str] = (),
+    ) -> None:
+        """Add a table with the columns of a schema, or of a DataFrame whose rows fill it in the same snapshot.
+
+        Columns of a schema that are not nullable take no NULL; those of a DataFrame may all be NULL. ``partition_by``
+        and ``sort_by`` are keys as ``Lake.create_table`` takes them.
+        """
+        from pyspark.sql.types import StructType
+
+        from quacklake.engines.spark import arrow_schema, with_variants
+
+        ref = TableRef.parse(name)
+        given = columns if isinstance(columns, StructType) else columns.schema
+        arrow = arrow_schema(given, required=given is columns)
+        schema = with_variants(from_arrow(arrow), given)
+
+        def create(tx: Transaction) -> TableInfo:
+            return layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
+
+        if isinstance(columns, StructType):
+            self._lake._run(create)
+        else:
+            self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
+
+    def _write(self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None]) -> None:
+        from quacklake.lake.spark_writing import SparkRows
+
+        rows = SparkRows(self._shared, self._writer, frame)
+        try:
+            self._lake._run(lambda tx: work(tx, rows))
+        except CommitUnknown:
+            raise  # the files may be part of the lake
+        except BaseException:
+            rows.discard()
+            raise
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, str]:
+        """The settings that a session for this lake should have, without secrets."""
+        from quacklake.engines.spark import needed_settings
+
+        return needed_settings(self._shared.store)
+
+    def spark_defaults(self) -> str:
+        """The same as lines for ``spark-defaults.conf``."""
+        return "".join(f"{key} {value}\n" for key, value in self.settings().items())
+
+
+def _spark_sql(where: str) -> str:
+    """A filter of the lake in the SQL of Spark. Raises ``PredicateError``."""
+    try:
+        (found,) = sqlglot.transpile(where, read="duckdb", write="spark")
+    except (sqlglot.errors.SqlglotError, ValueError, RecursionError) as error:
+        raise PredicateError(f"the filter {where!r} cannot be understood: {error}") from None
+    return found

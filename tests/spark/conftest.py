@@ -1,0 +1,62 @@
+"""One Spark session for all tests, in local mode. It takes seconds and a gigabyte, so that one test process has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conformance.conftest import make_site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["make_site"]
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("spark")
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None)
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session: times in a zone of their own, so that nothing depends on UTC."""
+    if _java() is None:
+        reason = "no Java: it needs the openjdk-17-jre-headless package"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{reason} (CI=true: nothing may be skipped)", pytrace=False)
+        pytest.skip(reason)
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    made = (
+        SparkSession.builder.master("local[2]")
+        .appName("quacklake-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    yield made
+    made.stop()
