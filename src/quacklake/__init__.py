@@ -27,6 +27,7 @@ from quacklake.lake import (
     View,
     connect,
 )
+from quacklake.sql import Result, Session, session
 
 __version__ = "0.1.0"
 
@@ -39,11 +40,14 @@ __all__ = [
     "LakeTransaction",
     "MergeResult",
     "QuacklakeError",
+    "Result",
+    "Session",
     "Table",
     "View",
     "connect",
     "errors",
     "expr",
+    "session",
 ]
 
 

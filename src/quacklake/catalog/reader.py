@@ -7,13 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.files import FileReader
+from quacklake.catalog.reading.raw import RawReader
 from quacklake.catalog.reading.snapshots import SnapshotReader
 from quacklake.format.options import OptionRow
 
 __all__ = ["Reader"]
 
 
-class Reader(SnapshotReader, FileReader):
+class Reader(SnapshotReader, FileReader, RawReader):
     """One read transaction. All answers describe the same state of the database."""
 
     def options(self) -> list[OptionRow]:

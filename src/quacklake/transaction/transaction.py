@@ -99,6 +99,7 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
+        self.committed: Snapshot | None = None
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -438,6 +439,7 @@ class Transaction:
         used = {table.table.location + path for table in final.tables for path in table.paths()}
         self._written = [path for path in self._written if path not in used]
         self.discard_files()
+        self.committed = snapshot
         return snapshot
 
     def rollback(self) -> None:

@@ -1,0 +1,6 @@
+"""SQL over lakes: sessions and the statements they run."""
+
+from quacklake.lake.result import Result
+from quacklake.sql.session import Session, session
+
+__all__ = ["Result", "Session", "session"]

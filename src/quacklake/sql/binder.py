@@ -1,0 +1,438 @@
+"""A query over lakes as one that DuckDB runs: names become scans, at the snapshot that each of them asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.sql import ROW_COLUMNS
+from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
+from quacklake.format.predicate import ANYTHING, Predicate
+from quacklake.lake.view import declared
+from quacklake.scan import ScanPlan
+from quacklake.scan import virtual as virtual_columns
+from quacklake.sql import tree
+from quacklake.sql.attached import Attached, Target
+from quacklake.sql.names import missing
+from quacklake.sql.pruning import filters_of, scan_filters
+from quacklake.sql.tree import Node
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["Binder", "Bound", "Scan"]
+
+_DEPTH = 16
+_TARGET = "_quacklake_target"
+PREFIX = "qls_"
+"""What the names of our own temporary objects begin with."""
+
+
+@dataclass
+class Scan:
+    """One mention of a table of a lake."""
+
+    name: str
+    attached: Attached
+    tx: Transaction
+    table: TableInfo
+    virtual: tuple[str, ...] = ()
+    rows: bool = False
+    predicate: Predicate = ANYTHING
+    plan: ScanPlan | None = None
+    past: bool = False
+
+    def columns(self) -> str:
+        """The columns with their types, as for a table without rows."""
+        found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]
+        found += [f"{quote(name)} {virtual_columns.VIRTUAL[name].duckdb_type()}" for name in self.virtual]
+        found += [f"{name} BIGINT" for name in (ROW_COLUMNS if self.rows else ())]
+        return ", ".join(found)
+
+
+@dataclass
+class Bound:
+    """A query that DuckDB runs after ``install`` has made what it names."""
+
+    sql: str
+    values: Any
+    scans: list[Scan]
+    target: Scan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where names are looked for: as the user's own, or as those of a view or macro of a lake."""
+
+    target: Target | None = None
+    tx: Transaction | None = None
+    depth: int = 0
+
+
+@dataclass
+class Binder:
+    """Binds one statement. Objects are made on two connections: one plans over empty tables, one runs over files."""
+
+    session: Session
+    parameters: Any = None
+    scans: list[Scan] = field(default_factory=list)
+    _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
+    _renamed: list[tuple[str, ...]] = field(default_factory=list)
+    _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def bind(self, sql: str, *, target: bool = False, change: Callable[[Node], None] | None = None) -> Bound:
+        """The query, with scans planned. With ``target`` the first table of FROM also gives where its rows are.
+
+        ``change`` may alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
+        """
+        parsed = tree.parse(self.session.connection, sql)
+        if change is not None:
+            change(parsed)
+        if target:
+            _first_table(parsed["node"]["from_table"])[_TARGET] = True
+        self._rewrite(parsed, _Scope())
+        values = self.used(parsed, renumber=True)
+        text = tree.render(self.session.connection, parsed)
+        found = next((scan for scan in self.scans if scan.rows), None)
+        bound = Bound(text, values, self.scans, found)
+        self._prune(bound, parsed)
+        self._install()
+        return bound
+
+    def _rewrite(self, parsed: Node, scope: _Scope) -> None:
+        try:
+            self._visit(parsed, frozenset(), frozenset(), scope)
+        except RecursionError:
+            raise SqlError("the query is nested too deeply") from None
+        self._shorten(parsed)
+
+    def used(self, node: Node, *, renumber: bool = False) -> Any:
+        """The values of the parameters in a tree; those with numbers are counted anew."""
+        given = self.parameters
+        if given is None:
+            return None
+        marks = [found for found in tree.nodes(node) if found.get("class") == "PARAMETER"]
+        names = sorted({str(mark["identifier"]) for mark in marks}, key=lambda text: (len(text), text))
+        if isinstance(given, Mapping):
+            return {name: given[name] for name in names if name in given} or None
+        places = [int(name) for name in names if name.isdigit()]
+        if len(places) != len(names) or any(place > len(given) for place in places):
+            raise SqlError(f"{len(given)} parameters were given, and the statement has {', '.join(names)}")
+        if renumber:
+            order = {str(place): str(number) for number, place in enumerate(places, 1)}
+            for mark in marks:
+                mark["identifier"] = order[mark["identifier"]]
+            node["named_param_map"] = [{"key": str(n), "value": n} for n in range(1, len(places) + 1)]
+        return [given[place - 1] for place in places] or None
+
+    def evaluate(self, expression: Node) -> Any:
+        """The value of an expression without columns."""
+        query: Node = tree.parse(self.session.connection, "SELECT 1")
+        query["node"]["select_list"] = [{**expression, "alias": ""}]
+        values = self.used(query, renumber=False)
+        if isinstance(values, list):
+            values = self.used(query, renumber=True)
+        with self.session.attachments.root.cursor() as cursor:
+            found = cursor.execute(tree.render(cursor, query), values).to_arrow_table()
+        return found.column(0)[0].as_py()
+
+    def evaluate_text(self, sql: str) -> Any:
+        """The value of the text of an expression without columns."""
+        return self.evaluate(tree.expression_of(self.session.connection, sql))
+
+    # -- the walk ------------------------------------------------------------------------------------------------------
+
+    def _visit(self, node: Any, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
+        """Rewrite what a tree names. ``hidden`` are common tables, ``wanted`` the virtual columns spoken of."""
+        if isinstance(node, list):
+            for item in node:
+                self._visit(item, hidden, wanted, scope)
+            return
+        if not isinstance(node, dict):
+            return
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            self._table(node, hidden, wanted, scope)
+            return
+        if isinstance(node.get("cte_map"), dict):
+            hidden = self._common_tables(node, hidden, scope)
+        if kind == "SELECT_NODE":
+            wanted = _virtual_names(node)
+        first = len(self.scans)
+        if kind == "RECURSIVE_CTE_NODE":
+            hidden = hidden | {fold(str(node.get("cte_name", "")))}
+        for key, value in node.items():
+            if key != "cte_map":
+                self._visit(value, hidden, wanted, scope)
+        if kind == "SELECT_NODE" and wanted:
+            _hide_virtual(node, {scan.name: scan for scan in self.scans[first:]})
+        if kind == "TABLE_FUNCTION":
+            self._table_function(node, scope)
+        elif kind == "FUNCTION" and not node.get("is_operator"):
+            self._function(node, scope)
+
+    def _common_tables(self, node: Node, hidden: frozenset[str], scope: _Scope) -> frozenset[str]:
+        for entry in node["cte_map"]["map"]:
+            name = fold(entry["key"])
+            query = entry["value"].get("query") or {}
+            recursive = (query.get("node") or {}).get("type") == "RECURSIVE_CTE_NODE"
+            self._visit(entry["value"], hidden | {name} if recursive else hidden, frozenset(), scope)
+            hidden = hidden | {name}
+        return hidden
+
+    def _shorten(self, parsed: Node) -> None:
+        """Columns named with catalog or schema: our scans have neither."""
+        if not self._renamed:
+            return
+        for node in tree.nodes(parsed):
+            if node.get("class") == "COLUMN_REF" and len(node["column_names"]) > 2:
+                names = node["column_names"]
+                for known in self._renamed:
+                    length = len(known)
+                    if len(names) > length and tuple(fold(name) for name in names[:length]) == known:
+                        node["column_names"] = names[length - 1 :]
+                        break
+
+    # -- tables and views ----------------------------------------------------------------------------------------------
+
+    def _table(self, node: Node, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
+        is_target = node.pop(_TARGET, False)
+        names = [node[key] for key in ("catalog_name", "schema_name", "table_name") if node.get(key)]
+        if len(names) == 1 and fold(names[0]) in hidden:
+            return
+        found = self._look_up(names, node, scope)
+        if found is None:
+            self._other(node, names)
+            return
+        attached, tx, info = found
+        past = node.get("at_clause") is not None
+        if isinstance(info, ViewInfo):
+            name = self._view(Target(attached, info.schema_name, info.name), tx, info, scope)
+        else:
+            extra = tuple(sorted(v for v in wanted if virtual_columns.get(info.schema, v) is not None))
+            scan = Scan(self.session.fresh_name(), attached, tx, info, extra, rows=bool(is_target), past=past)
+            self.scans.append(scan)
+            self._made.append(self._maker(scan))
+            name = scan.name
+        alias = node["alias"] or names[-1]
+        if not node["alias"] and len(names) > 1:
+            self._renamed += [tuple(fold(part) for part in names[at:]) for at in range(len(names) - 1)]
+        if not node["alias"]:
+            full = (fold(attached.alias), fold(info.schema_name), fold(info.name))
+            self._renamed += [full, full[1:], (full[0], full[2])]
+        replaced = tree.base_table(name, alias, node)
+        node.clear()
+        node.update(replaced)
+
+    def _look_up(
+        self, names: Sequence[str], node: Node, scope: _Scope
+    ) -> tuple[Attached, Transaction, TableInfo | ViewInfo] | None:
+        places = list(self._places(names, scope))
+        for place in places:
+            tx = self._transaction(place.attached, node.get("at_clause"), scope)
+            found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
+            if found is not None:
+                return place.attached, tx, found
+        if places and (scope.target is not None or self.session.names.explicit(names)):
+            raise missing(places[0], self._transaction(places[0].attached, node.get("at_clause"), scope))
+        return None
+
+    def _places(self, names: Sequence[str], scope: _Scope) -> Iterable[Target]:
+        if scope.target is None:
+            yield from self.session.names.places(names)
+            return
+        own = scope.target
+        if len(names) == 1:
+            yield Target(own.attached, own.schema, names[0])
+            yield Target(own.attached, "main", names[0])
+        elif len(names) == 2:
+            yield Target(own.attached, names[0], names[1])
+        elif fold(names[0]) == fold(own.attached.alias):
+            yield Target(own.attached, names[1], names[2])
+
+    def _transaction(self, attached: Attached, at: Node | None, scope: _Scope) -> Transaction:
+        if at is not None:
+            return self.session.at(attached, str(at["unit"]), self.evaluate(at["expr"]))
+        if scope.tx is not None and scope.target is not None and scope.target.attached is attached:
+            return scope.tx
+        return self.session.view(attached)
+
+    def _other(self, node: Node, names: Sequence[str]) -> None:
+        """A table that is of no lake: a lake's metadata, a listing, a Python variable, or DuckDB's own."""
+        rows = self.session.foreign(names)
+        if rows is not None:
+            replaced = tree.base_table(self._register(rows), node["alias"] or names[-1], node)
+            node.clear()
+            node.update(replaced)
+
+    def _register(self, rows: Any) -> str:
+        name = self.session.fresh_name()
+        self._made.append(lambda connection, _: _done(connection.register(name, rows)))
+        return name
+
+    def _maker(self, scan: Scan) -> Callable[[duckdb.DuckDBPyConnection, bool], None]:
+        def make(connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
+            if empty:
+                connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
+                return
+            shared = scan.attached.shared
+            scan.plan = scan.tx.plan(scan.table, scan.predicate, max_files=shared.config.plan_max_files)
+            query = shared.engine.bind(
+                connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
+            )
+            connection.execute(f"CREATE TEMP VIEW {scan.name} AS {query}")
+
+        return make
+
+    def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
+        if view.dialect != "duckdb":
+            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
+        if scope.depth >= _DEPTH:
+            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+        key = ("view", target.attached.alias, tx.base.id, view.id)
+        if key in self._known:
+            return self._known[key]
+        connection = self.session.connection
+        parsed = tree.parse(connection, view.sql.replace(LAKE, ""))
+        self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
+        name = self._known[key] = self.session.fresh_name()
+        columns = f"({', '.join(quote(alias) for alias in view.aliases)})" if view.aliases else ""
+        statement = f"CREATE TEMP VIEW {name}{columns} AS {tree.render(connection, parsed)}"
+        self._made.append(lambda connection, _: _done(connection.execute(statement)))
+        return name
+
+    # -- functions and macros ------------------------------------------------------------------------------------------
+
+    def _table_function(self, node: Node, scope: _Scope) -> None:
+        call = node["function"]
+        names = [call[key] for key in ("catalog", "schema", "function_name") if call.get(key)]
+        macro = self._macro(names, scope, is_table=True)
+        if macro is not None:
+            call.update(function_name=macro, schema="", catalog="")
+            if not node["alias"]:
+                node["alias"] = names[-1]
+            return
+        made = self.session.call(self, names, call["children"])
+        if made is None:
+            return
+        name = made if isinstance(made, str) else self._register(made)
+        replaced = tree.base_table(name, node["alias"] or names[-1], node)
+        node.clear()
+        node.update(replaced)
+
+    def made(self, make: Callable[[duckdb.DuckDBPyConnection, bool], None]) -> None:
+        """Add something that must be made before the query runs; it is told whether without rows."""
+        self._made.append(make)
+
+    def _function(self, node: Node, scope: _Scope) -> None:
+        names = [node[key] for key in ("catalog", "schema", "function_name") if node.get(key)]
+        macro = self._macro(names, scope, is_table=False)
+        if macro is not None:
+            node.update(function_name=macro, schema="", catalog="")
+
+    def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
+        for place in self._places(names, scope):
+            tx = scope.tx if scope.tx is not None else self.session.view(place.attached)
+            found = tx.objects.get_macro(place.schema, place.name, is_table=is_table)
+            if found is not None:
+                return self._make_macro(place, tx, found, scope)
+        return None
+
+    def _make_macro(self, target: Target, tx: Transaction, macro: MacroInfo, scope: _Scope) -> str:
+        key = ("macro", target.attached.alias, tx.base.id, macro.id)
+        if key in self._known:
+            return self._known[key]
+        if scope.depth >= _DEPTH:
+            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        connection = self.session.connection
+        inside = _Scope(target, tx, scope.depth + 1)
+        forms = []
+        for variant in macro.variants:
+            sql = variant.sql.replace(LAKE, "")
+            parsed = tree.parse(connection, sql if macro.is_table else f"SELECT {sql}")
+            self._rewrite(parsed, inside)
+            body = tree.render(connection, parsed)
+            text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
+            forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
+        name = self._known[key] = self.session.fresh_name()
+        statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
+        self._made.append(lambda connection, _: _done(connection.execute(statement)))
+        return name
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def _prune(self, bound: Bound, parsed: Node) -> None:
+        """Let DuckDB tell the filters of each scan."""
+        if not any(scan.table.id >= 0 for scan in self.scans) or not _filters(parsed):
+            return
+        with self.session.planning() as planner:
+            try:
+                for make in self._made:
+                    make(planner, True)
+                found = scan_filters(planner, bound.sql, bound.values)
+            except duckdb.Error:
+                return  # it names what only the other connection knows
+        for scan in self.scans:
+            scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
+
+    def _install(self) -> None:
+        for make in self._made:
+            make(self.session.connection, False)
+
+
+def _first_table(node: Node) -> Node:
+    while node.get("type") == "JOIN":
+        node = node["left"]
+    return node
+
+
+def _virtual_names(node: Node) -> frozenset[str]:
+    """The virtual columns that a query block speaks of."""
+    named = (found["column_names"][-1] for found in tree.nodes(node) if found.get("class") == "COLUMN_REF")
+    return frozenset(fold(name) for name in named) & virtual_columns.VIRTUAL.keys()
+
+
+def _hide_virtual(node: Node, scans: Mapping[str, Scan]) -> None:
+    """Let ``*`` not mean the virtual columns that the scans of a query block give."""
+    given: dict[str, tuple[str, ...]] = {}
+    pending = [node["from_table"]]
+    while pending:
+        item = pending.pop()
+        if item.get("type") == "JOIN":
+            pending += [item["left"], item["right"]]
+        elif item.get("type") == "BASE_TABLE" and item["table_name"] in scans:
+            given[fold(item["alias"])] = scans[item["table_name"]].virtual
+    if not any(given.values()):
+        return
+    pending = list(node["select_list"])
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+        elif isinstance(item, dict) and item.get("type") != "SELECT_NODE":
+            if item.get("class") == "STAR":
+                relation = fold(item.get("relation_name") or "")
+                hidden = given.get(relation, ()) if relation else {name for names in given.values() for name in names}
+                item["exclude_list"] = [*item["exclude_list"], *sorted(hidden)]
+            pending += [value for value in item.values() if isinstance(value, dict | list)]
+
+
+def _filters(parsed: Node) -> bool:
+    """True when a query has a condition that might rule out files."""
+    return any(
+        node.get("where_clause") or node.get("condition") or node.get("qualify") or node.get("having")
+        for node in tree.nodes(parsed)
+    ) or any(node.get("type") == "JOIN" for node in tree.nodes(parsed))
+
+
+def _done(_: object) -> None:
+    return None

@@ -1,0 +1,37 @@
+"""DuckDB's errors about statements, as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.failures import translate
+from quacklake.errors import SqlError
+
+__all__ = ["translated"]
+
+_STATEMENT = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ParserException,
+    duckdb.SyntaxException,
+    duckdb.NotImplementedException,
+    duckdb.PermissionException,
+    duckdb.InvalidInputException,
+    duckdb.TransactionException,
+    duckdb.DependencyException,
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise DuckDB's errors as ours; those about the statement keep their whole text, which shows the place."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowInvalid) as error:
+        if isinstance(error, _STATEMENT):
+            raise SqlError(str(error).strip()) from error
+        raise translate(error, "run the statement") or error from error
