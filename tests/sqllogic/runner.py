@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
-import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow as pa
 import quacklake
 from tests.sqllogic.script import VARIABLE, Command, parse, values
 
-__all__ = ["Failed", "Runner", "Skipped"]
+__all__ = ["Failed", "Runner", "Skipped", "lacking", "run_file"]
 
 #: What the tests may require without our having more than DuckDB itself.
 _AVAILABLE = {"ducklake", "parquet", "icu", "json", "notwindows", "no_alternative_verify", "skip_reload", "64bit"}
@@ -240,7 +239,7 @@ def _same(found: str, wanted: str) -> bool:
         return re.fullmatch(wanted.removeprefix("<REGEX>:"), found, re.DOTALL) is not None
     if wanted.startswith("<!REGEX>:"):
         return re.fullmatch(wanted.removeprefix("<!REGEX>:"), found, re.DOTALL) is None
-    if {found.lower(), wanted.lower()} in ({"true", "1"}, {"false", "0"}):
+    if {found.lower(), wanted.lower()} in ({"true", "1"}, {"false", "0"}, {"true"}, {"false"}):
         return True
     try:
         return abs(float(found) - float(wanted)) <= 1e-9 * max(1.0, abs(float(wanted)))
@@ -248,22 +247,39 @@ def _same(found: str, wanted: str) -> bool:
         return False
 
 
-def main(root: str, path: str) -> int:
-    """Run a file in a directory of its own; what happened is the last line on standard output."""
+def run_file(root: Path, path: Path) -> tuple[str, str]:
+    """Run a file in a directory of its own: PASS, FAIL or SKIP, and why."""
+    os.chdir(root)
     with tempfile.TemporaryDirectory(prefix="yardstick-", ignore_cleanup_errors=True) as directory:
-        runner: Any = None
+        os.environ["QUACKLAKE_FOREIGN_PATHS"] = f"{directory},{root}"  # stock reads files from anywhere
         try:
-            runner = Runner(Path(root), Path(directory))
-            runner.run(Path(path))
+            runner = Runner(root, Path(directory))
+            runner.run(path)
         except Skipped as reason:
-            print(f"SKIP {reason}")
-            return 0
+            return "SKIP", str(reason)
         except Failed as reason:
-            print(f"FAIL {reason!s}")
-            return 1
-        print(f"PASS {runner.passed}")
-        return 0
+            return "FAIL", str(reason)
+        except Exception as error:
+            return "FAIL", f"{type(error).__name__}: {error}"
+        return "PASS", str(runner.passed)
 
 
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+def lacking(path: Path) -> str | None:
+    """Why a file cannot be tried at all, as its text tells; None when it can."""
+    text = path.read_text(encoding="utf-8")
+    for name in UPKEEP:
+        if name in text and not hasattr(quacklake.Lake, name):
+            return f"needs {name}"
+    if re.search(r"^checkpoint\b", text, re.IGNORECASE | re.MULTILINE) and not hasattr(quacklake.Lake, UPKEEP[0]):
+        return "needs CHECKPOINT"
+    return "runs statements at the same time" if "concurrentloop" in text or "concurrentforeach" in text else None
+
+
+UPKEEP = (
+    "flush_inlined_data",
+    "merge_adjacent_files",
+    "rewrite_data_files",
+    "expire_snapshots",
+    "cleanup_old_files",
+    "delete_orphaned_files",
+)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
 
-from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError, nearest
+from quacklake.config.settings import BY_NAME
+from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold, quote
+from quacklake.format.options import OPTIONS
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.settings import Shared
 
-__all__ = ["METADATA", "Attached", "Attachments", "Target", "parts_of"]
+__all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "parts_of"]
 
+#: Settings of the extension that are one of ``connect`` under another name.
+SETTING_NAMES = {
+    "ducklake_default_data_inlining_row_limit": "data_inlining_row_limit",
+    "ducklake_data_inlining_row_limit": "data_inlining_row_limit",
+}
+PREFIX = "qls_"
+"""What the names of our own temporary objects begin with."""
 METADATA = "__ducklake_metadata_"
 """What the name of a lake's metadata database begins with."""
 
@@ -72,6 +81,10 @@ class Attachments:
     lakes: dict[str, Attached] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     cursors: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What SET has set, for every lake."""
+    opened: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """What lakes were opened with, where SET has changed it."""
     copies: dict[str, Any] = field(default_factory=dict)
     """What the planner's copies of the lakes were made from."""
 
@@ -89,7 +102,33 @@ class Attachments:
             for connection in (self.root, self.planner):
                 connection.execute(f"ATTACH ':memory:' AS {quote(attached.alias)}")
             self.lakes[key] = attached
+            for name in self.settings:
+                self.apply(attached, name)
             return True
+
+    def apply(self, attached: Attached, name: str) -> None:
+        """Let a setting hold for a lake, or what the lake was opened with when it is reset."""
+        shared = attached.shared
+        if not hasattr(shared.config, name):
+            shared.overrides.pop(name, None)
+            if name in self.settings:
+                shared.overrides[name] = self.settings[name]
+            return
+        before = self.opened.setdefault((attached.alias, name), getattr(shared.config, name))
+        changes: dict[str, Any] = {name: self.settings.get(name, before)}
+        shared.config = replace(shared.config, **changes)
+
+    def setting(self, name: str) -> Any:
+        """What ``current_setting`` tells of a lake's setting. Raises ``ConfigError`` for an unknown one."""
+        field = SETTING_NAMES.get(name, name)
+        if field in BY_NAME:
+            found = self.settings.get(field, BY_NAME[field].default)
+            return 10 if found is None and field == "data_inlining_row_limit" else found
+        field = name.removeprefix("ducklake_")
+        if field not in OPTIONS:
+            known = (*BY_NAME, *SETTING_NAMES, *(f"ducklake_{option}" for option in OPTIONS))
+            raise ConfigError(f'unrecognized configuration parameter "{name}"', hint=nearest(name, known))
+        return self.settings.get(field)
 
     def is_database(self, name: str) -> bool:
         """True for the name of a DuckDB database."""

@@ -11,7 +11,7 @@ import duckdb
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.lake.view import declared
@@ -31,8 +31,6 @@ __all__ = ["Binder", "Bound", "Scan"]
 
 _DEPTH = 16
 _TARGET = "_quacklake_target"
-PREFIX = "qls_"
-"""What the names of our own temporary objects begin with."""
 
 
 @dataclass
@@ -335,9 +333,24 @@ class Binder:
 
     def _function(self, node: Node, scope: _Scope) -> None:
         names = [node[key] for key in ("catalog", "schema", "function_name") if node.get(key)]
+        if fold(names[-1]) == "current_setting" and len(node["children"]) == 1:
+            self._setting(node)
+            return
         macro = self._macro(names, scope, is_table=False)
         if macro is not None:
             node.update(function_name=macro, schema="", catalog="")
+
+    def _setting(self, node: Node) -> None:
+        """``current_setting`` of one of a lake's settings."""
+        argument = node["children"][0]
+        given = argument.get("value", {}).get("value") if argument.get("class") == "CONSTANT" else None
+        if isinstance(given, str) and fold(given).startswith("ducklake_"):
+            value = self.session.attachments.setting(fold(given))
+            known = "NULL" if value is None else value if isinstance(value, int | float) else literal(str(value))
+            replaced = tree.expression_of(self.session.connection, str(known))
+            alias = node["alias"]
+            node.clear()
+            node.update(replaced, alias=alias)
 
     def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
         for place in self._places(names, scope):

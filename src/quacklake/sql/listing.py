@@ -5,7 +5,7 @@ They are asked of a database in which every lake is a database of its name, with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.lake.result import Result
 from quacklake.lake.view import COMMENT, declared
 from quacklake.sql import metadata, tree
-from quacklake.sql.attached import Attached
+from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -87,17 +87,22 @@ def _rows(session: Session, sql: str) -> pa.Table:
     column = next((name for name in _DATABASE if name in mine.column_names), None)
     if column is None:
         return mine
-    own = pa.array([fold(str(name)) in {fold(lake) for lake in lakes} for name in mine.column(column).to_pylist()])
+    own = {fold(lake) for lake in lakes}
     others = session.connection.execute(sql).to_arrow_table()
-    keep = pa.array(
-        [fold(str(name)) not in {fold(lake) for lake in lakes} for name in others.column(column).to_pylist()]
-    )
     hidden = next((name for name in ("table_name", "view_name", "function_name") if name in others.column_names), None)
-    found = pa.concat_tables([mine.filter(own), others.filter(keep)])
+    found = pa.concat_tables(
+        [
+            _where(mine, column, lambda name: fold(name) in own),
+            _where(others, column, lambda name: fold(name) not in own),
+        ]
+    )
     if hidden is not None:
-        names = found.column(hidden).to_pylist()
-        found = found.filter(pa.array([not str(name).startswith("qls_") for name in names]))
+        found = _where(found, hidden, lambda name: not name.startswith(PREFIX))
     return _with_paths(session, found) if "readonly" in found.column_names else found
+
+
+def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
+    return rows.filter(pa.array([keeps(str(value)) for value in rows.column(column).to_pylist()], pa.bool_()))
 
 
 def _with_paths(session: Session, rows: pa.Table) -> pa.Table:

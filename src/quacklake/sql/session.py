@@ -20,8 +20,8 @@ from quacklake.format.names import fold, quote
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.result import Result
 from quacklake.sql import dispatch, functions, listing, metadata
-from quacklake.sql.attached import Attached, Attachments
-from quacklake.sql.binder import PREFIX, Binder
+from quacklake.sql.attached import PREFIX, Attached, Attachments
+from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame
 from quacklake.sql.names import Names
@@ -62,7 +62,6 @@ class Session:
         self.python_frames = python_frames
         self.names = Names(attachments, self.view)
         self.work = Work()
-        self.settings: dict[tuple[str, str], Any] = {}
         self._last: weakref.ref[Result] | None = None
         self._count = itertools.count()
         self._made: list[str] = []
@@ -160,7 +159,7 @@ class Session:
         handler = dispatch.handler(cursor)
         self.work.check(ends=dispatch.ends_transaction(cursor))
         try:
-            with translated():
+            with translated([found.shared.store.root for found in self.attachments.lakes.values()]):
                 result = handler(self, cursor, params)
         except BaseException as error:
             self.work.failed(error)

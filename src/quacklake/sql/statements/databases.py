@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quacklake.config import resolve
+from quacklake.config.settings import BY_NAME
 from quacklake.errors import ConfigError, SqlError, nearest
 from quacklake.format.names import fold
+from quacklake.format.options import format_option, parse_option
 from quacklake.lake.connect import connect
 from quacklake.lake.result import Result
 from quacklake.sql import tree
-from quacklake.sql.attached import Attached
+from quacklake.sql.attached import SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
 from quacklake.sql.words import Cursor
 
@@ -172,36 +174,30 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     return result
 
 
-_LAKE_SETTINGS = {
-    "ducklake_default_data_inlining_row_limit": "data_inlining_row_limit",
-    "ducklake_data_inlining_row_limit": "data_inlining_row_limit",
-}
-
-
 def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool) -> None:
-    """Settings of the client hold for the attached lakes; options of the format are set in the lake that is used."""
+    """Settings hold for every lake of the session, those that are attached later too."""
     value = None
     if not reset:
         if not (cursor.accept("=") or cursor.accept("TO")):
             raise cursor.unexpected()
         value = _value(session, cursor.rest(), params)
-    field = _LAKE_SETTINGS.get(name, name)
-    for attached in session.attachments.lakes.values():
-        config = attached.shared.config
-        if hasattr(config, field):
-            session.settings.setdefault((attached.alias, field), getattr(config, field))
-            kept = session.settings[(attached.alias, field)] if reset else value
-            changes: dict[str, Any] = {field: kept}
-            attached.shared.config = replace(config, **changes)
-    from quacklake.config.settings import BY_NAME
-
-    if field in BY_NAME:
-        return
-    lake = session.names.default.lake if session.names.default is not None else None
-    option = name.removeprefix("ducklake_")
-    if lake is None:
-        raise ConfigError(f'"{name}" is an option of a lake, and no lake is used', hint="say USE <lake> first")
+    session.attachments.setting(name)
+    field = SETTING_NAMES.get(name, name)
+    field = field if field in BY_NAME else name.removeprefix("ducklake_")
+    checked = None if reset else _checked(field, value)
+    chosen = session.attachments.settings
     if reset:
-        lake.unset_option(option)
+        chosen.pop(field, None)
     else:
-        lake.set_option(option, value)
+        chosen[field] = checked
+    for attached in session.attachments.lakes.values():
+        session.attachments.apply(attached, field)
+
+
+def _checked(field: str, value: Any) -> Any:
+    if field in BY_NAME:
+        return getattr(resolve({field: value}, env={}), field)
+    found = parse_option(field, format_option(field, value))
+    if found == 0 and field == "target_file_size":
+        raise ConfigError("ducklake_target_file_size cannot be 0")
+    return found

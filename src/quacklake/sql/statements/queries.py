@@ -180,10 +180,11 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     bound = Binder(session, params).bind(cursor.rest())
     rows = session.rows(f"{head} {bound.sql}", bound.values)
     facts = [_facts(scan) for scan in bound.scans]
-    if facts:
-        extra = pa.table({"explain_key": ["lake_scans"], "explain_value": ["\n".join(facts)]})
-        rows = pa.concat_tables([rows, extra.cast(rows.schema)])
-    return Result(rows)
+    if not facts or rows.num_columns != 2 or "(" in head:
+        return Result(rows)
+    keys, texts = (rows.column(index).to_pylist() for index in (0, 1))
+    texts[-1] = "\n".join([str(texts[-1]).rstrip("\n"), *facts, ""])
+    return Result(pa.table([pa.array(keys), pa.array(texts)], names=rows.column_names))
 
 
 def _facts(scan: Any) -> str:

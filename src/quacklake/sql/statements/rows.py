@@ -214,6 +214,7 @@ def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequen
 
 def append_bound(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
     """Add the rows of a query that has the table's columns and types; returns how many."""
+    attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
     reader = session.connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
     counts = [0]
 
