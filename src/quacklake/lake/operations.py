@@ -37,6 +37,7 @@ __all__ = [
     "append_new",
     "check_not_null",
     "delete",
+    "insert_query",
     "merge",
     "overwrite",
     "replace_rows",
@@ -274,7 +275,7 @@ def merge(
                 )
             same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
             fresh = f"SELECT s.* FROM {incoming} s ANTI JOIN {changed} c ON {same}"
-            inserted = _insert_query(shared, tx, connection, fresh, table)
+            inserted = insert_query(shared, tx, connection, fresh, table)
             updated = replace_rows(shared, tx, connection, table, plan, changed)
             return MergeResult(updated, inserted)
         finally:
@@ -307,14 +308,14 @@ def append_new(
             same = " AND ".join(f"s.{quote(key.name)} = t.{quote(key.name)}" for key in keys)
             first = f"SELECT DISTINCT ON ({names}) * FROM {incoming} ORDER BY rowid"
             with writing():
-                return _insert_query(
+                return insert_query(
                     shared, tx, connection, f"SELECT s.* FROM ({first}) s ANTI JOIN ({query}) t ON {same}", table
                 )
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}")
 
 
-def _insert_query(
+def insert_query(
     shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
     """Insert the rows of a query, inlined when they are few."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.queries import HARMLESS, LAKE
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
@@ -81,6 +81,10 @@ class Binder:
     session: Session
     parameters: Any = None
     scans: list[Scan] = field(default_factory=list)
+    hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Columns of relations that ``*`` does not mean."""
+    wanted: frozenset[str] = frozenset()
+    """The virtual columns that the query block around a call speaks of."""
     _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
     _renamed: list[tuple[str, ...]] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
@@ -105,6 +109,20 @@ class Binder:
         self._prune(bound, parsed)
         self._install()
         return bound
+
+    def check(self, sql: str, target: Target, tx: Transaction, aliases: Sequence[str] = ()) -> str:
+        """The text of a query that is to be kept as ``target``. Raises ``SqlError`` when it cannot run."""
+        connection = self.session.connection
+        parsed = tree.parse(connection, sql)
+        text = tree.render(connection, parsed)
+        self._rewrite(parsed, _Scope(target, tx))
+        columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
+        with self.session.planning() as planner:
+            for make in self._made:
+                make(planner, True)
+            bound = tree.render(connection, parsed)
+            planner.execute(f"CREATE TEMP VIEW {self.session.fresh_name()}{columns} AS {bound}")
+        return text
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> None:
         try:
@@ -139,8 +157,8 @@ class Binder:
         values = self.used(query, renumber=False)
         if isinstance(values, list):
             values = self.used(query, renumber=True)
-        with self.session.attachments.root.cursor() as cursor:
-            found = cursor.execute(tree.render(cursor, query), values).to_arrow_table()
+        connection = self.session.connection
+        found = connection.execute(tree.render(connection, query), values).to_arrow_table()
         return found.column(0)[0].as_py()
 
     def evaluate_text(self, sql: str) -> Any:
@@ -169,12 +187,14 @@ class Binder:
         if kind == "RECURSIVE_CTE_NODE":
             hidden = hidden | {fold(str(node.get("cte_name", "")))}
         for key, value in node.items():
-            if key != "cte_map":
+            if key == "function" and kind == "TABLE_FUNCTION":
+                self._visit(value["children"], hidden, wanted, scope)
+            elif key != "cte_map":
                 self._visit(value, hidden, wanted, scope)
         if kind == "SELECT_NODE" and wanted:
-            _hide_virtual(node, {scan.name: scan for scan in self.scans[first:]})
+            _hide_virtual(node, {scan.name: scan.virtual for scan in self.scans[first:]} | self.hidden)
         if kind == "TABLE_FUNCTION":
-            self._table_function(node, scope)
+            self._table_function(node, scope, wanted)
         elif kind == "FUNCTION" and not node.get("is_operator"):
             self._function(node, scope)
 
@@ -310,7 +330,7 @@ class Binder:
 
     # -- functions and macros ------------------------------------------------------------------------------------------
 
-    def _table_function(self, node: Node, scope: _Scope) -> None:
+    def _table_function(self, node: Node, scope: _Scope, wanted: frozenset[str]) -> None:
         call = node["function"]
         names = [call[key] for key in ("catalog", "schema", "function_name") if call.get(key)]
         macro = self._macro(names, scope, is_table=True)
@@ -319,8 +339,11 @@ class Binder:
             if not node["alias"]:
                 node["alias"] = names[-1]
             return
+        self.wanted = wanted
         made = self.session.call(self, names, call["children"])
         if made is None:
+            if scope.target is not None and (len(names) > 1 or fold(names[-1]) not in HARMLESS):
+                raise InputError(f'the query uses "{names[-1]}", which a lake does not have and does not allow')
             return
         name = made if isinstance(made, str) else self._register(made)
         replaced = tree.base_table(name, node["alias"] or names[-1], node)
@@ -414,7 +437,7 @@ def _virtual_names(node: Node) -> frozenset[str]:
     return frozenset(fold(name) for name in named) & virtual_columns.VIRTUAL.keys()
 
 
-def _hide_virtual(node: Node, scans: Mapping[str, Scan]) -> None:
+def _hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
     """Let ``*`` not mean the virtual columns that the scans of a query block give."""
     given: dict[str, tuple[str, ...]] = {}
     pending = [node["from_table"]]
@@ -423,7 +446,7 @@ def _hide_virtual(node: Node, scans: Mapping[str, Scan]) -> None:
         if item.get("type") == "JOIN":
             pending += [item["left"], item["right"]]
         elif item.get("type") == "BASE_TABLE" and item["table_name"] in scans:
-            given[fold(item["alias"])] = scans[item["table_name"]].virtual
+            given[fold(item["alias"])] = scans[item["table_name"]]
     if not any(given.values()):
         return
     pending = list(node["select_list"])

@@ -148,7 +148,10 @@ def _change(change: Change) -> str:
     if change.id is not None:
         return str(change.id)
     parts = [part for part in (change.schema, change.name) if part is not None]
-    return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in parts)
+    shown = [part if _PLAIN.fullmatch(part) else quote(part) for part in parts]
+    if change.kind in (ChangeKind.CREATED_SCALAR_MACRO, ChangeKind.CREATED_TABLE_MACRO) and parts:
+        shown[-1] = quote(parts[-1])  # as stock lists them
+    return ".".join(shown)
 
 
 def table_info(call: Call) -> pa.Table:
@@ -255,9 +258,12 @@ def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
     frame = ChangeFrame(shared, lambda: tx, lambda _: table, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
     plan = frame.plan()
     name = call.session.fresh_name()
-    both = inserts and deletes
-    hidden = "*" if both else "* EXCLUDE (change_type)"
-    columns = [column for column in plan.schema.columns if both or column.name != "change_type"]
+    # one kind of change looks like the table: what else is known of a row is there when it is named
+    own = {"change_type", *({"rowid", "snapshot_id"} - call.binder.wanted)} if not (inserts and deletes) else set()
+    hidden = f"* EXCLUDE ({', '.join(sorted(own))})" if own else "*"
+    columns = [column for column in plan.schema.columns if column.name not in own]
+    if not (inserts and deletes):
+        call.binder.hidden[name] = tuple(sorted({"rowid", "snapshot_id"} - own))
 
     def make(connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
         if empty:

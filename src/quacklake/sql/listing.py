@@ -98,7 +98,24 @@ def _rows(session: Session, sql: str) -> pa.Table:
     )
     if hidden is not None:
         found = _where(found, hidden, lambda name: not name.startswith(PREFIX))
+    if "estimated_size" in found.column_names and "table_name" in found.column_names:
+        found = _with_sizes(session, found)
     return _with_paths(session, found) if "readonly" in found.column_names else found
+
+
+def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
+    """What is said of tables, with how many rows those of the lakes have."""
+    sizes: dict[tuple[str, str, str], int] = {}
+    for attached in session.attachments.lakes.values():
+        stats = metadata.rows(attached, "ducklake_table_stats").select(["table_id", "record_count"]).to_pylist()
+        counts = {row["table_id"]: row["record_count"] for row in stats}
+        for table in session.view(attached).tables():
+            sizes[(attached.alias, table.schema_name, table.name)] = counts.get(table.id) or 0
+    keys = zip(*(rows.column(n).to_pylist() for n in ("database_name", "schema_name", "table_name")), strict=True)
+    known = rows.column("estimated_size").to_pylist()
+    values = [sizes.get(key, size) for key, size in zip(keys, known, strict=True)]
+    place = rows.column_names.index("estimated_size")
+    return rows.set_column(place, "estimated_size", pa.array(values, rows.schema.field(place).type))
 
 
 def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
@@ -114,6 +131,7 @@ def _with_paths(session: Session, rows: pa.Table) -> pa.Table:
             path = attached.shared.catalog.url.path
             row["path"] = str(path) if path is not None else str(attached.shared.catalog.url)
             row["type"] = "ducklake"
+            row["tags"] = [("data_path", attached.shared.store.root)]
             row["readonly"] = attached.read_only
     return pa.Table.from_pylist(found, schema=rows.schema)
 
@@ -210,21 +228,28 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         cursor.execute(f"CREATE TABLE {alias}.{quote(table.schema_name)}.{quote(table.name)} ({columns})")
     for macro in wanted.macros:
         _try(cursor, _macro(alias, macro))
+    waiting = list(wanted.views)
     for _ in range(2):  # views may stand on views that come later
-        for view in wanted.views:
-            cursor.execute(f"USE {alias}.{quote(view.schema_name)}")
-            _try(cursor, _view(alias, view))
+        waiting = [view for view in waiting if not _made(cursor, alias, view)]
+    for view in waiting:  # it stands on something that is not there any more, but it is there
+        _try(cursor, f"CREATE VIEW {alias}.{quote(view.schema_name)}.{quote(view.name)} AS SELECT NULL AS dangling")
     cursor.execute("USE memory")
     for statement in _said(alias, wanted):
         _try(cursor, statement)
     copies[attached.alias] = wanted
 
 
-def _try(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+def _made(cursor: duckdb.DuckDBPyConnection, alias: str, view: ViewInfo) -> bool:
+    cursor.execute(f"USE {alias}.{quote(view.schema_name)}")
+    return _try(cursor, _view(alias, view))
+
+
+def _try(cursor: duckdb.DuckDBPyConnection, sql: str) -> bool:
     try:
         cursor.execute(sql)
     except duckdb.Error:
-        return  # it stands on something that is not there: left out of the listing
+        return False
+    return True
 
 
 def _declared(column: Column) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.remote import connect_store
+from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 from quacklake.errors import SqlError
 from quacklake.format.names import fold, quote
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
@@ -111,6 +111,8 @@ class Session:
         added = self.attachments.add(attached, if_not_exists=if_not_exists)
         if added:
             connect_store(self.attachments.root, attached.shared.store)
+            if attached.shared.catalog.encrypted:
+                load_httpfs(self.attachments.root)  # what writes encrypted files
         return added
 
     # -- statements --------------------------------------------------------------------------------------------------

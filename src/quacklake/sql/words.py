@@ -215,11 +215,22 @@ class Cursor:
                 break
             if word.kind == "symbol" and word.text in _OPEN:
                 self.skip_group()
+            elif word.upper == "CASE":
+                self._skip_case()
             elif word.kind == "symbol" and word.text in _CLOSED:
                 break
             else:
                 self.at += 1
         return self.slice(first, self.at)
+
+    def _skip_case(self) -> None:
+        """Go behind the END of the CASE here."""
+        depth = 0
+        while not self.done:
+            word = self.take()
+            depth += (word.upper == "CASE") - (word.upper == "END")
+            if depth == 0:
+                return
 
     def rest(self) -> str:
         """The text from here to the end."""

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant
 from quacklake.catalog.reading.statements import Statements
+from quacklake.format.snapshots import parse_time
 
 __all__ = ["RawReader"]
 
@@ -24,9 +25,11 @@ class RawReader(Statements):
         known = self._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
         if known is not None:
             types = {column.name: _arrow(column.type) for column in known.columns}
-            rows = self.run("metadata_table", sa.select(known)).all()
+            # DuckDB's times come to Python only with packages that may not be here
+            chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
+            rows = self.run("metadata_table", sa.select(*chosen)).all()
             columns = zip(*rows, strict=True) if rows else ((),) * len(types)
-            return pa.table({n: pa.array(values, types[n]) for n, values in zip(types, columns, strict=True)})
+            return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
         schema = self._t.metadata.schema
         if name not in sa.inspect(self._connection).get_table_names(schema=schema):
             return None
@@ -35,6 +38,12 @@ class RawReader(Statements):
         names = list(result.keys())
         found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
         return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
+
+
+def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:
+    if type_ == _TIME:
+        values = [None if value is None else parse_time(str(value)) for value in values]
+    return pa.array(values, type_)
 
 
 def _arrow(type_: Any) -> pa.DataType:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from quacklake.catalog.url import DATABASES
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
 from quacklake.errors import ConfigError, SqlError, nearest
-from quacklake.format.names import fold
-from quacklake.format.options import format_option, parse_option
+from quacklake.format.names import fold, quote
+from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.lake.connect import connect
 from quacklake.lake.result import Result
 from quacklake.sql import tree
@@ -99,12 +100,19 @@ def _value(session: Session, text: str, params: Any) -> Any:
 def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     known = {**dict.fromkeys(_CONNECT), **dict.fromkeys(_OWN), **dict.fromkeys(_IGNORED)}
     for name in options:
-        if name not in known and not name.startswith("meta_"):
+        if name not in known and name not in OPTIONS and not name.startswith("meta_"):
             raise SqlError(f'ATTACH has no option "{name}" for a lake', hint=nearest(name, known))
+    if fold(str(options.get("metadata_catalog") or "")) == fold(alias):
+        raise SqlError(f'the metadata of "{alias}" needs a name of its own')
+    kind = fold(str(options.get("meta_type") or "duckdb"))
+    if kind not in DATABASES and kind != "postgresql":
+        raise SqlError(f'there is no metadata database of the type "{kind}"', hint=nearest(kind, DATABASES))
     given = {_CONNECT[name]: value for name, value in options.items() if name in _CONNECT}
     read_only = bool(options.get("read_only", options.get("readonly", False)))
     past = {key: options.get(f"snapshot_{name}") for key, name in (("version", "version"), ("timestamp", "time"))}
     chosen = {key: value for key, value in past.items() if value is not None}
+    if chosen and (options.get("read_write") or options.get("read_only") is False):
+        raise SqlError("SNAPSHOT_VERSION and SNAPSHOT_TIME can only be used in read-only mode")
     if len(chosen) > 1:
         raise SqlError("Cannot specify both VERSION and TIMESTAMP: ATTACH takes one of them")
     given = {name: value for name, value in given.items() if value is not None}
@@ -117,6 +125,9 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     except BaseException:
         lake.close()
         raise
+    for name, value in options.items():
+        if name in OPTIONS and name not in _CONNECT:
+            lake._shared.overrides[name] = parse_option(name, format_option(name, value))
     metadata = str(options.get("metadata_catalog") or "")
     return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
 
@@ -163,6 +174,8 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     word = cursor.take().upper
     for scope in ("GLOBAL", "SESSION", "LOCAL"):
         cursor.accept(scope)
+    if word == "SET" and cursor.accept("VARIABLE"):
+        return _set_variable(session, cursor, params)
     name = fold(cursor.name()) if not cursor.done else ""
     if word in ("SET", "RESET") and name.startswith("ducklake_"):
         _set(session, cursor, name, params, reset=word == "RESET")
@@ -172,6 +185,15 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
         result.keep()
         session.look_around()
     return result
+
+
+def _set_variable(session: Session, cursor: Cursor, params: Any) -> Result:
+    """SET VARIABLE name = value, where the value may be a query over lakes."""
+    name = cursor.name()
+    if not (cursor.accept("=") or cursor.accept("TO")):
+        raise cursor.unexpected()
+    bound = Binder(session, params).bind(f"SELECT {cursor.rest()}")
+    return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
 
 
 def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool) -> None:

@@ -13,7 +13,7 @@ from quacklake.format.type_text import parse_column
 from quacklake.lake.macros import make_variant
 from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.lake.result import Result
-from quacklake.lake.view import COMMENT, check_macro, check_view
+from quacklake.lake.view import COMMENT, check_macro
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
@@ -86,7 +86,7 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
             raise AlreadyExistsError(
                 f"Existing object {target.name} is of type Table, trying to replace with type View"
             )
-        text = check_view(target.attached.shared, tx, owner.name, query, aliases)
+        text = Binder(session).check(query, target, tx, aliases)
         tx.objects.create_view(owner.name, target.name, text, aliases, replacing=replacing)
 
     session.write(target.attached, work)

@@ -116,7 +116,7 @@ def _is_query(cursor: Cursor) -> bool:
 
 
 def _insert(session: Session, statement: _Insert, params: Any) -> Result:
-    returned: list[pa.Table] = []
+    returned: list[str] = []
 
     def work(tx: Transaction) -> int:
         table = find_table(statement.target, tx)
@@ -133,17 +133,15 @@ def _insert(session: Session, statement: _Insert, params: Any) -> Result:
             sql, values = conforming(table, _pairs(table, chosen, names, statement), bound.sql), bound.values
         if not statement.returning:
             return append_bound(session, tx, statement.target.attached, table, sql, values)
-        rows = session.rows(sql, values)
-        returned[:] = [rows]
-        return operations.append(statement.target.attached.shared, tx, table, Source(rows.schema, table=rows)) or 0
+        returned[:] = [session.fresh_name()]
+        session.connection.execute(f"CREATE TEMP TABLE {returned[0]} AS {sql}", values)
+        return append_bound(session, tx, statement.target.attached, table, f"FROM {returned[0]}", None)
 
     count = session.write(statement.target.attached, work)
     return _returning(session, statement, returned[0], params) if statement.returning else counted(count)
 
 
-def _returning(session: Session, statement: _Insert, rows: pa.Table, params: Any) -> Result:
-    name = session.fresh_name()
-    session.connection.register(name, rows)
+def _returning(session: Session, statement: _Insert, name: str, params: Any) -> Result:
     alias = quote(statement.target.name)
     return session.query(f"SELECT {statement.returning} FROM temp.main.{name} AS {alias}", params)
 
@@ -188,9 +186,7 @@ def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
 
 
 def _value(sql: str, column: Column) -> str:
-    typed = f"CAST({sql} AS {column.duckdb_type()})"
-    text = f"CAST({typed} AS VARCHAR)" if column.travels_as_text else typed
-    return f"{text} AS {quote(column.name)}"
+    return f"CAST({sql} AS {column.duckdb_type()}) AS {quote(column.name)}"
 
 
 def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:
@@ -214,6 +210,8 @@ def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequen
 
 def append_bound(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
     """Add the rows of a query that has the table's columns and types; returns how many."""
+    if any(column.travels_as_text for column in table.schema.columns):
+        return _append_kept(session, tx, attached, table, sql, values)
     attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
     reader = session.connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
     counts = [0]
@@ -226,6 +224,14 @@ def append_bound(session: Session, tx: Transaction, attached: Attached, table: T
     stream = pa.RecordBatchReader.from_batches(reader.schema, counting())
     operations.append(attached.shared, tx, table, Source(reader.schema, stream=stream))
     return counts[0]
+
+
+def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
+    """The same for types that Arrow does not carry: the rows never leave DuckDB."""
+    name = session.fresh_name()
+    session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
+    operations.check_not_null(session.connection, name, list(table.schema.columns))
+    return operations.insert_query(attached.shared, tx, session.connection, f"SELECT * FROM {name}", table)
 
 
 # -- update ------------------------------------------------------------------------------------------------------------

@@ -169,6 +169,11 @@ def numbered(columns: Sequence[Column]) -> TableSchema:
 def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[str, ...]]:
     """The columns that a list defines, as DuckDB understands it, and those of the primary key."""
     name = session.fresh_name()
+    keywords = {word.upper for word in Cursor(text).words}
+    if "COLLATE" in keywords:
+        raise SqlError("Not implemented Error: Collations are not supported in a lake")
+    if {"USING", "COMPRESSION"} <= keywords:
+        raise SqlError("Not implemented Error: a compression for a column is not supported in a lake")
     with session.planning() as planner:
         planner.execute(f"CREATE TEMP TABLE {name} ({text})")
         columns = planner.execute(
@@ -181,14 +186,14 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
             " WHERE database_name = 'temp' AND table_name = ?",
             [name],
         ).fetchall()
-        described = planner.execute(f"DESCRIBE {name}").fetchall()
+        row = planner.execute("SELECT sql FROM duckdb_tables() WHERE table_name = ?", [name]).fetchone()
     keys: tuple[str, ...] = ()
     for kind, names in constraints:
         if kind == "PRIMARY KEY":
             keys = tuple(names)
         elif kind != "NOT NULL":
             raise SqlError(f"Not implemented Error: {kind} constraints are not supported in a lake")
-    if len(described) != len(columns):
+    if row is not None and any(word.upper == "GENERATED" for word in Cursor(row[0]).words):
         raise SqlError("Not implemented Error: generated columns are not supported in a lake")
     schema = numbered([replace(parse_column(c, _plain(t)), nullable=bool(n)) for c, t, n, _ in columns])
     for column, _, _, default in columns:
@@ -215,8 +220,11 @@ def default_of(session: Session, text: str, column: Column) -> Any:
     if inner.get("class") != "CONSTANT":
         return DefaultExpression(text)
     with session.attachments.root.cursor() as cursor:
-        found = cursor.execute(f"SELECT CAST(({text}) AS {column.duckdb_type()}) AS v").to_arrow_table()
+        typed = f"CAST(({text}) AS {column.duckdb_type()})"
+        whole = column.type in ("int128", "uint128")  # more than Arrow can carry
+        found = cursor.execute(f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v").to_arrow_table()
     value = found.column(0)[0].as_py()
+    value = int(value) if whole and value is not None else value
     try:
         evolution.set_default(TableSchema((column,)), (column.name,), value)
     except InputError:
