@@ -307,6 +307,8 @@ class Binder:
             query = shared.engine.bind(
                 connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
             )
+            if "rowid" in scan.virtual:
+                query = _with_local_ids(query, scan)
             connection.execute(f"CREATE TEMP VIEW {scan.name} AS {query}")
 
         return make
@@ -423,6 +425,22 @@ class Binder:
     def _install(self) -> None:
         for make in self._made:
             make(self.session.connection, False)
+
+
+_LOCAL_IDS = 10**18
+"""What the row ids of uncommitted rows begin with, as in stock DuckLake."""
+
+
+def _with_local_ids(query: str, scan: Scan) -> str:
+    """A scan whose uncommitted rows have the row id that they keep, or one that shows that they are new."""
+    pending = next((found for found in scan.tx.pendings() if found.table.id == scan.table.id), None)
+    known = {} if pending is None else pending.known_row_ids()
+    if not known:
+        return query
+    kept = {local: id_ for local, id_ in known.items() if id_ is not None}
+    cases = "".join(f" WHEN {local:d} THEN {id_:d}" for local, id_ in kept.items())
+    own = f"CASE rowid{cases} ELSE {_LOCAL_IDS:d} - 1 - rowid END" if cases else f"{_LOCAL_IDS:d} - 1 - rowid"
+    return f"SELECT * REPLACE (CASE WHEN rowid < 0 THEN {own} ELSE rowid END AS rowid) FROM ({query})"
 
 
 def _first_table(node: Node) -> Node:

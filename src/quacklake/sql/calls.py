@@ -16,6 +16,7 @@ from quacklake.errors import SqlError
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.options import OPTIONS
 from quacklake.format.snapshots import SnapshotInfo
 from quacklake.lake.add_files import AddOptions, add_files, to_patterns
 from quacklake.lake.feed import ChangeFrame
@@ -77,6 +78,13 @@ _WORDS = {
     ChangeKind.INLINE_FLUSH: "flushed_inlined",
     ChangeKind.MERGE_ADJACENT: "merge_adjacent",
     ChangeKind.REWRITE_DELETE: "rewrite_delete",
+}
+#: What the lake says of itself beside its options.
+_FACTS = {
+    "created_by": "what made the lake",
+    "data_path": "where the files are",
+    "encrypted": "whether files are encrypted",
+    "version": "version of the format",
 }
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
@@ -299,7 +307,9 @@ def options(call: Call) -> pa.Table:
         entry = None
         if row.scope is not None and row.scope_id is not None:
             entry = (schemas if row.scope == "schema" else tables).get(row.scope_id)
-        found.append((row.key, None, row.value, (row.scope or "global").upper(), entry))
+        known = OPTIONS.get(row.key)
+        told = known.help if known is not None else _FACTS.get(row.key)
+        found.append((row.key, told, row.value, (row.scope or "global").upper(), entry))
     schema = pa.schema([(name, pa.string()) for name in names])
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in found], schema=schema)
 

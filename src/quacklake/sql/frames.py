@@ -11,14 +11,11 @@ __all__ = ["find_frame"]
 
 
 def find_frame(frame: FrameType | None, name: str) -> Any:
-    """The rows of the variable of a name, of the caller or of one of its callers; None when there is none."""
-    while frame is not None:
-        for variables in (frame.f_locals, frame.f_globals):
-            if name in variables:
-                rows = _rows(variables[name])
-                if rows is not None:
-                    return rows
-        frame = frame.f_back
+    """The rows of the caller's variable of a name, a local one first; None when there is none."""
+    for variables in () if frame is None else (frame.f_locals, frame.f_globals):
+        rows = _rows(variables[name]) if name in variables else None
+        if rows is not None:
+            return rows
     return None
 
 

@@ -89,7 +89,8 @@ def _rows(session: Session, sql: str) -> pa.Table:
         return mine
     own = {fold(lake) for lake in lakes}
     others = session.connection.execute(sql).to_arrow_table()
-    hidden = next((name for name in ("table_name", "view_name", "function_name") if name in others.column_names), None)
+    kinds = ("column_name", "table_name", "view_name", "function_name")
+    hidden = next((name for name in kinds if name in others.column_names), None)
     found = pa.concat_tables(
         [
             _where(mine, column, lambda name: fold(name) in own),
@@ -232,7 +233,7 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
     for _ in range(2):  # views may stand on views that come later
         waiting = [view for view in waiting if not _made(cursor, alias, view)]
     for view in waiting:  # it stands on something that is not there any more, but it is there
-        _try(cursor, f"CREATE VIEW {alias}.{quote(view.schema_name)}.{quote(view.name)} AS SELECT NULL AS dangling")
+        _try(cursor, f"CREATE VIEW {alias}.{quote(view.schema_name)}.{quote(view.name)} AS SELECT NULL AS {PREFIX}gone")
     cursor.execute("USE memory")
     for statement in _said(alias, wanted):
         _try(cursor, statement)

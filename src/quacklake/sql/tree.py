@@ -27,7 +27,7 @@ __all__ = [
 Node = dict[str, Any]
 
 
-class Unserializable(Exception):
+class Unserializable(SqlError):
     """DuckDB understands the statement but does not give a tree of it."""
 
 
@@ -67,9 +67,18 @@ def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     return found
 
 
+_TYPES: dict[str, Node] = {}
+_MOST_TYPES = 1000
+
+
 def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
-    """The tree of a type."""
-    found: Node = expression_of(connection, f"CAST(NULL AS {type_})")["cast_type"]
+    """The tree of a type; remembered, for every INSERT asks for those of a table again."""
+    found = _TYPES.get(type_)
+    if found is None:
+        found = expression_of(connection, f"CAST(NULL AS {type_})")["cast_type"]
+        if len(_TYPES) >= _MOST_TYPES:
+            _TYPES.clear()
+        _TYPES[type_] = found
     return found
 
 

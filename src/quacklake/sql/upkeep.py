@@ -5,6 +5,7 @@ They commit by themselves, so that none of them is part of an open transaction.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
@@ -93,11 +94,18 @@ def rewrite_data_files(call: Call) -> pa.Table:
     return _named(_reports(found), ("files_before", "files_after"), ("files_processed", "files_created"))
 
 
+def _age(value: Any) -> Any:
+    """An age or a time; an INTERVAL is a span of time."""
+    if isinstance(value, pa.MonthDayNano):
+        return dt.timedelta(days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1000)
+    return value
+
+
 def expire_snapshots(call: Call) -> pa.Table:
     """Forget old snapshots; returns them."""
     with call.attached.shared.catalog.read() as reader:
         before = reader.snapshots()
-    given = {name: call.given.get(name) for name in ("older_than", "versions", "dry_run")}
+    given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
     report = _run(call, "expire_snapshots", **given)
     gone = set(report.snapshots)
     return snapshot_rows([info for info in before if info.id in gone])
@@ -114,7 +122,7 @@ def delete_orphaned_files(call: Call) -> pa.Table:
 
 
 def _removed(call: Call, name: str) -> pa.Table:
-    given = {key: call.given.get(key) for key in ("cleanup_all", "older_than", "dry_run")}
+    given = {key: _age(call.given.get(key)) for key in ("cleanup_all", "older_than", "dry_run")}
     report = _run(call, name, **given)
     store = call.attached.shared.store
     return pa.table({"path": pa.array(store.urls(list(report.paths)), pa.string())})

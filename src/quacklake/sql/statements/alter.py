@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import NotFoundError, SqlError
+from quacklake.errors import InputError, NotFoundError, SqlError
 from quacklake.format.column_paths import find_column, format_path
 from quacklake.format.evolution import DefaultExpression
 from quacklake.format.objects import TableInfo
@@ -146,7 +146,7 @@ def _add(session: Session, cursor: Cursor) -> Change:
 def _has(table: TableInfo, names: tuple[str, ...]) -> bool:
     try:
         find_column(table.schema, names)
-    except (NotFoundError, Exception):
+    except (InputError, NotFoundError):
         return False
     return True
 

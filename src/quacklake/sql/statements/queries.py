@@ -177,7 +177,7 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     if cursor.sees("("):
         cursor.skip_group()
     head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
-    bound = Binder(session, params).bind(cursor.rest())
+    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())))
     rows = session.rows(f"{head} {bound.sql}", bound.values)
     facts = [_facts(scan) for scan in bound.scans]
     if not facts or rows.num_columns != 2 or "(" in head:
@@ -185,6 +185,23 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     keys, texts = (rows.column(index).to_pylist() for index in (0, 1))
     texts[-1] = "\n".join([str(texts[-1]).rstrip("\n"), *facts, ""])
     return Result(pa.table([pa.array(keys), pa.array(texts)], names=rows.column_names))
+
+
+def _reading_part(session: Session, cursor: Cursor) -> str:
+    """The query that a statement runs: of a change that which finds its rows."""
+    if cursor.accept("INSERT", "INTO") or cursor.sees("CREATE"):
+        cursor.until("SELECT", "FROM", "VALUES", "WITH", "TABLE") if not cursor.sees("CREATE") else cursor.until("AS")
+        cursor.accept("AS")
+    elif cursor.accept("UPDATE"):
+        named = cursor.until("SET")
+        cursor.until("FROM", "WHERE", "RETURNING")
+        others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
+        return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    elif cursor.accept("DELETE", "FROM"):
+        named = cursor.until("USING", "WHERE", "RETURNING")
+        others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
+        return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    return cursor.rest()
 
 
 def _facts(scan: Any) -> str:

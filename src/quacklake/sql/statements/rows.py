@@ -15,6 +15,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
+from quacklake.format.sorting import order_by
 from quacklake.lake import operations
 from quacklake.lake.conform import default_value
 from quacklake.lake.frames import Source
@@ -221,9 +222,21 @@ def append_bound(session: Session, tx: Transaction, attached: Attached, table: T
             counts[0] += batch.num_rows
             yield batch
 
-    stream = pa.RecordBatchReader.from_batches(reader.schema, counting())
-    operations.append(attached.shared, tx, table, Source(reader.schema, stream=stream))
+    source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
+    if table.sort is not None and attached.shared.write_options(table).sort:
+        _sort_small(session, attached, table, source)
+    operations.append(attached.shared, tx, table, source)
     return counts[0]
+
+
+def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
+    """Rows for the catalog come in the order of the table too, as in stock; those of files the writer sorts."""
+    few = source.first(attached.shared.inline_limit(table))
+    order = order_by(table.sort)
+    if few is not None and few.num_rows and order:
+        name = session.fresh_name()
+        session.connection.register(name, few)
+        source.table = session.rows(f"SELECT * FROM {name} ORDER BY {', '.join(order)}").cast(few.schema)
 
 
 def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
@@ -323,8 +336,10 @@ def assignments(cursor: Cursor) -> list[tuple[str, str]]:
             found += zip(names, values, strict=True)
         else:
             names = cursor.names()
+            if len(names) > 1:
+                raise cursor.fail("Qualified column names in SET are not supported")
             cursor.expect("=")
-            found.append((names[-1], cursor.until(",", "FROM", "WHERE", "RETURNING", "WHEN")))
+            found.append((names[0], cursor.until(",", "FROM", "WHERE", "RETURNING", "WHEN")))
         if not cursor.accept(","):
             return found
 
