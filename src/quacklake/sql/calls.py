@@ -191,6 +191,8 @@ def table_info(call: Call) -> pa.Table:
 def list_files(call: Call) -> pa.Table:
     """The data files of a table with their delete files, at a snapshot or time."""
     tx = call.session.view(call.attached)
+    if None not in (call.given.get("snapshot_version"), call.given.get("snapshot_time")):
+        raise SqlError("give snapshot_version or snapshot_time, not both")
     for unit, name in (("VERSION", "snapshot_version"), ("TIMESTAMP", "snapshot_time")):
         if call.given.get(name) is not None:
             tx = call.session.at(call.attached, unit, call.given[name])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +45,8 @@ def _run(call: Call, name: str, **arguments: Any) -> Any:
     method = getattr(call.lake, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
-    return method(**{key: value for key, value in arguments.items() if value is not None})
+    given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
+    return method(**{key: value for key, value in given.items() if value is not None})
 
 
 def _scope(call: Call, schema: str) -> dict[str, str | None]:

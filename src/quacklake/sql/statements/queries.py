@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from quacklake.format.names import quote
 from quacklake.lake.result import Result
-from quacklake.sql import listing
+from quacklake.sql import listing, upkeep
 from quacklake.sql.binder import Binder
+from quacklake.sql.calls import Call
 from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
 from quacklake.sql.tree import Unserializable
 from quacklake.sql.words import Cursor, Word
@@ -140,8 +141,14 @@ def call(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CHECKPOINT [database]."""
-    return session.native(cursor.text, params)
+    """CHECKPOINT [database]: of a lake all its upkeep."""
+    cursor.expect("CHECKPOINT")
+    attached = session.names.default if cursor.done else session.attachments.get(cursor.name())
+    if attached is None:
+        return session.native(cursor.text, params)
+    cursor.end()
+    upkeep.checkpoint(Call(session, Binder(session), attached, {}))
+    return Result()
 
 
 def describe(session: Session, cursor: Cursor, params: Any) -> Result:
