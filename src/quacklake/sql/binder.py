@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from quacklake.engines.duckdb.queries import HARMLESS, LAKE
-from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.lake.view import declared
-from quacklake.scan import ScanPlan
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import missing
 from quacklake.sql.pruning import filters_of, scan_filters
+from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
 from quacklake.sql.tree import Node
 from quacklake.transaction import Transaction
 
@@ -31,38 +29,6 @@ __all__ = ["Binder", "Bound", "Scan"]
 
 _DEPTH = 16
 _TARGET = "_quacklake_target"
-
-
-@dataclass
-class Scan:
-    """One mention of a table of a lake."""
-
-    name: str
-    attached: Attached
-    tx: Transaction
-    table: TableInfo
-    virtual: tuple[str, ...] = ()
-    rows: bool = False
-    predicate: Predicate = ANYTHING
-    plan: ScanPlan | None = None
-    past: bool = False
-
-    def columns(self) -> str:
-        """The columns with their types, as for a table without rows."""
-        found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]
-        found += [f"{quote(name)} {virtual_columns.VIRTUAL[name].duckdb_type()}" for name in self.virtual]
-        found += [f"{name} BIGINT" for name in (ROW_COLUMNS if self.rows else ())]
-        return ", ".join(found)
-
-
-@dataclass
-class Bound:
-    """A query that DuckDB runs after ``install`` has made what it names."""
-
-    sql: str
-    values: Any
-    scans: list[Scan]
-    target: Scan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +66,7 @@ class Binder:
         if change is not None:
             change(parsed)
         if target:
-            _first_table(parsed["node"]["from_table"])[_TARGET] = True
+            first_table(parsed["node"]["from_table"])[_TARGET] = True
         self._rewrite(parsed, _Scope())
         values = self.used(parsed, renumber=True)
         text = tree.render(self.session.connection, parsed)
@@ -182,7 +148,7 @@ class Binder:
         if isinstance(node.get("cte_map"), dict):
             hidden = self._common_tables(node, hidden, scope)
         if kind == "SELECT_NODE":
-            wanted = _virtual_names(node)
+            wanted = virtual_names(node)
         first = len(self.scans)
         if kind == "RECURSIVE_CTE_NODE":
             hidden = hidden | {fold(str(node.get("cte_name", "")))}
@@ -192,7 +158,7 @@ class Binder:
             elif key != "cte_map":
                 self._visit(value, hidden, wanted, scope)
         if kind == "SELECT_NODE" and wanted:
-            _hide_virtual(node, {scan.name: scan.virtual for scan in self.scans[first:]} | self.hidden)
+            hide_virtual(node, {scan.name: scan.virtual for scan in self.scans[first:]} | self.hidden)
         if kind == "TABLE_FUNCTION":
             self._table_function(node, scope, wanted)
         elif kind == "FUNCTION" and not node.get("is_operator"):
@@ -308,7 +274,7 @@ class Binder:
                 connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
             )
             if "rowid" in scan.virtual:
-                query = _with_local_ids(query, scan)
+                query = with_local_ids(query, scan)
             connection.execute(f"CREATE TEMP VIEW {scan.name} AS {query}")
 
         return make
@@ -410,7 +376,7 @@ class Binder:
 
     def _prune(self, bound: Bound, parsed: Node) -> None:
         """Let DuckDB tell the filters of each scan."""
-        if not any(scan.table.id >= 0 for scan in self.scans) or not _filters(parsed):
+        if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
             return
         with self.session.planning() as planner:
             try:
@@ -425,67 +391,6 @@ class Binder:
     def _install(self) -> None:
         for make in self._made:
             make(self.session.connection, False)
-
-
-_LOCAL_IDS = 10**18
-"""What the row ids of uncommitted rows begin with, as in stock DuckLake."""
-
-
-def _with_local_ids(query: str, scan: Scan) -> str:
-    """A scan whose uncommitted rows have the row id that they keep, or one that shows that they are new."""
-    pending = next((found for found in scan.tx.pendings() if found.table.id == scan.table.id), None)
-    known = {} if pending is None else pending.known_row_ids()
-    if not known:
-        return query
-    kept = {local: id_ for local, id_ in known.items() if id_ is not None}
-    cases = "".join(f" WHEN {local:d} THEN {id_:d}" for local, id_ in kept.items())
-    own = f"CASE rowid{cases} ELSE {_LOCAL_IDS:d} - 1 - rowid END" if cases else f"{_LOCAL_IDS:d} - 1 - rowid"
-    return f"SELECT * REPLACE (CASE WHEN rowid < 0 THEN {own} ELSE rowid END AS rowid) FROM ({query})"
-
-
-def _first_table(node: Node) -> Node:
-    while node.get("type") == "JOIN":
-        node = node["left"]
-    return node
-
-
-def _virtual_names(node: Node) -> frozenset[str]:
-    """The virtual columns that a query block speaks of."""
-    named = (found["column_names"][-1] for found in tree.nodes(node) if found.get("class") == "COLUMN_REF")
-    return frozenset(fold(name) for name in named) & virtual_columns.VIRTUAL.keys()
-
-
-def _hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
-    """Let ``*`` not mean the virtual columns that the scans of a query block give."""
-    given: dict[str, tuple[str, ...]] = {}
-    pending = [node["from_table"]]
-    while pending:
-        item = pending.pop()
-        if item.get("type") == "JOIN":
-            pending += [item["left"], item["right"]]
-        elif item.get("type") == "BASE_TABLE" and item["table_name"] in scans:
-            given[fold(item["alias"])] = scans[item["table_name"]]
-    if not any(given.values()):
-        return
-    pending = list(node["select_list"])
-    while pending:
-        item = pending.pop()
-        if isinstance(item, list):
-            pending += item
-        elif isinstance(item, dict) and item.get("type") != "SELECT_NODE":
-            if item.get("class") == "STAR":
-                relation = fold(item.get("relation_name") or "")
-                hidden = given.get(relation, ()) if relation else {name for names in given.values() for name in names}
-                item["exclude_list"] = [*item["exclude_list"], *sorted(hidden)]
-            pending += [value for value in item.values() if isinstance(value, dict | list)]
-
-
-def _filters(parsed: Node) -> bool:
-    """True when a query has a condition that might rule out files."""
-    return any(
-        node.get("where_clause") or node.get("condition") or node.get("qualify") or node.get("having")
-        for node in tree.nodes(parsed)
-    ) or any(node.get("type") == "JOIN" for node in tree.nodes(parsed))
 
 
 def _done(_: object) -> None:

@@ -6,7 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quacklake.lake.result import Result
-from quacklake.sql.statements import alter, copying, databases, merging, objects, queries, rows, tables, transactions
+from quacklake.sql.statements import (
+    alter,
+    copying,
+    databases,
+    inserting,
+    merging,
+    objects,
+    queries,
+    rows,
+    tables,
+    transactions,
+)
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
@@ -40,7 +51,7 @@ _HANDLERS: Mapping[str, Handler] = {
     "DROP": objects.drop,
     "END": transactions.commit,
     "EXPLAIN": queries.explain,
-    "INSERT": rows.insert,
+    "INSERT": inserting.insert,
     "MERGE": merging.merge,
     "PRAGMA": databases.settings,
     "RESET": databases.settings,

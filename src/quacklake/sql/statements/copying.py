@@ -9,7 +9,8 @@ from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.rows import append_bound, conforming, counted, find_table
+from quacklake.sql.statements.inserting import append_bound, conforming
+from quacklake.sql.statements.rows import counted, find_table
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 

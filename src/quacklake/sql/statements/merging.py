@@ -20,16 +20,8 @@ from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.rows import (
-    append_bound,
-    assignments,
-    cast_to,
-    conforming,
-    counted,
-    find_table,
-    new_values,
-    prefix_of,
-)
+from quacklake.sql.statements.inserting import append_bound, conforming
+from quacklake.sql.statements.rows import assignments, cast_to, counted, find_table, new_values, prefix_of
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 

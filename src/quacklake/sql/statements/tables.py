@@ -20,7 +20,8 @@ from quacklake.sql import tree
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, Bound
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.rows import append_bound, conforming, counted
+from quacklake.sql.statements.inserting import append_bound, conforming
+from quacklake.sql.statements.rows import counted
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
