@@ -42,6 +42,8 @@ def table(shared: Any) -> str:
         ("SELECT * FROM {t} WHERE id % 2 = 0", [10]),
         ("SELECT count(*) FROM {t}", [10]),
         ("SELECT * FROM {t} WHERE id IN (1, 55)", [2]),
+        ("SELECT * FROM {t} WHERE id = 42 ORDER BY name LIMIT 1", [1]),
+        ("SELECT * FROM {t} WHERE id = 42 LIMIT 1 OFFSET 0", [1]),
     ],
 )
 def test_files_that_cannot_match_are_left_out(run: Run, table: str, query: str, read: list[int]) -> None:

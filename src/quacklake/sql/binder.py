@@ -16,7 +16,7 @@ from quacklake.lake.view import declared
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
-from quacklake.sql.names import missing
+from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.pruning import filters_of, scan_filters
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
 from quacklake.sql.tree import Node
@@ -193,7 +193,7 @@ class Binder:
         names = [node[key] for key in ("catalog_name", "schema_name", "table_name") if node.get(key)]
         if len(names) == 1 and fold(names[0]) in hidden:
             return
-        found = self._look_up(names, node, scope)
+        found = None if len(names) > 1 and fold(names[-2]) in SYSTEM else self._look_up(names, node, scope)
         if found is None:
             self._other(node, names)
             return

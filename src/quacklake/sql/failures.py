@@ -40,3 +40,6 @@ def translated(roots: Sequence[str] = ()) -> Iterator[None]:
         if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):
             raise StorageError(str(error).strip()) from error
         raise translate(error, "run the statement") or error from error
+    except OSError as error:
+        # what Arrow says when DuckDB has no Arrow type for a column
+        raise SqlError(str(error)) from error

@@ -22,6 +22,7 @@ from quacklake.lake.result import Result
 from quacklake.lake.view import COMMENT, declared
 from quacklake.sql import metadata, tree
 from quacklake.sql.attached import PREFIX, Attached
+from quacklake.sql.names import SYSTEM
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["described", "function", "relation", "shown"]
 
-_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
 _LISTINGS = frozenset(
     {
         "duckdb_tables",
@@ -53,8 +53,8 @@ _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catal
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
     """The rows of a listing that is named like a table, or None."""
     last = fold(names[-1])
-    if any(fold(name) in _SCHEMAS for name in names[:-1]):
-        schema = next(fold(name) for name in names[:-1] if fold(name) in _SCHEMAS)
+    if any(fold(name) in SYSTEM for name in names[:-1]):
+        schema = next(fold(name) for name in names[:-1] if fold(name) in SYSTEM)
         return _rows(session, f"SELECT * FROM {schema}.{quote(last)}")
     if last in _LISTINGS and len(names) == 1 and session.attachments.lakes:
         return _rows(session, f"SELECT * FROM {last}" + ("" if last == "sqlite_master" else "()"))

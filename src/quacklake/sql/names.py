@@ -11,7 +11,10 @@ from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.sql.attached import Attached, Attachments, Target, parts_of
 from quacklake.transaction import Transaction
 
-__all__ = ["Names", "missing"]
+__all__ = ["SYSTEM", "Names", "missing"]
+
+#: The schemas that every database has.
+SYSTEM = frozenset({"information_schema", "pg_catalog"})
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.engines.duckdb.remote import connect_store, load_httpfs
-from quacklake.errors import SqlError
+from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.result import Result
@@ -39,6 +40,15 @@ Parameters = Sequence[Any] | dict[str, Any] | None
 _BATCH_ROWS = 122_880
 _TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
 """Types that DuckDB does not give to Arrow whole."""
+#: What DuckDB's optimizer would do because tables are empty, or because they are its own.
+_NOT_PLANNED = (
+    "statistics_propagation",
+    "empty_result_pullup",
+    "late_materialization",
+    "row_group_pruner",
+    "top_n_window_elimination",
+)
+_UNKNOWN = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 _LEFT_BEHIND = 50
 _TEMPORARY = """
     SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
@@ -62,6 +72,7 @@ class Session:
         self.python_frames = python_frames
         self.names = Names(attachments, self.view)
         self.work = Work()
+        self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
         self._count = itertools.count()
         self._made: list[str] = []
@@ -165,11 +176,23 @@ class Session:
                 result = handler(self, cursor, params)
         except BaseException as error:
             self.work.failed(error)
+            if isinstance(error, SqlError) and error.hint is None:
+                error.hint = self._near_names(str(error))
             raise
         finally:
             self.work.forget_views()
         self._last = weakref.ref(result)
         return result
+
+    def _near_names(self, text: str) -> str | None:
+        """The names of the lake that is used which are like the one that DuckDB does not know."""
+        unknown = _UNKNOWN.match(text)
+        used = self.names.default
+        if unknown is None or used is None or self.work.aborted:
+            return None
+        view = self.view(used)
+        known = [table.name for table in view.tables()] + [found.name for found in view.objects.views()]
+        return nearest(unknown[1], known)
 
     def _settle(self) -> None:
         """Keep the rows of the last result, and drop what it needed."""
@@ -259,7 +282,8 @@ class Session:
     def query(self, sql: str, params: Parameters = None) -> Result:
         """Run a query over lakes."""
         bound = Binder(self, params).bind(sql)
-        return self.run(bound.sql, bound.values)
+        odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
+        return self.run(bound.sql, bound.values, odd=odd)
 
     def native(self, sql: str, params: Parameters = None) -> Result:
         """Let DuckDB run a statement as it is."""
@@ -269,9 +293,9 @@ class Session:
             return Result()
         return self._result(description)
 
-    def run(self, sql: str, values: Any = None) -> Result:
-        """Run a bound query."""
-        if "variant" in sql.lower() or "hugeint" in sql.lower():
+    def run(self, sql: str, values: Any = None, *, odd: bool = False) -> Result:
+        """Run a bound query; ``odd`` when it may give values that Arrow does not carry."""
+        if odd or "variant" in sql.lower() or "hugeint" in sql.lower():
             sql = self._exportable(sql, values)
         self.connection.execute(sql, values)
         return self._result(self.connection.description or [])
@@ -281,7 +305,7 @@ class Session:
             columns = self.connection.execute(f"DESCRIBE {sql}", values).fetchall()
         except duckdb.Error:
             return sql
-        names = [name for name, type_, *_ in columns if type_ in _TEXT_TYPES]
+        names = [name for name, type_, *_ in columns if any(odd in str(type_) for odd in _TEXT_TYPES)]
         if not names or len({fold(name) for name, *_ in columns}) != len(columns):
             return sql
         changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
@@ -301,7 +325,7 @@ class Session:
         """A connection to a database without rows, on which statements are bound but never run."""
         if self._planner is None:
             self._planner = self.attachments.planner.cursor()
-            self._planner.execute("SET disabled_optimizers = 'statistics_propagation,empty_result_pullup'")
+            self._planner.execute(f"SET disabled_optimizers = '{','.join(_NOT_PLANNED)}'")
         yield self._planner
 
     def _tidy(self) -> None:

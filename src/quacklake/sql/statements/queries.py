@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.lake.result import Result
 from quacklake.sql import listing, upkeep
@@ -27,6 +28,7 @@ __all__ = [
     "native_create_as",
     "native_ddl",
     "native_rows",
+    "not_for_lakes",
     "query",
     "show",
 ]
@@ -108,7 +110,37 @@ def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
     words = [word.upper for word in cursor.words[:4]]
     if "TEMP" in words or "TEMPORARY" in words:
         return session.native(cursor.text, params)
+    _refuse_in_lakes(session, Cursor(cursor.text, cursor.words))
     session.work.claim_others()
+    return session.native(cursor.text, params)
+
+
+def _refuse_in_lakes(session: Session, cursor: Cursor) -> None:
+    """Raise ``SqlError`` for something that a lake cannot have; DuckDB would put it beside the lake."""
+    action = cursor.take().upper
+    cursor.accept("OR", "REPLACE")
+    cursor.accept("UNIQUE")
+    if action not in ("CREATE", "ALTER", "DROP") or cursor.done:
+        return
+    kind = cursor.take().upper
+    if kind not in ("SEQUENCE", "TYPE", "INDEX", "TRIGGER"):
+        return
+    cursor.accept("IF", "NOT", "EXISTS")
+    cursor.accept("IF", "EXISTS")
+    if kind == "INDEX" and action == "CREATE":
+        cursor.until("ON")
+        cursor.accept("ON")
+    if session.names.target(cursor.names()) is not None:
+        raise SqlError(f"Not implemented Error: a lake has no {kind.lower()}")
+
+
+def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
+    """EXPORT and IMPORT DATABASE know DuckDB's own tables only."""
+    if session.names.default is not None:
+        raise SqlError(
+            f"Not implemented Error: {cursor.words[0].upper} DATABASE is not for lakes",
+            hint="COPY FROM DATABASE copies a whole lake, COPY … TO a table",
+        )
     return session.native(cursor.text, params)
 
 
