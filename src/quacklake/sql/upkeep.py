@@ -42,6 +42,9 @@ def _run(call: Call, name: str, **arguments: Any) -> Any:
     """Call a method of the lake with those arguments that are given."""
     if call.session.work.explicit and call.session.work.wrote is call.attached:
         raise SqlError(f"{name} makes snapshots of its own: COMMIT or ROLLBACK first")
+    empty = next((key for key, value in call.given.items() if value is None), None)
+    if empty is not None:
+        raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
     method = getattr(call.lake, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
@@ -108,6 +111,9 @@ def expire_snapshots(call: Call) -> pa.Table:
     with call.attached.shared.catalog.read() as reader:
         before = reader.snapshots()
     given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
+    if given["versions"] is not None:  # those that are gone already are no error
+        there = {info.id for info in before}
+        given["versions"] = [version for version in given["versions"] if version in there]
     report = _run(call, "expire_snapshots", **given)
     gone = set(report.snapshots)
     return snapshot_rows([info for info in before if info.id in gone])

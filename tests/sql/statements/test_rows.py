@@ -109,6 +109,9 @@ def test_a_merge_can_take_whole_rows(people: Run) -> None:
         " WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT RETURNING merge_action, id, name"
     )
     assert sorted(rows) == [("INSERT", 7, "Y"), ("UPDATE", 1, "Z")]
+    assert people(
+        "MERGE INTO t USING (SELECT 7 AS id) s USING (id) WHEN MATCHED THEN DELETE RETURNING merge_action, *"
+    ) == [("DELETE", 7, "Y")]
 
 
 def test_files_are_copied_in_and_out(people: Run, tmp_path: Path) -> None:

@@ -197,7 +197,18 @@ def _merge(session: Session, statement: _Merge, params: Any) -> Result:
     name = session.fresh_name()
     session.connection.register(name, returned[0])
     alias = quote(statement.alias or statement.target.name)
-    return session.query(f"SELECT {statement.returning} FROM temp.main.{name} AS {alias}", params)
+    return session.query(f"SELECT {_without_action(statement.returning)} FROM temp.main.{name} AS {alias}", params)
+
+
+def _without_action(returning: str) -> str:
+    """What is returned, where ``*`` means the table's columns only."""
+    words = Cursor(returning).words
+    parts, done = [], 0
+    for number, word in enumerate(words):
+        if word.text == "*" and (number == 0 or words[number - 1].text == ","):
+            parts += [returning[done : word.end], " EXCLUDE (merge_action)"]
+            done = word.end
+    return "".join([*parts, returning[done:]])
 
 
 def _returning_rows(joined: str, table: TableInfo) -> str:

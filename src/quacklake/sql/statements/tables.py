@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["create_table", "default_of", "numbered"]
 
 
+_RESERVED = "_ducklake_internal_"
+"""What the names of columns that files have beside a table's own begin with."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Statement:
     target: Target
@@ -155,7 +159,10 @@ def _distinct(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def numbered(columns: Sequence[Column]) -> TableSchema:
-    """Columns with fresh ids, in the order in which stock DuckLake numbers them."""
+    """Columns with fresh ids, in the order in which stock DuckLake numbers them. Raises ``SqlError``."""
+    reserved = next((column.name for column in columns if fold(column.name).startswith(_RESERVED)), None)
+    if reserved is not None:
+        raise SqlError(f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use')
     next_id = 0
 
     def number(column: Column) -> Column:
