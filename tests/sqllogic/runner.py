@@ -134,8 +134,7 @@ class Runner:
         text = text.replace("__TEST_DIR__", str(self.directory)).replace("{UUID}", self.variables["UUID"])
         text = text.replace("{TEST_DIR}", str(self.directory))
         for name, value in self.variables.items():
-            if name.isupper():
-                text = text.replace(f"{{{name}}}", value) if f"${{{name}}}" not in text else text
+            text = text.replace(f"{{{name}}}", value) if f"${{{name}}}" not in text else text
         for _ in range(3):
             text = VARIABLE.sub(lambda match: self.variables.get(match[1], match[0]), text)
         return text
