@@ -64,3 +64,34 @@ def test_what_cannot_be_read_back_means_anything() -> None:
     assert filters_of([["id=1"], []], schema) is ANYTHING
     odd = TableSchema((parse_column("id OR x", "INTEGER"),))
     assert filters_of([["id OR x=1"]], odd) is ANYTHING
+
+
+def test_the_time_is_the_same_for_planning_and_running(run: Run, shared: Any) -> None:
+    run("CREATE TABLE events (at_ TIMESTAMPTZ); SET ducklake_default_data_inlining_row_limit = 0")
+    run("INSERT INTO events SELECT now() - INTERVAL 3 DAY; INSERT INTO events SELECT now() + INTERVAL 1 DAY")
+    run("RESET ducklake_default_data_inlining_row_limit")
+    text = run("EXPLAIN SELECT * FROM events WHERE at_ > now() - INTERVAL 1 HOUR")[-1][1]
+    assert "2 files, 1 pruned, 1 read" in text
+    assert run("SELECT count(*) FROM events WHERE at_ > now()") == [(1,)]
+    run("BEGIN")
+    assert run("SELECT count(*) FROM events WHERE at_ < now()") == [(1,)]
+    run("ROLLBACK")
+
+
+def test_what_differs_between_connections_leaves_out_nothing_wrong(run: Run, table: str) -> None:
+    run("SET VARIABLE wanted = 42")
+    assert run(f"SELECT id FROM {table} WHERE id = getvariable('wanted')") == [(42,)]
+    assert run(f"SELECT id FROM {table} WHERE id IS NOT DISTINCT FROM getvariable('wanted')") == [(42,)]
+    assert "9 pruned" in run(f"EXPLAIN SELECT id FROM {table} WHERE id = getvariable('wanted')")[-1][1]
+    query = f"WITH x AS (SELECT getvariable('wanted') AS n) SELECT id FROM {table}, x WHERE id = n"
+    assert run(query) == [(42,)]
+    assert "0 pruned" in run(f"EXPLAIN {query}")[-1][1]
+
+
+def test_the_time_zone_of_the_session_counts(run: Run) -> None:
+    run("CREATE TABLE moments (at_ TIMESTAMPTZ); SET ducklake_default_data_inlining_row_limit = 0")
+    run("INSERT INTO moments VALUES ('2024-01-01 04:00:00+00')")
+    run("RESET ducklake_default_data_inlining_row_limit; SET TimeZone = 'America/New_York'")
+    assert run("SELECT count(*) FROM moments WHERE at_ = '2023-12-31 23:00:00'") == [(1,)]
+    run("SET TimeZone = 'UTC'")
+    assert run("SELECT count(*) FROM moments WHERE at_ = '2023-12-31 23:00:00'") == [(0,)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,13 @@ from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.pruning import filters_of, scan_filters
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
+from quacklake.sql.steady import is_steady, settle
 from quacklake.sql.tree import Node
+from quacklake.sql.values import Values
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    pass
 
 __all__ = ["Binder", "Bound", "Scan"]
 
@@ -41,11 +43,9 @@ class _Scope:
 
 
 @dataclass
-class Binder:
+class Binder(Values):
     """Binds one statement. Objects are made on two connections: one plans over empty tables, one runs over files."""
 
-    session: Session
-    parameters: Any = None
     scans: list[Scan] = field(default_factory=list)
     hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of relations that ``*`` does not mean."""
@@ -54,6 +54,7 @@ class Binder:
     _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
     _renamed: list[tuple[str, ...]] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _steady: bool = True
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -68,6 +69,8 @@ class Binder:
         if target:
             first_table(parsed["node"]["from_table"])[_TARGET] = True
         self._rewrite(parsed, _Scope())
+        if self.scans:
+            settle(parsed, self.constant)
         values = self.used(parsed, renumber=True)
         text = tree.render(self.session.connection, parsed)
         found = next((scan for scan in self.scans if scan.rows), None)
@@ -96,40 +99,6 @@ class Binder:
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
         self._shorten(parsed)
-
-    def used(self, node: Node, *, renumber: bool = False) -> Any:
-        """The values of the parameters in a tree; those with numbers are counted anew."""
-        given = self.parameters
-        if given is None:
-            return None
-        marks = [found for found in tree.nodes(node) if found.get("class") == "PARAMETER"]
-        names = sorted({str(mark["identifier"]) for mark in marks}, key=lambda text: (len(text), text))
-        if isinstance(given, Mapping):
-            return {name: given[name] for name in names if name in given} or None
-        places = [int(name) for name in names if name.isdigit()]
-        if len(places) != len(names) or any(place > len(given) for place in places):
-            raise SqlError(f"{len(given)} parameters were given, and the statement has {', '.join(names)}")
-        if renumber:
-            order = {str(place): str(number) for number, place in enumerate(places, 1)}
-            for mark in marks:
-                mark["identifier"] = order[mark["identifier"]]
-            node["named_param_map"] = [{"key": str(n), "value": n} for n in range(1, len(places) + 1)]
-        return [given[place - 1] for place in places] or None
-
-    def evaluate(self, expression: Node) -> Any:
-        """The value of an expression without columns."""
-        query: Node = tree.parse(self.session.connection, "SELECT 1")
-        query["node"]["select_list"] = [{**expression, "alias": ""}]
-        values = self.used(query, renumber=False)
-        if isinstance(values, list):
-            values = self.used(query, renumber=True)
-        connection = self.session.connection
-        found = connection.execute(tree.render(connection, query), values).to_arrow_table()
-        return found.column(0)[0].as_py()
-
-    def evaluate_text(self, sql: str) -> Any:
-        """The value of the text of an expression without columns."""
-        return self.evaluate(tree.expression_of(self.session.connection, sql))
 
     # -- the walk ------------------------------------------------------------------------------------------------------
 
@@ -290,6 +259,7 @@ class Binder:
         connection = self.session.connection
         parsed = tree.parse(connection, view.sql.replace(LAKE, ""))
         self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
+        self._steady = self._steady and is_steady(parsed)
         name = self._known[key] = self.session.fresh_name()
         columns = f"({', '.join(quote(alias) for alias in view.aliases)})" if view.aliases else ""
         statement = f"CREATE TEMP VIEW {name}{columns} AS {tree.render(connection, parsed)}"
@@ -364,6 +334,7 @@ class Binder:
             sql = variant.sql.replace(LAKE, "")
             parsed = tree.parse(connection, sql if macro.is_table else f"SELECT {sql}")
             self._rewrite(parsed, inside)
+            self._steady = self._steady and is_steady(parsed)
             body = tree.render(connection, parsed)
             text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
@@ -377,6 +348,8 @@ class Binder:
     def _prune(self, bound: Bound, parsed: Node) -> None:
         """Let DuckDB tell the filters of each scan."""
         if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
+            return
+        if not (self._steady and is_steady(parsed)):
             return
         with self.session.planning() as planner:
             try:

@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -75,6 +75,7 @@ class Session:
         self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
         self._count = itertools.count()
+        self._said: list[str] = []
         self._made: list[str] = []
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
@@ -326,7 +327,20 @@ class Session:
         if self._planner is None:
             self._planner = self.attachments.planner.cursor()
             self._planner.execute(f"SET disabled_optimizers = '{','.join(_NOT_PLANNED)}'")
+            for statement in ("SET TimeZone = 'UTC'", *self._said):
+                self._tell_planner(self._planner, statement)
         yield self._planner
+
+    def said(self, statement: str) -> None:
+        """Let a setting of DuckDB hold where statements are bound, too: it may change what they mean."""
+        self._said.append(statement)
+        if self._planner is not None:
+            self._tell_planner(self._planner, statement)
+
+    @staticmethod
+    def _tell_planner(planner: duckdb.DuckDBPyConnection, statement: str) -> None:
+        with suppress(duckdb.Error):  # one that only the other connection understands
+            planner.execute(statement)
 
     def _tidy(self) -> None:
         """Drop what statements have left behind, now and then."""

@@ -183,6 +183,7 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     result = session.native(cursor.text, params)
     if word in ("SET", "RESET"):
         result.keep()
+        session.said(cursor.text)
         session.look_around()
     return result
 
