@@ -151,3 +151,26 @@ def test_a_lake_speaks_sql_itself(tmp_path: Path) -> None:
             tx.sql("DELETE FROM events WHERE id = 1")
             assert tx.sql("SELECT count(*) FROM events").fetchone() == (1,)
         assert lake.table("events").to_pylist() == [{"id": 2}]
+
+
+def test_the_options_of_attach(tmp_path: Path) -> None:
+    with quacklake.session() as session:
+        url = f"ducklake:sqlite:{tmp_path}/new.db"
+        with pytest.raises(NotFoundError):
+            session.sql(f"ATTACH '{url}' AS l (DATA_PATH '{tmp_path}/data', CREATE_IF_NOT_EXISTS false)")
+        session.sql(
+            f"ATTACH '{url}' AS l (DATA_PATH '{tmp_path}/data', DATA_INLINING_ROW_LIMIT 0, METADATA_CATALOG 'meta')"
+        )
+        session.sql("CREATE TABLE l.t AS SELECT 1 AS id")
+        assert len(list((tmp_path / "data").rglob("*.parquet"))) == 1
+        assert session.sql("SELECT count(*) FROM meta.ducklake_data_file").fetchone() == (1,)
+        time = session.sql("SELECT max(snapshot_time)::VARCHAR FROM l.snapshots()").fetchone()
+        assert time is not None
+        session.sql("DROP TABLE l.t; DETACH l")
+        session.sql(f"ATTACH IF NOT EXISTS '{url}' AS l (SNAPSHOT_TIME '{time[0]}')")
+        assert session.sql("FROM l.t").fetchall() == [(1,)]
+        for wrong in ("SNAPSHOT_VERSION 1, SNAPSHOT_TIME '2024-01-01'", "NOPE 1", f"DATA_PATH '{tmp_path}/elsewhere'"):
+            with pytest.raises(quacklake.QuacklakeError):
+                session.sql(f"ATTACH '{url}' AS other ({wrong})")
+        session.sql(f"ATTACH '{url}' AS moved (DATA_PATH '{tmp_path}/elsewhere', OVERRIDE_DATA_PATH true)")
+        assert session.sql("SELECT count(*) FROM moved.snapshots()").fetchone() == (3,)

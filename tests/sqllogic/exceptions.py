@@ -25,6 +25,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "add_files/add_file_partitioned.test": "a folder's name is no proof of the year of a file's rows: refused",
     "add_files/add_files.test": _ORDER,
     "add_files/add_files_compaction.test": "files from elsewhere are never scheduled for removal",
+    "add_files/add_files_hive.test": _PLAN,
     "add_files/add_files_nested_list_struct_nulls.test": "counts of values in lists of added files",
     "alter/alter_timestamptz_promotion.test": _PROMOTION,
     "alter/issue_944.test": _RESERVED,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from quacklake.catalog.url import DATABASES
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
-from quacklake.errors import ConfigError, SqlError, nearest
+from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.lake.connect import connect
@@ -32,11 +32,10 @@ _CONNECT = {
     "migrate_if_required": "migrate",
     "automatic_migration": "migrate",
     "data_inlining_row_limit": "data_inlining_row_limit",
-    "catalog": "catalog",
     "busy_timeout": "busy_timeout_ms",
 }
 _OWN = frozenset(
-    {"snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
+    {"catalog", "snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
 )
 _IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
 
@@ -107,6 +106,8 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     kind = fold(str(options.get("meta_type") or "duckdb"))
     if kind not in DATABASES and kind != "postgresql":
         raise SqlError(f'there is no metadata database of the type "{kind}"', hint=nearest(kind, DATABASES))
+    if "catalog" in options:
+        raise UnsupportedFeatureError("CATALOG: several lakes in one metadata database are not there yet")
     given = {_CONNECT[name]: value for name, value in options.items() if name in _CONNECT}
     read_only = bool(options.get("read_only", options.get("readonly", False)))
     past = {key: options.get(f"snapshot_{name}") for key, name in (("version", "version"), ("timestamp", "time"))}

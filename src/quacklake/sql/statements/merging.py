@@ -21,7 +21,16 @@ from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.inserting import append_bound, conforming
-from quacklake.sql.statements.rows import assignments, cast_to, counted, find_table, new_values, prefix_of
+from quacklake.sql.statements.rows import (
+    PLACES,
+    alias_of,
+    assignments,
+    cast_to,
+    counted,
+    find_table,
+    new_values,
+    prefix_of,
+)
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -32,7 +41,6 @@ __all__ = ["merge"]
 
 _SOURCE = "_ql_source"
 _ACTION = "_ql_action"
-_PLACES = "_ql_file_id, _ql_version, _ql_position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     if target is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
     named = cursor.slice(first, cursor.at)
-    alias = _alias(cursor, "USING")
+    alias = alias_of(cursor, "USING")
     cursor.expect("USING")
     first = cursor.at
     default = "src"
@@ -82,7 +90,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
         if cursor.sees("("):
             cursor.skip_group()
     source = cursor.slice(first, cursor.at)
-    at_alias = _alias(cursor, "ON", "USING", "AT")
+    at_alias = alias_of(cursor, "ON", "USING", "AT")
     if cursor.sees("AT"):
         first = cursor.at
         cursor.take()
@@ -124,15 +132,6 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def _renamed(columns: str) -> str:
     return f" AS ql_named{columns}" if columns.strip() else ""
-
-
-def _alias(cursor: Cursor, *keywords: str) -> str | None:
-    if cursor.accept("AS"):
-        return cursor.name()
-    word = cursor.peek()
-    if word is not None and word.kind in ("word", "name") and word.upper not in keywords:
-        return cursor.name()
-    return None
 
 
 def _clause(cursor: Cursor) -> _Clause:
@@ -308,14 +307,14 @@ def _apply(session: Session, tx: Transaction, statement: _Merge, table: TableInf
     """Insert, delete and update; a row of the target that several rows of the source fit is changed once."""
     attached = statement.target.attached
     names = ", ".join(quote(column.name) for column in table.schema.columns)
-    once = f"QUALIFY row_number() OVER (PARTITION BY {_PLACES}) = 1"
+    once = f"QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1"
     changed = session.fresh_name()
     session.connection.execute(
         f"CREATE TEMP TABLE {changed} AS SELECT {names}, {', '.join(ROW_COLUMNS)} FROM {joined}"
         f" WHERE {_ACTION} LIKE 'update:%' {once}"
     )
     operations.check_not_null(session.connection, changed, list(table.schema.columns))
-    gone = session.rows(f"SELECT DISTINCT {_PLACES} FROM {joined} WHERE {_ACTION} LIKE 'delete:%'")
+    gone = session.rows(f"SELECT DISTINCT {PLACES} FROM {joined} WHERE {_ACTION} LIKE 'delete:%'")
     places = {column.id: place for place, column in enumerate(table.schema.columns)}
     fresh = f"SELECT {names} FROM {joined} WHERE {_ACTION} LIKE 'insert:%'"
     has_new = session.connection.execute(f"SELECT 1 FROM ({fresh}) LIMIT 1").fetchone() is not None

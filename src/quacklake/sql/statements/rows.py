@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
 __all__ = [
+    "PLACES",
+    "alias_of",
     "assignments",
     "cast_to",
     "counted",
@@ -40,7 +42,8 @@ __all__ = [
     "update",
 ]
 
-_PLACES = "_ql_file_id, _ql_version, _ql_position"
+PLACES = "_ql_file_id, _ql_version, _ql_position"
+"""The columns that tell where a row is."""
 
 
 def counted(count: int) -> Result:
@@ -83,7 +86,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
     if target is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
     named = cursor.slice(first, cursor.at)
-    alias = _alias(cursor, "SET")
+    alias = alias_of(cursor, "SET")
     cursor.expect("SET")
     assigned = assignments(cursor)
     others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
@@ -108,7 +111,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
             f"{prefix}SELECT {', '.join(select)}, {places} FROM {source}{condition}", target=True
         )
         changed = session.fresh_name()
-        once = f" QUALIFY row_number() OVER (PARTITION BY {_PLACES}) = 1" if others else ""
+        once = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if others else ""
         session.connection.execute(f"CREATE TEMP TABLE {changed} AS SELECT * FROM ({bound.sql}){once}", bound.values)
         kept[:] = [changed]
         assert bound.target is not None
@@ -131,7 +134,8 @@ def _returned(session: Session, rows: str, alias: str, returning: str, params: A
     )
 
 
-def _alias(cursor: Cursor, *keywords: str) -> str | None:
+def alias_of(cursor: Cursor, *keywords: str) -> str | None:
+    """The alias that comes next, unless it is one of these keywords."""
     if cursor.accept("AS"):
         return cursor.name()
     word = cursor.peek()
@@ -192,7 +196,7 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     if target is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
     named = cursor.slice(first, cursor.at)
-    alias = _alias(cursor, "USING", "WHERE", "RETURNING")
+    alias = alias_of(cursor, "USING", "WHERE", "RETURNING")
     others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
     where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
     returning = cursor.rest() if cursor.accept("RETURNING") else ""
@@ -216,9 +220,9 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
         if returning:
             kept[:] = [session.fresh_name()]
             session.connection.execute(f"CREATE TEMP TABLE {kept[0]} AS {bound.sql}", bound.values)
-            rows = session.rows(f"SELECT {_PLACES} FROM {kept[0]}")
+            rows = session.rows(f"SELECT {PLACES} FROM {kept[0]}")
         else:
-            rows = session.rows(f"SELECT {_PLACES} FROM ({bound.sql})", bound.values)
+            rows = session.rows(f"SELECT {PLACES} FROM ({bound.sql})", bound.values)
         assert bound.target is not None
         assert bound.target.plan is not None
         note_read(tx, bound, bound.target)
