@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -174,3 +175,20 @@ def test_the_options_of_attach(tmp_path: Path) -> None:
                 session.sql(f"ATTACH '{url}' AS other ({wrong})")
         session.sql(f"ATTACH '{url}' AS moved (DATA_PATH '{tmp_path}/elsewhere', OVERRIDE_DATA_PATH true)")
         assert session.sql("SELECT count(*) FROM moved.snapshots()").fetchone() == (3,)
+
+
+def test_threads_speak_to_one_lake_each_with_its_own_transaction(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE t (id INTEGER)")
+        lake.sql("BEGIN; INSERT INTO t VALUES (100)")
+
+        def work(number: int) -> int:
+            lake.sql("INSERT INTO t VALUES (?)", [number])
+            found = lake.sql("SELECT count(*) FROM t WHERE id = 100").fetchone()
+            assert found is not None
+            return int(found[0])
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(work, range(8))) == [0] * 8
+        lake.sql("COMMIT")
+        assert lake.sql("SELECT count(*), max(id) FROM t").fetchone() == (9, 100)

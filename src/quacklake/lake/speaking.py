@@ -12,10 +12,11 @@ from quacklake.lake.result import Result
 __all__ = ["SpeaksSql"]
 
 
+_LOCK = threading.Lock()
+
+
 class SpeaksSql:
     """Lets a lake, a past snapshot or an open transaction run statements, with itself as the default catalog."""
-
-    _sessions: threading.local
 
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Result:
         """Run one or several statements; returns what the last one gave.
@@ -28,15 +29,23 @@ class SpeaksSql:
         return result
 
     def _session(self) -> Any:
-        sessions = self.__dict__.setdefault("_sessions", threading.local())
-        found = getattr(sessions, "session", None)
-        if found is None:
-            # the layer above: a lake is whole without it
-            found = sessions.session = importlib.import_module("quacklake.sql.session").session_of(self)
-        return found
+        """The session of this thread; those of a lake's threads share one DuckDB."""
+        local = self.__dict__.setdefault("_local", threading.local())
+        if not hasattr(local, "session"):
+            with _LOCK:
+                root = self.__dict__.get("_root")
+                if root is None:
+                    # the layer above: a lake is whole without it
+                    root = importlib.import_module("quacklake.sql.session").session_of(self)
+                    self.__dict__["_root"] = root
+                    local.session = root
+                else:
+                    local.session = root.cursor()
+        return local.session
 
     def _end_session(self) -> None:
-        found = getattr(self.__dict__.get("_sessions"), "session", None)
-        if found is not None:
-            found.close()
-            self.__dict__.pop("_sessions")
+        root = self.__dict__.pop("_root", None)
+        self.__dict__.pop("_local", None)
+        if root is not None:
+            root.close()
+            root.attachments.close()
