@@ -115,3 +115,13 @@ def test_views_macros_and_comments(run: Run, session: Any) -> None:
     assert run(query.format("duckdb_columns()", "column_name"), [schema, "id"]) == [("a number",)]
     run("DROP VIEW w; DROP MACRO plus; DROP MACRO TABLE above")
     assert run("SHOW TABLES") == [("t",)]
+
+
+def test_intervals_and_zoned_times_are_defaults(run: Run) -> None:
+    run("CREATE TABLE t (id INTEGER, span INTERVAL DEFAULT INTERVAL 3 DAY); INSERT INTO t (id) VALUES (1)")
+    run("ALTER TABLE t ADD COLUMN z TIMETZ DEFAULT '12:34:56+02'; ALTER TABLE t ALTER span SET DEFAULT INTERVAL 1 HOUR")
+    run("INSERT INTO t (id) VALUES (2)")
+    assert run("SELECT id, span::VARCHAR, z = '12:34:56+02'::TIMETZ FROM t ORDER BY id") == [
+        (1, "3 days", True),
+        (2, "01:00:00", True),
+    ]

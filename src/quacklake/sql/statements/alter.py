@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import InputError, NotFoundError, SqlError
@@ -17,7 +18,7 @@ from quacklake.lake.settings import Shared
 from quacklake.sql.attached import Target
 from quacklake.sql.names import missing
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.tables import default_of, schema_of_columns
+from quacklake.sql.statements.tables import LiteralText, default_of, schema_of_columns, with_literal
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["alter"]
 
+_DUCKDB_TEXT = ("interval", "timetz", "time_ns")
+"""Types whose values only DuckDB writes as text."""
 Change = Callable[[Shared, Transaction, TableInfo], Any]
 
 
@@ -131,9 +134,15 @@ def _add(session: Session, cursor: Cursor) -> Change:
     if default is not None and column.default_kind == "expression":
         default = DefaultExpression(default)
     type_ = column.duckdb_type()
+    literal = default if column.type in _DUCKDB_TEXT and not isinstance(default, DefaultExpression) else None
 
     def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
         if if_not_exists and _has(table, names):
+            return
+        if literal is not None:
+            after = evolution.add_column(shared, tx, table, format_path(names), type_)
+            schema = with_literal(after.schema, names, LiteralText(literal), initial=True)
+            tx.alter_table(after, replace(after, schema=schema))
             return
         value = Expression(default.sql) if isinstance(default, DefaultExpression) else default
         if isinstance(value, str) and column.type == "blob":
@@ -178,6 +187,10 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
         def set_default(shared: Shared, tx: Transaction, table: TableInfo) -> None:
             column = find_column(table.schema, tuple(Cursor(path).names()))
             value = default_of(session, text, column)
+            if isinstance(value, LiteralText):
+                schema = with_literal(table.schema, tuple(Cursor(path).names()), value)
+                tx.alter_table(table, replace(table, schema=schema))
+                return
             given = Expression(value.sql) if isinstance(value, DefaultExpression) else value
             evolution.set_default(shared, tx, table, path, given)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import AlreadyExistsError, InputError, SqlError
 from quacklake.format import evolution
+from quacklake.format.column_paths import replace_column
 from quacklake.format.evolution import DefaultExpression
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import fold
@@ -28,7 +29,7 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["create_table", "default_of", "numbered"]
+__all__ = ["LiteralText", "create_table", "default_of", "numbered", "schema_of_columns", "with_literal"]
 
 
 _RESERVED = "_ducklake_internal_"
@@ -207,7 +208,10 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
     for column, _, _, default in columns:
         if default is not None:
             value = default_of(session, default, schema.find(column))
-            schema = evolution.set_default(schema, (column,), value)
+            if isinstance(value, LiteralText):
+                schema = with_literal(schema, (column,), value)
+            else:
+                schema = evolution.set_default(schema, (column,), value)
     return schema, keys
 
 
@@ -215,6 +219,25 @@ def _plain(type_: str) -> str:
     if type_.startswith("ENUM("):
         raise SqlError("Not implemented Error: ENUM types are not supported in a lake")
     return type_
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralText:
+    """A literal of a type whose text only DuckDB can write, such as an interval."""
+
+    text: str
+
+
+def with_literal(
+    schema: TableSchema, path: tuple[str, ...], value: LiteralText, *, initial: bool = False
+) -> TableSchema:
+    """The schema with a default, which with ``initial`` rows that exist have too."""
+
+    def change(old: Column) -> Column:
+        first = value.text if initial else old.initial_default
+        return replace(old, initial_default=first, default=value.text, default_kind="literal")
+
+    return replace_column(schema, path, change)
 
 
 def default_of(session: Session, text: str, column: Column) -> Any:
@@ -236,5 +259,9 @@ def default_of(session: Session, text: str, column: Column) -> Any:
     try:
         evolution.set_default(TableSchema((column,)), (column.name,), value)
     except InputError:
-        return DefaultExpression(text)
+        if column.nested:
+            return DefaultExpression(text)
+        with session.attachments.root.cursor() as cursor:
+            row = cursor.execute(f"SELECT CAST({typed} AS VARCHAR)").fetchone()
+        return DefaultExpression(text) if row is None or row[0] is None else LiteralText(str(row[0]))
     return value
