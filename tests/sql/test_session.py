@@ -125,6 +125,10 @@ def test_errors_show_the_place_and_near_names(session: quacklake.Session) -> Non
     with pytest.raises(SqlError) as syntax:
         session.sql("SELEC 1")
     assert "LINE 1: SELEC 1\n        ^" in str(syntax.value)
+    with pytest.raises(SqlError) as column:
+        session.sql("SELECT id,\n  nope FROM lake.t")
+    assert 'Candidate bindings: "name"' in str(column.value)
+    assert "LINE 2:   nope FROM lake.t\n          ^" in str(column.value)
     with pytest.raises(NotFoundError, match='did you mean "t"'):
         session.sql("SELECT * FROM lake.tt")
 

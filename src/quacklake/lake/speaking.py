@@ -36,7 +36,7 @@ class SpeaksSql:
                 root = self.__dict__.get("_root")
                 if root is None:
                     # the layer above: a lake is whole without it
-                    root = importlib.import_module("quacklake.sql.session").session_of(self)
+                    root = importlib.import_module("quacklake.sql.opening").session_of(self)
                     self.__dict__["_root"] = root
                     local.session = root
                 else:

@@ -32,7 +32,7 @@ from quacklake.sql.units import Work
 from quacklake.sql.words import Cursor, split
 from quacklake.transaction import Transaction
 
-__all__ = ["Session", "session", "session_of"]
+__all__ = ["Session"]
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | dict[str, Any] | None
@@ -284,7 +284,19 @@ class Session:
         """Run a query over lakes."""
         bound = Binder(self, params).bind(sql)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
-        return self.run(bound.sql, bound.values, odd=odd)
+        try:
+            return self.run(bound.sql, bound.values, odd=odd)
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise self._in_own_words(sql, params, error) from error
+
+    def _in_own_words(self, sql: str, params: Parameters, error: duckdb.Error) -> duckdb.Error:
+        """The same error about the text that was given, where tables without rows and with their own names show it."""
+        try:
+            with listing.listing(self) as copies:
+                copies.execute(sql, params)
+        except duckdb.Error as found:
+            return found if type(found) is type(error) else error
+        return error
 
     def native(self, sql: str, params: Parameters = None) -> Result:
         """Let DuckDB run a statement as it is."""
@@ -365,28 +377,3 @@ def _started(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     except StopIteration:
         return pa.RecordBatchReader.from_batches(schema, [])
     return pa.RecordBatchReader.from_batches(schema, itertools.chain([first], reader))
-
-
-def session_of(lake: Lake | LakeAt | LakeTransaction) -> Session:
-    """A session in which a lake is the default catalog, under the name ``lake``."""
-    config = lake._shared.config
-    limit = config.duckdb_memory_limit
-    made = session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
-    made.attach(lake, "lake")
-    made.use("lake")
-    return made
-
-
-def session(*, python_frames: bool = True, memory_limit: str | None = None, threads: int | None = None) -> Session:
-    """A SQL session without lakes yet: ``ATTACH 'ducklake:…' AS lake``, or ``session.attach(lake)``.
-
-    With ``python_frames=False`` statements cannot name Python's variables, as is right for statements of others.
-    """
-    config: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    if memory_limit is not None:
-        config["memory_limit"] = memory_limit
-    if threads is not None:
-        config["threads"] = threads
-    root = duckdb.connect(":memory:", config=config)
-    planner = duckdb.connect(":memory:", config={**config, "threads": 1})
-    return Session(Attachments(root, planner), python_frames=python_frames)

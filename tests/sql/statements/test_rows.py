@@ -27,6 +27,8 @@ def test_rows_are_inserted_in_every_way(people: Run) -> None:
     people("INSERT INTO t DEFAULT VALUES")
     people("WITH more AS (SELECT 8 AS id) INSERT INTO t (id) SELECT id FROM more")
     people("INSERT INTO t (id) FROM (VALUES (9))")
+    people("INSERT INTO t SELECT a.id + 100, b.name FROM t a JOIN t b ON a.id = b.id WHERE a.id = 1")
+    assert people("DELETE FROM t WHERE id > 100 RETURNING *") == [(101, "a")]
     assert people("SELECT * FROM t WHERE id IS NULL OR id > 3 ORDER BY id") == [
         (4, "nobody"),
         (5, None),

@@ -61,11 +61,7 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.accept("BY", "POSITION")
     query: str | None = None
     if not cursor.accept("DEFAULT", "VALUES"):
-        query = prefix + cursor.until("RETURNING", "ON") if not conflict else ""
-    while query is not None and cursor.sees("ON") and not cursor.sees("ON", "CONFLICT"):
-        cursor.take()
-        query = prefix + cursor.slice(_query_start(cursor, query, prefix), cursor.at)
-        query += f" {cursor.until('RETURNING', 'ON')}"
+        query = prefix + _query(cursor)
     if conflict or cursor.sees("ON", "CONFLICT"):
         raise SqlError(
             "Binder Error: There are no UNIQUE/PRIMARY KEY constraints that ON CONFLICT could refer to in a lake",
@@ -76,9 +72,14 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     return _insert(session, _Insert(target, columns, by_name, query, returning), params)
 
 
-def _query_start(cursor: Cursor, query: str, prefix: str) -> int:
-    length = len(Cursor(query[len(prefix) :]).words)
-    return cursor.at - 1 - length
+def _query(cursor: Cursor) -> str:
+    """The text up to RETURNING or ON CONFLICT; another ON belongs to a join."""
+    first = cursor.at
+    while True:
+        cursor.until("RETURNING", "ON")
+        if not cursor.sees("ON") or cursor.sees("ON", "CONFLICT"):
+            return cursor.slice(first, cursor.at)
+        cursor.take()
 
 
 def _is_query(cursor: Cursor) -> bool:
