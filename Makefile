@@ -12,10 +12,10 @@ STORMS ?= 60
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove check bench docs clean
+.PHONY: help setup demo test prove check bench yardstick docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tests use
 	@:
@@ -39,6 +39,9 @@ check: setup ## Lint, formatting, types, layers and project rules
 
 bench: .venv/.stamp-bench ## Measure against other lakehouse libraries
 	$(PYTHON) -m benchmarks $(ARGS)
+
+yardstick: setup ## Run the extension's own SQL tests against our SQL: QUACKLAKE_YARDSTICK=<folder test/sql>
+	$(PYTHON) -m tests.sqllogic $(ARGS)
 
 docs: setup ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet

@@ -32,6 +32,7 @@ from quacklake.lake import (
     restore_backup,
 )
 from quacklake.lake.spark import SparkLake, spark
+from quacklake.sql import Result, Session, session
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,8 @@ __all__ = [
     "MergeResult",
     "QuacklakeError",
     "RestoredTable",
+    "Result",
+    "Session",
     "SparkLake",
     "Table",
     "UndoReport",
@@ -54,6 +57,7 @@ __all__ = [
     "errors",
     "expr",
     "restore_backup",
+    "session",
     "spark",
 ]
 

@@ -10,6 +10,7 @@ The tree::
     │   ├── SchemaMismatchError        columns or types do not fit the table
     │   ├── ConstraintError            NULL in NOT NULL, value out of range, duplicate keys
     │   ├── PredicateError             a filter cannot be parsed or bound
+    │   ├── SqlError                   a statement cannot be parsed, bound or run here
     │   └── InvalidNameError           a name is empty, too long or otherwise unusable
     ├── NotFoundError                  table, schema, snapshot … does not exist
     │   └── SnapshotExpiredError       the history that is needed has been removed
@@ -61,6 +62,7 @@ __all__ = [
     "ReadOnlyError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
+    "SqlError",
     "StorageError",
     "StorageUnavailableError",
     "Terminal",
@@ -126,6 +128,12 @@ class ConstraintError(InputError):
 
 class PredicateError(InputError):
     code = "input.predicate"
+
+
+class SqlError(InputError):
+    """A statement cannot be parsed or bound, or makes no sense now; the message shows the place where it is known."""
+
+    code = "input.sql"
 
 
 class InvalidNameError(InputError):

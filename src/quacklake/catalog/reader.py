@@ -8,13 +8,14 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading.dropped import DroppedReader
 from quacklake.catalog.reading.health import HealthReader
+from quacklake.catalog.reading.raw import RawReader
 from quacklake.catalog.reading.snapshots import SnapshotReader
 from quacklake.format.options import OptionRow
 
 __all__ = ["Reader"]
 
 
-class Reader(SnapshotReader, HealthReader, DroppedReader):
+class Reader(SnapshotReader, HealthReader, DroppedReader, RawReader):
     """One read transaction. All answers describe the same state of the database."""
 
     def options(self) -> list[OptionRow]:

@@ -32,6 +32,7 @@ from quacklake.lake.history import snapshot_table
 from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.settings import Shared
+from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.table import Table
 from quacklake.lake.times import instant
 from quacklake.lake.undo import RollingBack, Undropping
@@ -64,7 +65,7 @@ NO_SIGNATURE = Signature()
 """Nothing is said."""
 
 
-class _Reading:
+class _Reading(SpeaksSql):
     """What a lake, a past snapshot and an open transaction have in common."""
 
     _shared: Shared
@@ -274,6 +275,7 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
 
     def close(self) -> None:
         """Give back every connection."""
+        self._end_session()
         self._shared.engine.close()
         self._shared.catalog.close()
 

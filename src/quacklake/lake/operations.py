@@ -35,11 +35,13 @@ __all__ = [
     "MergeResult",
     "append",
     "append_new",
+    "check_not_null",
     "delete",
     "insert_kept",
     "insert_query",
     "merge",
     "overwrite",
+    "replace_rows",
     "seal",
     "update",
 ]
@@ -151,8 +153,8 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
             places = [duckdb.ColumnExpression(name) for name in ROW_COLUMNS]
             relation.select(*select, *places).create(changed := _temporary())
         try:
-            _check_not_null(connection, changed, [column for column in table.schema.columns if column.id in assigned])
-            return _replace_rows(shared, tx, connection, table, plan, changed)
+            check_not_null(connection, changed, [column for column in table.schema.columns if column.id in assigned])
+            return replace_rows(shared, tx, connection, table, plan, changed)
         finally:
             connection.execute(f"DROP TABLE {changed}")
 
@@ -165,7 +167,8 @@ def _temporary() -> str:
     return f"ql_changed_{uuid_module.uuid4().hex}"
 
 
-def _check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Any]) -> None:
+def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Any]) -> None:
+    """Raise ``ConstraintError`` when rows of a table have NULL in one of these columns and must not."""
     for column in columns:
         if not column.nullable:
             found = connection.execute(f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1").fetchone()
@@ -173,7 +176,7 @@ def _check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: S
                 raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
 
 
-def _replace_rows(
+def replace_rows(
     shared: Shared,
     tx: Transaction,
     connection: duckdb.DuckDBPyConnection,
@@ -274,7 +277,7 @@ def merge(
             same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
             fresh = f"SELECT s.* FROM {incoming} s ANTI JOIN {changed} c ON {same}"
             inserted = insert_query(shared, tx, connection, fresh, table)
-            updated = _replace_rows(shared, tx, connection, table, plan, changed)
+            updated = replace_rows(shared, tx, connection, table, plan, changed)
             return MergeResult(updated, inserted)
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}; DROP TABLE IF EXISTS {changed}")

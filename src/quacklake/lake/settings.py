@@ -40,6 +40,8 @@ class Shared:
     tables: TableCache
     writer: FileWriter
     recent: Snapshot | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Options that hold for this client, whatever the lake says."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
@@ -102,7 +104,12 @@ class Shared:
         return self.effective(name, None if table is None else table.schema_id, None if table is None else table.id)
 
     def effective(self, name: str, schema_id: int | None, table_id: int | None) -> Any:
-        """What an option is for a schema or table: as it is set there or above, else as the lake was opened with."""
+        """What an option is for a schema or table: as it is set there or above, else as the lake was opened with.
+
+        What is set for this client goes before all of it.
+        """
+        if name.lower() in self.overrides:
+            return self.overrides[name.lower()]
         given = getattr(self.config, name.lower(), None)
         return effective(self.options(), name, schema_id=schema_id, table_id=table_id, otherwise=given)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view"]
+__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view", "declared"]
 
 COMMENT = "comment"
 """The tag that is a comment."""
@@ -251,7 +251,7 @@ class _Session:
             query = parse_query(self._connection, whole)
             self._add_named(query, macro.schema_name, depth=depth, empty=empty)
             body = f"TABLE {query.sql}" if macro.is_table else parse_expression(self._connection, variant.sql)
-            forms.append(f"({', '.join(_declared(parameter) for parameter in variant.parameters)}) AS {body}")
+            forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {body}")
         self._make_schema(macro.schema_name)
         target = f"{quote(macro.schema_name)}.{quote(macro.name)}"
         with reading():
@@ -282,7 +282,8 @@ def _owners(given: str | None, schema: str) -> Iterable[str]:
     return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))
 
 
-def _declared(parameter: MacroParameter) -> str:
+def declared(parameter: MacroParameter) -> str:
+    """A parameter of a macro as CREATE MACRO takes it."""
     text = quote(parameter.name)
     if parameter.type != "unknown":
         text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"

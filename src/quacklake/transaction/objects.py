@@ -267,6 +267,10 @@ class PendingObjects:
             if present.get(key) != value:
                 self._tags[(found.id, column_id, key)] = TagRow(found.id, column_id, key, value)
 
+    def noted(self) -> tuple[TagRow, ...]:
+        """The tags that the transaction has set or taken away."""
+        return tuple(self._tags.values())
+
     def forget_tags(self, object_id: int) -> None:
         """Drop what was noted for something that is dropped."""
         self._tags = {key: tag for key, tag in self._tags.items() if tag.object_id != object_id}

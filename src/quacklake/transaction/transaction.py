@@ -472,6 +472,7 @@ class Transaction:
         used = {table.table.location + path for table in final.tables for path in table.paths()}
         self._written = [path for path in self._written if path not in used]
         self.discard_files()
+        self.committed = snapshot
         return snapshot
 
     def rollback(self) -> None:

@@ -103,12 +103,14 @@ class DuckDBEngine:
         columns: Sequence[str] | None = None,
         where: Filter | None = None,
         virtual: Mapping[str, str] = MappingProxyType({}),
+        prefix: str | None = None,
     ) -> str:
         """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request).
 
         Virtual columns are there when ``columns`` or ``where`` name them, or ``virtual``: name -> the name it gets.
+        ``prefix`` begins the names of what is prepared, on a connection where plans of several engines meet.
         """
-        prefix = f"ql{next(self._names)}"
+        prefix = prefix or f"ql{next(self._names)}"
         with reading():
             shapes = self._shapes_on(connection)(plan, plan.schema.columns)
         asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
@@ -160,10 +162,16 @@ class DuckDBEngine:
         return self._stream(bind, schema, chosen, where, limit, batch_rows)
 
     def bind_feed(
-        self, connection: duckdb.DuckDBPyConnection, plan: FeedPlan, *, inserts: bool = True, deletes: bool = True
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        plan: FeedPlan,
+        *,
+        inserts: bool = True,
+        deletes: bool = True,
+        prefix: str | None = None,
     ) -> str:
         """Prepare a feed plan on a connection; returns the query that yields its rows."""
-        prefix = f"ql{next(self._names)}"
+        prefix = prefix or f"ql{next(self._names)}"
         with reading():
             sql = feed_sql(plan, self.store, prefix, self._shapes_on(connection), inserts=inserts, deletes=deletes)
         return self.prepare(connection, sql)

@@ -11,13 +11,13 @@ import duckdb
 
 from quacklake.errors import InputError
 
-__all__ = ["Query", "parse_expression", "parse_query"]
+__all__ = ["HARMLESS", "LAKE", "Query", "parse_expression", "parse_query"]
 
 #: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
 LAKE = "{DUCKLAKE_CATALOG}."
 
 #: Functions that yield rows from their arguments alone. Others reach files, the network or the session.
-_HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
+HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
 
 
 Name = tuple[str | None, str]
@@ -57,7 +57,7 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
                 relations[(schema, name)] = None
         elif kind == "TABLE_FUNCTION":
             called = node["function"]
-            if called["function_name"].lower() not in _HARMLESS:
+            if called["function_name"].lower() not in HARMLESS:
                 table_functions[(called["schema"] or None, called["function_name"])] = None
         elif kind == "FUNCTION":
             functions[(node["schema"] or None, node["function_name"])] = None

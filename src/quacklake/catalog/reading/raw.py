@@ -1,0 +1,61 @@
+"""Metadata tables as they are: whole, with the types they have everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from quacklake.catalog.columns import Flag, Id, Instant
+from quacklake.catalog.reading.statements import Statements
+from quacklake.format.snapshots import parse_time
+
+__all__ = ["RawReader"]
+
+_PREFIX = "ducklake_"
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+class RawReader(Statements):
+    """Reads whole tables, for those who want to look themselves."""
+
+    def metadata_table(self, name: str) -> pa.Table | None:
+        """The rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
+        known = self._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+        if known is not None:
+            types = {column.name: _arrow(column.type) for column in known.columns}
+            # DuckDB's times come to Python only with packages that may not be here
+            chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
+            rows = self.run("metadata_table", sa.select(*chosen)).all()
+            columns = zip(*rows, strict=True) if rows else ((),) * len(types)
+            return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
+        schema = self._t.metadata.schema
+        if name not in sa.inspect(self._connection).get_table_names(schema=schema):
+            return None
+        table = sa.table(name, schema=schema)
+        result = self.run("metadata_table", sa.select(sa.text("*")).select_from(table))
+        names = list(result.keys())
+        found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
+        return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
+
+
+def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:
+    if type_ == _TIME:
+        values = [None if value is None else parse_time(str(value)) for value in values]
+    return pa.array(values, type_)
+
+
+def _arrow(type_: Any) -> pa.DataType:
+    if isinstance(type_, Id):
+        return pa.int64()
+    if isinstance(type_, Flag):
+        return pa.bool_()
+    return _TIME if isinstance(type_, Instant) else pa.string()
+
+
+def _array(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values) if any(value is not None for value in values) else pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())

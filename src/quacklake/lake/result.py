@@ -1,0 +1,177 @@
+"""What a statement gave: rows that are read once, or as often as one likes after they were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.lake.dataframe import need
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["Result"]
+
+_BATCH_ROWS = 122_880
+
+
+class Result:
+    """The rows of one statement.
+
+    ``fetchone``, ``fetchmany`` and iteration go through the rows once and hold one batch at a time. Every ``to_…`` and
+    ``fetchall`` take what is left. A result that is not read to its end is kept in memory as soon as its session runs
+    the next statement.
+    """
+
+    def __init__(
+        self,
+        reader: pa.RecordBatchReader | pa.Table | None = None,
+        *,
+        types: tuple[str, ...] = (),
+        rowcount: int = -1,
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        if isinstance(reader, pa.Table):
+            reader = reader.to_reader()
+        self._reader = pa.RecordBatchReader.from_batches(pa.schema([]), []) if reader is None else reader
+        self._types = types
+        self._finish = finish
+        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._kept: pa.Table | None = None
+        self.rowcount = rowcount
+        """The rows that a statement changed; -1 when it changed none or that is not known."""
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self._reader.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the columns as DuckDB names them, or Arrow's names where DuckDB was not asked."""
+        return list(self._types) or [str(field.type) for field in self.schema]
+
+    @property
+    def description(self) -> list[tuple[str, str, None, None, None, None, None]]:
+        """Name and type of each column, as Python's database interface has it."""
+        return [(name, type_, *[None] * 5) for name, type_ in zip(self.columns, self.types, strict=True)]  # type: ignore[misc]
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        if self._rows is None:
+            self._rows = self._all_rows()
+        return self._rows
+
+    def _all_rows(self) -> Iterator[tuple[Any, ...]]:
+        from quacklake.lake.display import python_values
+
+        whole = [type_ in ("HUGEINT", "UHUGEINT") for type_ in self._types]
+        for batch in self.to_batches():
+            columns = [python_values(column) for column in batch.columns]
+            for index, is_whole in enumerate(whole):
+                if is_whole:
+                    columns[index] = [None if value is None else int(value) for value in columns[index]]
+            yield from zip(*columns, strict=True)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or None."""
+        return next(iter(self), None)
+
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        """The next rows, at most so many."""
+        rows = iter(self)
+        found = []
+        for _ in range(size):
+            row = next(rows, None)
+            if row is None:
+                break
+            found.append(row)
+        return found
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """The rows that are left."""
+        return list(self)
+
+    # -- frames ------------------------------------------------------------------------------------------------------
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches, one at a time."""
+        while True:
+            source = self._reader  # another one when the rows are kept in between
+            try:
+                batch = source.read_next_batch()
+            except StopIteration:
+                self._end()
+                return
+            yield batch
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return pa.Table.from_batches(list(self.to_batches()), self.schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
+        need("pandas")
+        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a polars frame."""
+        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries; for small results."""
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    # -- showing -----------------------------------------------------------------------------------------------------
+
+    def show(self, rows: int = 10) -> None:
+        """Print the first rows as a table; they stay readable."""
+        from quacklake.lake.display import print_table
+
+        table = self.keep()
+        print_table(table.slice(0, rows), total=table.num_rows)
+
+    def __repr__(self) -> str:
+        from quacklake.lake.display import text_table
+
+        if not self.columns:
+            return "<Result without rows>"
+        table = self.keep()
+        return text_table(table.slice(0, 10), total=table.num_rows)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def keep(self) -> pa.Table:
+        """Read what is left into memory, from where it can still be read; returns it."""
+        if self._finish is not None or self._kept is None:
+            schema = self.schema
+            self._kept = pa.Table.from_batches(list(self._reader), schema)
+            self._reader = self._kept.to_reader(_BATCH_ROWS)
+            self._end()
+        return self._kept
+
+    def _end(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()

@@ -1,0 +1,182 @@
+"""The lakes of a session: the names they are attached by, and what a name in a statement means."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+
+from quacklake.config.settings import BY_NAME
+from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
+from quacklake.format.names import fold, quote
+from quacklake.format.options import OPTIONS
+from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+from quacklake.lake.settings import Shared
+
+__all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "parts_of"]
+
+#: Settings of the extension that are one of ``connect`` under another name.
+SETTING_NAMES = {
+    "ducklake_default_data_inlining_row_limit": "data_inlining_row_limit",
+    "ducklake_data_inlining_row_limit": "data_inlining_row_limit",
+}
+PREFIX = "qls_"
+"""What the names of our own temporary objects begin with."""
+METADATA = "__ducklake_metadata_"
+"""What the name of a lake's metadata database begins with."""
+
+Handle = Lake | LakeAt | LakeTransaction
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A lake under a name. ``handle`` reads and writes; ``lake`` is the whole lake, where there is one to speak of."""
+
+    alias: str
+    handle: Handle
+    lake: Lake | None
+    owned: bool = False
+    read_only: bool = False
+    metadata_name: str = ""
+
+    @property
+    def shared(self) -> Shared:
+        """The parts of the lake."""
+        return self.handle._shared
+
+    @property
+    def metadata(self) -> str:
+        """The name of its metadata database."""
+        return self.metadata_name or f"{METADATA}{self.alias}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something of a lake by its full name."""
+
+    attached: Attached
+    schema: str
+    name: str
+
+    @property
+    def shown(self) -> str:
+        """The name as users write it."""
+        return f"{self.attached.alias}.{self.schema}.{self.name}"
+
+
+@dataclass
+class Attachments:
+    """What all connections of a session share: the lakes by name, and a database in memory for everything else.
+
+    In that database each lake is an empty database of its name, so that ``USE`` and DuckDB's own rules for names work.
+    ``planner`` is a second one, in which statements are bound and listings made: tables of lakes are there by name,
+    without rows.
+    """
+
+    root: duckdb.DuckDBPyConnection
+    planner: duckdb.DuckDBPyConnection
+    lakes: dict[str, Attached] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    cursors: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What SET has set, for every lake."""
+    opened: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """What lakes were opened with, where SET has changed it."""
+    copies: dict[str, Any] = field(default_factory=dict)
+    """What the planner's copies of the lakes were made from."""
+
+    def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
+        """Attach a lake; False when the name is taken and that is allowed. Raises ``AlreadyExistsError``."""
+        with self.lock:
+            key = fold(attached.alias)
+            taken = key in self.lakes or self.is_database(attached.alias)
+            if taken and if_not_exists:
+                return False
+            if taken:
+                raise AlreadyExistsError(
+                    f'a database "{attached.alias}" is attached already', hint="choose another name after AS"
+                )
+            for connection in (self.root, self.planner):
+                connection.execute(f"ATTACH ':memory:' AS {quote(attached.alias)}")
+            self.lakes[key] = attached
+            for name in self.settings:
+                self.apply(attached, name)
+            return True
+
+    def apply(self, attached: Attached, name: str) -> None:
+        """Let a setting hold for a lake, or what the lake was opened with when it is reset."""
+        shared = attached.shared
+        if not hasattr(shared.config, name):
+            shared.overrides.pop(name, None)
+            if name in self.settings:
+                shared.overrides[name] = self.settings[name]
+            return
+        before = self.opened.setdefault((attached.alias, name), getattr(shared.config, name))
+        changes: dict[str, Any] = {name: self.settings.get(name, before)}
+        shared.config = replace(shared.config, **changes)
+
+    def setting(self, name: str) -> Any:
+        """What ``current_setting`` tells of a lake's setting. Raises ``ConfigError`` for an unknown one."""
+        field = SETTING_NAMES.get(name, name)
+        if field in BY_NAME:
+            found = self.settings.get(field, BY_NAME[field].default)
+            return 10 if found is None and field == "data_inlining_row_limit" else found
+        field = name.removeprefix("ducklake_")
+        if field not in OPTIONS:
+            known = (*BY_NAME, *SETTING_NAMES, *(f"ducklake_{option}" for option in OPTIONS))
+            raise ConfigError(f'unrecognized configuration parameter "{name}"', hint=nearest(name, known))
+        return self.settings.get(field)
+
+    def is_database(self, name: str) -> bool:
+        """True for the name of a DuckDB database."""
+        with self.root.cursor() as cursor:
+            found = cursor.execute("SELECT 1 FROM duckdb_databases() WHERE lower(database_name) = lower(?)", [name])
+            return found.fetchone() is not None
+
+    def remove(self, alias: str) -> Attached:
+        """Detach a lake."""
+        with self.lock:
+            attached = self.find(alias)
+            for connection in (self.root, self.planner):
+                connection.execute(f"DETACH {quote(attached.alias)}")
+            del self.lakes[fold(alias)]
+            self.copies.pop(attached.alias, None)
+        if attached.owned and attached.lake is not None:
+            attached.lake.close()
+        return attached
+
+    def get(self, alias: str | None) -> Attached | None:
+        """The lake of a name, or None."""
+        return None if alias is None else self.lakes.get(fold(alias))
+
+    def find(self, alias: str) -> Attached:
+        """The lake of a name. Raises ``NotFoundError``."""
+        found = self.get(alias)
+        if found is None:
+            known = [attached.alias for attached in self.lakes.values()]
+            raise NotFoundError(f'no lake "{alias}" is attached', hint=nearest(alias, known))
+        return found
+
+    def metadata_of(self, name: str) -> Attached | None:
+        """The lake whose metadata database has this name."""
+        return next((found for found in self.lakes.values() if fold(found.metadata) == fold(name)), None)
+
+    def close(self) -> None:
+        """Give back everything."""
+        for attached in list(self.lakes.values()):
+            if attached.owned and attached.lake is not None:
+                attached.lake.close()
+        self.lakes.clear()
+        self.planner.close()
+        self.root.close()
+
+
+def parts_of(names: Sequence[str]) -> tuple[str | None, str | None, str]:
+    """Catalog, schema and name of a dotted name. Raises ``SqlError`` for more parts."""
+    if len(names) > 3:
+        raise SqlError(f"{'.'.join(names)!r} has too many parts", hint="write catalog.schema.name")
+    padded = [None] * (3 - len(names)) + list(names)
+    return padded[0], padded[1], str(padded[2])

@@ -1,0 +1,370 @@
+"""A query over lakes as one that DuckDB runs: names become scans, at the snapshot that each of them asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from quacklake.engines.duckdb.queries import HARMLESS, LAKE
+from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
+from quacklake.lake.view import declared
+from quacklake.scan import virtual as virtual_columns
+from quacklake.sql import tree
+from quacklake.sql.attached import Attached, Target
+from quacklake.sql.names import SYSTEM, missing
+from quacklake.sql.pruning import filters_of, scan_filters
+from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
+from quacklake.sql.steady import is_steady, settle
+from quacklake.sql.tree import Node
+from quacklake.sql.values import Values
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Binder", "Bound", "Scan"]
+
+_DEPTH = 16
+_TARGET = "_quacklake_target"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where names are looked for: as the user's own, or as those of a view or macro of a lake."""
+
+    target: Target | None = None
+    tx: Transaction | None = None
+    depth: int = 0
+
+
+@dataclass
+class Binder(Values):
+    """Binds one statement. Objects are made on two connections: one plans over empty tables, one runs over files."""
+
+    scans: list[Scan] = field(default_factory=list)
+    hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Columns of relations that ``*`` does not mean."""
+    wanted: frozenset[str] = frozenset()
+    """The virtual columns that the query block around a call speaks of."""
+    _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
+    _renamed: list[tuple[str, ...]] = field(default_factory=list)
+    _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _steady: bool = True
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def bind(self, sql: str, *, target: bool = False, change: Callable[[Node], None] | None = None) -> Bound:
+        """The query, with scans planned. With ``target`` the first table of FROM also gives where its rows are.
+
+        ``change`` may alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
+        """
+        parsed = tree.parse(self.session.connection, sql)
+        if change is not None:
+            change(parsed)
+        if target:
+            first_table(parsed["node"]["from_table"])[_TARGET] = True
+        self._rewrite(parsed, _Scope())
+        if self.scans:
+            settle(parsed, self.constant)
+        values = self.used(parsed, renumber=True)
+        text = tree.render(self.session.connection, parsed)
+        found = next((scan for scan in self.scans if scan.rows), None)
+        bound = Bound(text, values, self.scans, found)
+        self._prune(bound, parsed)
+        self._install()
+        return bound
+
+    def check(self, sql: str, target: Target, tx: Transaction, aliases: Sequence[str] = ()) -> str:
+        """The text of a query that is to be kept as ``target``. Raises ``SqlError`` when it cannot run."""
+        connection = self.session.connection
+        parsed = tree.parse(connection, sql)
+        text = tree.render(connection, parsed)
+        self._rewrite(parsed, _Scope(target, tx))
+        columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
+        with self.session.planning() as planner:
+            for make in self._made:
+                make(planner, True)
+            bound = tree.render(connection, parsed)
+            planner.execute(f"CREATE TEMP VIEW {self.session.fresh_name()}{columns} AS {bound}")
+        return text
+
+    def _rewrite(self, parsed: Node, scope: _Scope) -> None:
+        try:
+            self._visit(parsed, frozenset(), frozenset(), scope)
+        except RecursionError:
+            raise SqlError("the query is nested too deeply") from None
+        self._shorten(parsed)
+
+    # -- the walk ------------------------------------------------------------------------------------------------------
+
+    def _visit(self, node: Any, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
+        """Rewrite what a tree names. ``hidden`` are common tables, ``wanted`` the virtual columns spoken of."""
+        if isinstance(node, list):
+            for item in node:
+                self._visit(item, hidden, wanted, scope)
+            return
+        if not isinstance(node, dict):
+            return
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            self._table(node, hidden, wanted, scope)
+            return
+        if isinstance(node.get("cte_map"), dict):
+            hidden = self._common_tables(node, hidden, scope)
+        if kind == "SELECT_NODE":
+            wanted = virtual_names(node)
+        first = len(self.scans)
+        if kind == "RECURSIVE_CTE_NODE":
+            hidden = hidden | {fold(str(node.get("cte_name", "")))}
+        for key, value in node.items():
+            if key == "function" and kind == "TABLE_FUNCTION":
+                self._visit(value["children"], hidden, wanted, scope)
+            elif key != "cte_map":
+                self._visit(value, hidden, wanted, scope)
+        if kind == "SELECT_NODE" and wanted:
+            hide_virtual(node, {scan.name: scan.virtual for scan in self.scans[first:]} | self.hidden)
+        if kind == "TABLE_FUNCTION":
+            self._table_function(node, scope, wanted)
+        elif kind == "FUNCTION" and not node.get("is_operator"):
+            self._function(node, scope)
+
+    def _common_tables(self, node: Node, hidden: frozenset[str], scope: _Scope) -> frozenset[str]:
+        for entry in node["cte_map"]["map"]:
+            name = fold(entry["key"])
+            query = entry["value"].get("query") or {}
+            recursive = (query.get("node") or {}).get("type") == "RECURSIVE_CTE_NODE"
+            self._visit(entry["value"], hidden | {name} if recursive else hidden, frozenset(), scope)
+            hidden = hidden | {name}
+        return hidden
+
+    def _shorten(self, parsed: Node) -> None:
+        """Columns named with catalog or schema: our scans have neither."""
+        if not self._renamed:
+            return
+        for node in tree.nodes(parsed):
+            if node.get("class") == "COLUMN_REF" and len(node["column_names"]) > 2:
+                names = node["column_names"]
+                for known in self._renamed:
+                    length = len(known)
+                    if len(names) > length and tuple(fold(name) for name in names[:length]) == known:
+                        node["column_names"] = names[length - 1 :]
+                        break
+
+    # -- tables and views ----------------------------------------------------------------------------------------------
+
+    def _table(self, node: Node, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
+        is_target = node.pop(_TARGET, False)
+        names = [node[key] for key in ("catalog_name", "schema_name", "table_name") if node.get(key)]
+        if len(names) == 1 and fold(names[0]) in hidden:
+            return
+        found = None if len(names) > 1 and fold(names[-2]) in SYSTEM else self._look_up(names, node, scope)
+        if found is None:
+            self._other(node, names)
+            return
+        attached, tx, info = found
+        past = node.get("at_clause") is not None
+        if isinstance(info, ViewInfo):
+            name = self._view(Target(attached, info.schema_name, info.name), tx, info, scope)
+        else:
+            extra = tuple(sorted(v for v in wanted if virtual_columns.get(info.schema, v) is not None))
+            scan = Scan(self.session.fresh_name(), attached, tx, info, extra, rows=bool(is_target), past=past)
+            self.scans.append(scan)
+            self._made.append(self._maker(scan))
+            name = scan.name
+        alias = node["alias"] or names[-1]
+        if not node["alias"] and len(names) > 1:
+            self._renamed += [tuple(fold(part) for part in names[at:]) for at in range(len(names) - 1)]
+        if not node["alias"]:
+            full = (fold(attached.alias), fold(info.schema_name), fold(info.name))
+            self._renamed += [full, full[1:], (full[0], full[2])]
+        replaced = tree.base_table(name, alias, node)
+        node.clear()
+        node.update(replaced)
+
+    def _look_up(
+        self, names: Sequence[str], node: Node, scope: _Scope
+    ) -> tuple[Attached, Transaction, TableInfo | ViewInfo] | None:
+        places = list(self._places(names, scope))
+        for place in places:
+            tx = self._transaction(place.attached, node.get("at_clause"), scope)
+            found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
+            if found is not None:
+                return place.attached, tx, found
+        if places and (scope.target is not None or self.session.names.explicit(names)):
+            raise missing(places[0], self._transaction(places[0].attached, node.get("at_clause"), scope))
+        return None
+
+    def _places(self, names: Sequence[str], scope: _Scope) -> Iterable[Target]:
+        if scope.target is None:
+            yield from self.session.names.places(names)
+            return
+        own = scope.target
+        if len(names) == 1:
+            yield Target(own.attached, own.schema, names[0])
+            yield Target(own.attached, "main", names[0])
+        elif len(names) == 2:
+            yield Target(own.attached, names[0], names[1])
+        elif fold(names[0]) == fold(own.attached.alias):
+            yield Target(own.attached, names[1], names[2])
+
+    def _transaction(self, attached: Attached, at: Node | None, scope: _Scope) -> Transaction:
+        if at is not None:
+            return self.session.at(attached, str(at["unit"]), self.evaluate(at["expr"]))
+        if scope.tx is not None and scope.target is not None and scope.target.attached is attached:
+            return scope.tx
+        return self.session.view(attached)
+
+    def _other(self, node: Node, names: Sequence[str]) -> None:
+        """A table that is of no lake: a lake's metadata, a listing, a Python variable, or DuckDB's own."""
+        rows = self.session.foreign(names)
+        if rows is not None:
+            replaced = tree.base_table(self._register(rows), node["alias"] or names[-1], node)
+            node.clear()
+            node.update(replaced)
+
+    def _register(self, rows: Any) -> str:
+        name = self.session.fresh_name()
+        self._made.append(lambda connection, _: _done(connection.register(name, rows)))
+        return name
+
+    def _maker(self, scan: Scan) -> Callable[[duckdb.DuckDBPyConnection, bool], None]:
+        def make(connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
+            if empty:
+                connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
+                return
+            shared = scan.attached.shared
+            scan.plan = scan.tx.plan(scan.table, scan.predicate, max_files=shared.config.plan_max_files)
+            query = shared.engine.bind(
+                connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
+            )
+            if "rowid" in scan.virtual:
+                query = with_local_ids(query, scan)
+            connection.execute(f"CREATE TEMP VIEW {scan.name} AS {query}")
+
+        return make
+
+    def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
+        if view.dialect != "duckdb":
+            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
+        if scope.depth >= _DEPTH:
+            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+        key = ("view", target.attached.alias, tx.base.id, view.id)
+        if key in self._known:
+            return self._known[key]
+        connection = self.session.connection
+        parsed = tree.parse(connection, view.sql.replace(LAKE, ""))
+        self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
+        self._steady = self._steady and is_steady(parsed)
+        name = self._known[key] = self.session.fresh_name()
+        columns = f"({', '.join(quote(alias) for alias in view.aliases)})" if view.aliases else ""
+        statement = f"CREATE TEMP VIEW {name}{columns} AS {tree.render(connection, parsed)}"
+        self._made.append(lambda connection, _: _done(connection.execute(statement)))
+        return name
+
+    # -- functions and macros ------------------------------------------------------------------------------------------
+
+    def _table_function(self, node: Node, scope: _Scope, wanted: frozenset[str]) -> None:
+        call = node["function"]
+        names = [call[key] for key in ("catalog", "schema", "function_name") if call.get(key)]
+        macro = self._macro(names, scope, is_table=True)
+        if macro is not None:
+            call.update(function_name=macro, schema="", catalog="")
+            if not node["alias"]:
+                node["alias"] = names[-1]
+            return
+        self.wanted = wanted
+        made = self.session.call(self, names, call["children"])
+        if made is None:
+            if scope.target is not None and (len(names) > 1 or fold(names[-1]) not in HARMLESS):
+                raise InputError(f'the query uses "{names[-1]}", which a lake does not have and does not allow')
+            return
+        name = made if isinstance(made, str) else self._register(made)
+        replaced = tree.base_table(name, node["alias"] or names[-1], node)
+        node.clear()
+        node.update(replaced)
+
+    def made(self, make: Callable[[duckdb.DuckDBPyConnection, bool], None]) -> None:
+        """Add something that must be made before the query runs; it is told whether without rows."""
+        self._made.append(make)
+
+    def _function(self, node: Node, scope: _Scope) -> None:
+        names = [node[key] for key in ("catalog", "schema", "function_name") if node.get(key)]
+        if fold(names[-1]) == "current_setting" and len(node["children"]) == 1:
+            self._setting(node)
+            return
+        macro = self._macro(names, scope, is_table=False)
+        if macro is not None:
+            node.update(function_name=macro, schema="", catalog="")
+
+    def _setting(self, node: Node) -> None:
+        """``current_setting`` of one of a lake's settings."""
+        argument = node["children"][0]
+        given = argument.get("value", {}).get("value") if argument.get("class") == "CONSTANT" else None
+        if isinstance(given, str) and fold(given).startswith("ducklake_"):
+            value = self.session.attachments.setting(fold(given))
+            known = "NULL" if value is None else value if isinstance(value, int | float) else literal(str(value))
+            replaced = tree.expression_of(self.session.connection, str(known))
+            alias = node["alias"]
+            node.clear()
+            node.update(replaced, alias=alias)
+
+    def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
+        for place in self._places(names, scope):
+            tx = scope.tx if scope.tx is not None else self.session.view(place.attached)
+            found = tx.objects.get_macro(place.schema, place.name, is_table=is_table)
+            if found is not None:
+                return self._make_macro(place, tx, found, scope)
+        return None
+
+    def _make_macro(self, target: Target, tx: Transaction, macro: MacroInfo, scope: _Scope) -> str:
+        key = ("macro", target.attached.alias, tx.base.id, macro.id)
+        if key in self._known:
+            return self._known[key]
+        if scope.depth >= _DEPTH:
+            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        connection = self.session.connection
+        inside = _Scope(target, tx, scope.depth + 1)
+        forms = []
+        for variant in macro.variants:
+            sql = variant.sql.replace(LAKE, "")
+            parsed = tree.parse(connection, sql if macro.is_table else f"SELECT {sql}")
+            self._rewrite(parsed, inside)
+            self._steady = self._steady and is_steady(parsed)
+            body = tree.render(connection, parsed)
+            text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
+            forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
+        name = self._known[key] = self.session.fresh_name()
+        statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
+        self._made.append(lambda connection, _: _done(connection.execute(statement)))
+        return name
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def _prune(self, bound: Bound, parsed: Node) -> None:
+        """Let DuckDB tell the filters of each scan."""
+        if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
+            return
+        if not (self._steady and is_steady(parsed)):
+            return
+        with self.session.planning() as planner:
+            try:
+                for make in self._made:
+                    make(planner, True)
+                found = scan_filters(planner, bound.sql, bound.values)
+            except duckdb.Error:
+                return  # it names what only the other connection knows
+        for scan in self.scans:
+            scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
+
+    def _install(self) -> None:
+        for make in self._made:
+            make(self.session.connection, False)
+
+
+def _done(_: object) -> None:
+    return None

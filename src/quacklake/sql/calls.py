@@ -1,0 +1,360 @@
+"""What the functions of a lake do: those that tell something, and small settings."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from quacklake import __name__ as PRODUCT
+from quacklake.errors import SqlError
+from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.options import OPTIONS
+from quacklake.format.snapshots import SnapshotInfo
+from quacklake.lake.add_files import AddOptions, add_files, to_patterns
+from quacklake.lake.feed import ChangeFrame
+from quacklake.lake.lake import Lake
+from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.sql import metadata
+from quacklake.sql.attached import Attached, Target
+from quacklake.sql.names import missing
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.binder import Binder
+    from quacklake.sql.session import Session
+
+__all__ = ["Call", "snapshot_rows"]
+
+_TIME = pa.timestamp("us", tz="UTC")
+_SNAPSHOTS = pa.schema(
+    [
+        ("snapshot_id", pa.int64()),
+        ("snapshot_time", _TIME),
+        ("schema_version", pa.int64()),
+        ("changes", pa.map_(pa.string(), pa.list_(pa.string()))),
+        ("author", pa.string()),
+        ("commit_message", pa.string()),
+        ("commit_extra_info", pa.string()),
+    ]
+)
+_FILES = pa.schema(
+    [
+        ("data_file", pa.string()),
+        ("data_file_size_bytes", pa.uint64()),
+        ("data_file_footer_size", pa.uint64()),
+        ("data_file_encryption_key", pa.binary()),
+        ("delete_file", pa.string()),
+        ("delete_file_size_bytes", pa.uint64()),
+        ("delete_file_footer_size", pa.uint64()),
+        ("delete_file_encryption_key", pa.binary()),
+    ]
+)
+#: The words of the listing for what a snapshot changed, in its order.
+_WORDS = {
+    ChangeKind.CREATED_SCHEMA: "schemas_created",
+    ChangeKind.DROPPED_SCHEMA: "schemas_dropped",
+    ChangeKind.CREATED_TABLE: "tables_created",
+    ChangeKind.CREATED_VIEW: "views_created",
+    ChangeKind.CREATED_SCALAR_MACRO: "scalar_macros_created",
+    ChangeKind.CREATED_TABLE_MACRO: "table_macros_created",
+    ChangeKind.DROPPED_TABLE: "tables_dropped",
+    ChangeKind.ALTERED_TABLE: "tables_altered",
+    ChangeKind.INSERTED_INTO_TABLE: "tables_inserted_into",
+    ChangeKind.DELETED_FROM_TABLE: "tables_deleted_from",
+    ChangeKind.DROPPED_VIEW: "views_dropped",
+    ChangeKind.DROPPED_SCALAR_MACRO: "scalar_macros_dropped",
+    ChangeKind.DROPPED_TABLE_MACRO: "table_macros_dropped",
+    ChangeKind.ALTERED_VIEW: "views_altered",
+    ChangeKind.INLINED_INSERT: "inlined_insert",
+    ChangeKind.INLINED_DELETE: "inlined_delete",
+    ChangeKind.INLINE_FLUSH: "flushed_inlined",
+    ChangeKind.MERGE_ADJACENT: "merge_adjacent",
+    ChangeKind.REWRITE_DELETE: "rewrite_delete",
+}
+#: What the lake says of itself beside its options.
+_FACTS = {
+    "created_by": "what made the lake",
+    "data_path": "where the files are",
+    "encrypted": "whether files are encrypted",
+    "version": "version of the format",
+}
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function of a lake, with its arguments by name."""
+
+    session: Session
+    binder: Binder
+    attached: Attached
+    given: dict[str, Any]
+
+    @property
+    def lake(self) -> Lake:
+        """The whole lake. Raises ``SqlError`` at a single snapshot."""
+        if self.attached.lake is None:
+            raise SqlError(f'"{self.attached.alias}" stands at one snapshot')
+        return self.attached.lake
+
+    def need(self, name: str) -> Any:
+        """An argument. Raises ``SqlError`` when it is missing."""
+        if self.given.get(name) is None:
+            raise SqlError(f'Binder Error: the argument "{name}" is missing')
+        return self.given[name]
+
+    def table(self, tx: Transaction, name: str = "table_name", schema: str = "schema") -> TableInfo:
+        """The table that the arguments name. Raises ``NotFoundError``."""
+        text, owner = str(self.need(name)), self.given.get(schema)
+        ref = TableRef(str(owner), text) if owner is not None else TableRef(DEFAULT_SCHEMA, text)
+        found = tx.get_table(ref.schema, ref.name)
+        if found is None and owner is None and "." in text:
+            ref = TableRef.parse(text)
+            found = tx.get_table(ref.schema, ref.name)
+        if found is None:
+            raise missing(Target(self.attached, ref.schema, ref.name), tx)
+        return found
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def snapshots(call: Call) -> pa.Table:
+    """Every snapshot."""
+    base = call.session.view(call.attached).base.id
+    with call.attached.shared.catalog.read() as reader:
+        return snapshot_rows([info for info in reader.snapshots() if info.id <= base])
+
+
+def snapshot_rows(found: Sequence[SnapshotInfo]) -> pa.Table:
+    """Snapshots as rows."""
+    rows = [
+        (info.id, info.time, info.schema_version, _changes(info.changes), info.author, info.message, info.extra)
+        for info in found
+    ]
+    return pa.Table.from_pylist([dict(zip(_SNAPSHOTS.names, row, strict=True)) for row in rows], schema=_SNAPSHOTS)
+
+
+def _changes(changes: Sequence[Change]) -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for kind, word in _WORDS.items():
+        mine = [_change(change) for change in changes if change.kind is kind]
+        if mine:
+            found[word] = mine
+    return list(found.items())
+
+
+def _change(change: Change) -> str:
+    if change.id is not None:
+        return str(change.id)
+    parts = [part for part in (change.schema, change.name) if part is not None]
+    shown = [part if _PLAIN.fullmatch(part) else quote(part) for part in parts]
+    if change.kind in (ChangeKind.CREATED_SCALAR_MACRO, ChangeKind.CREATED_TABLE_MACRO) and parts:
+        shown[-1] = quote(parts[-1])  # as stock lists them
+    return ".".join(shown)
+
+
+def table_info(call: Call) -> pa.Table:
+    """The tables, with the number and size of their files."""
+    tx = call.session.view(call.attached)
+    snapshot = tx.base.id
+    tables = pa.Table.from_pylist(
+        [{"n": t.name, "s": t.schema_id, "t": t.id, "u": t.uuid} for t in tx.tables() if t.id >= 0],
+        schema=pa.schema([("n", pa.string()), ("s", pa.int64()), ("t", pa.int64()), ("u", pa.string())]),
+    )
+    with duckdb.connect(":memory:") as connection:
+        connection.register("tables", tables)
+        for name in ("data_file", "delete_file"):
+            connection.register(name, metadata.rows(call.attached, f"ducklake_{name}"))
+        alive = "begin_snapshot <= $1 AND (end_snapshot IS NULL OR end_snapshot > $1)"
+        counted = "SELECT table_id, count(*) AS n, sum(file_size_bytes)::BIGINT AS size"
+        query = f"""
+            SELECT t.n AS table_name, t.s AS schema_id, t.t AS table_id, t.u::UUID AS table_uuid,
+                coalesce(f.n, 0) AS file_count, coalesce(f.size, 0) AS file_size_bytes,
+                coalesce(d.n, 0) AS delete_file_count, coalesce(d.size, 0) AS delete_file_size_bytes
+            FROM tables t
+            LEFT JOIN ({counted} FROM data_file WHERE {alive} GROUP BY ALL) f ON f.table_id = t.t
+            LEFT JOIN ({counted} FROM delete_file WHERE {alive} GROUP BY ALL) d ON d.table_id = t.t
+            ORDER BY t.t
+        """
+        return connection.execute(query, [snapshot]).to_arrow_table()
+
+
+def list_files(call: Call) -> pa.Table:
+    """The data files of a table with their delete files, at a snapshot or time."""
+    tx = call.session.view(call.attached)
+    if None not in (call.given.get("snapshot_version"), call.given.get("snapshot_time")):
+        raise SqlError("give snapshot_version or snapshot_time, not both")
+    for unit, name in (("VERSION", "snapshot_version"), ("TIMESTAMP", "snapshot_time")):
+        if call.given.get(name) is not None:
+            tx = call.session.at(call.attached, unit, call.given[name])
+    table = call.table(tx)
+    files = tx.plan(table).files.to_pylist()
+    stored = metadata.rows(call.attached, "ducklake_delete_file").to_pylist()
+    deletes = {row["delete_file_id"]: row for row in stored}
+    store = call.attached.shared.store
+    rows = []
+    for file in files:
+        known = deletes.get(file["delete_file_id"], {})
+        path = file["delete_path"]
+        rows.append(
+            (
+                store.urls([file["path"]])[0],
+                file["file_size_bytes"],
+                file["footer_size"],
+                _bytes(file["encryption_key"]),
+                None if path is None else store.urls([path])[0],
+                known.get("file_size_bytes"),
+                known.get("footer_size"),
+                _bytes(file["delete_encryption_key"]),
+            )
+        )
+    return pa.Table.from_pylist([dict(zip(_FILES.names, row, strict=True)) for row in rows], schema=_FILES)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def current_snapshot(call: Call) -> pa.Table:
+    """The snapshot that this connection sees."""
+    return pa.table({"id": pa.array([call.session.view(call.attached).base.id], pa.uint64())})
+
+
+def last_committed_snapshot(call: Call) -> pa.Table:
+    """The last snapshot that this connection made; NULL when it has made none."""
+    return pa.table({"id": pa.array([call.session.work.committed.get(fold(call.attached.alias))], pa.uint64())})
+
+
+def settings(call: Call) -> pa.Table:
+    """What the lake is kept in."""
+    shared = call.attached.shared
+    found = {"catalog_type": shared.catalog.database, "extension_version": PRODUCT, "data_path": shared.store.root}
+    return pa.table({name: [value] for name, value in found.items()})
+
+
+# -- the change feed ---------------------------------------------------------------------------------------------------
+
+
+def table_changes(call: Call) -> str:
+    """What snapshots did to the rows of a table."""
+    return _feed(call, inserts=True, deletes=True)
+
+
+def table_insertions(call: Call) -> str:
+    """The rows that came."""
+    return _feed(call, inserts=True, deletes=False)
+
+
+def table_deletions(call: Call) -> str:
+    """The rows that went."""
+    return _feed(call, inserts=False, deletes=True)
+
+
+def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
+    tx = call.session.view(call.attached)
+    table = call.table(tx, schema="schema_name")
+    since, until = call.need("start_snapshot"), call.need("end_snapshot")
+    bounds = [_bound(value) for value in (since, until)]
+    shared = call.attached.shared
+    frame = ChangeFrame(shared, lambda: tx, lambda _: table, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
+    plan = frame.plan()
+    name = call.session.fresh_name()
+    # one kind of change looks like the table: what else is known of a row is there when it is named
+    own = {"change_type", *({"rowid", "snapshot_id"} - call.binder.wanted)} if not (inserts and deletes) else set()
+    hidden = f"* EXCLUDE ({', '.join(sorted(own))})" if own else "*"
+    columns = [column for column in plan.schema.columns if column.name not in own]
+    if not (inserts and deletes):
+        call.binder.hidden[name] = tuple(sorted({"rowid", "snapshot_id"} - own))
+
+    def make(connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
+        if empty:
+            listed = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in columns)
+            connection.execute(f"CREATE TEMP TABLE {name} ({listed})")
+            return
+        query = shared.engine.bind_feed(connection, plan, inserts=inserts, deletes=deletes, prefix=name)
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {hidden} FROM ({query})")
+
+    call.binder.made(make)
+    return name
+
+
+def _bound(value: Any) -> Any:
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+    return value
+
+
+# -- options and small changes -----------------------------------------------------------------------------------------
+
+
+def options(call: Call) -> pa.Table:
+    """The options that are set, with what they hold for."""
+    tx = call.session.view(call.attached)
+    with call.attached.shared.catalog.read() as reader:
+        rows = reader.options()
+    schemas = {info.id: info.name for info in tx.schemas()}
+    tables = {info.id: info.qualified_name for info in tx.tables()}
+    names = ("option_name", "description", "value", "scope", "scope_entry")
+    found = []
+    for row in rows:
+        entry = None
+        if row.scope is not None and row.scope_id is not None:
+            entry = (schemas if row.scope == "schema" else tables).get(row.scope_id)
+        known = OPTIONS.get(row.key)
+        told = known.help if known is not None else _FACTS.get(row.key)
+        found.append((row.key, told, row.value, (row.scope or "global").upper(), entry))
+    schema = pa.schema([(name, pa.string()) for name in names])
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in found], schema=schema)
+
+
+def set_option(call: Call) -> pa.Table:
+    """Set an option of the lake, a schema or a table."""
+    schema, table = call.given.get("schema"), call.given.get("table_name")
+    name = None
+    if table is not None:
+        info = call.table(call.session.view(call.attached))
+        name = f"{quote(info.schema_name)}.{quote(info.name)}"
+    value = call.given.get("value")
+    call.lake.set_option(
+        str(call.need("option")), value, schema=None if table is not None or schema is None else str(schema), table=name
+    )
+    return nothing()
+
+
+def nothing() -> pa.Table:
+    """The answer of a function that only does something."""
+    return pa.table({"Success": pa.array([], pa.bool_())})
+
+
+def set_commit_message(call: Call) -> pa.Table:
+    """Say who makes the next snapshot and why."""
+    given = call.given
+    call.session.work.sign(given.get("author"), given.get("message"), given.get("extra_info"))
+    return nothing()
+
+
+def add_data_files(call: Call) -> pa.Table:
+    """Make Parquet files part of a table where they are."""
+    patterns = to_patterns(call.need("path"))
+    hive = call.given.get("hive_partitioning")
+    flags = [bool(call.given.get(name) or False) for name in ("allow_missing", "ignore_extra_columns")]
+    chosen = AddOptions(flags[0], flags[1], None if hive is None else bool(hive))
+
+    def work(tx: Transaction) -> list[str]:
+        table = call.table(tx)
+        pending = tx.pending(table)
+        before = len(pending.files)
+        add_files(call.attached.shared, tx, table, patterns, chosen)
+        return [str(file.location or file.path) for file in pending.files[before:]]
+
+    found = call.session.write(call.attached, work)
+    return pa.table({"filename": pa.array(found, pa.string())})

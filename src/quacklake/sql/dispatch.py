@@ -1,0 +1,115 @@
+"""Which part of the package runs a statement, by its first words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from quacklake.lake.result import Result
+from quacklake.sql.statements import (
+    alter,
+    copying,
+    databases,
+    inserting,
+    merging,
+    objects,
+    prepared,
+    queries,
+    rows,
+    tables,
+    transactions,
+)
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["ends_transaction", "handler"]
+
+Handler = Callable[["Session", Cursor, Any], Result]
+
+_CREATED: Mapping[str, Handler] = {
+    "SCHEMA": objects.create_schema,
+    "TABLE": tables.create_table,
+    "VIEW": objects.create_view,
+    "MACRO": objects.create_macro,
+    "FUNCTION": objects.create_macro,
+}
+_HANDLERS: Mapping[str, Handler] = {
+    "ABORT": transactions.rollback,
+    "ALTER": alter.alter,
+    "ATTACH": databases.attach,
+    "BEGIN": transactions.begin,
+    "CALL": queries.call,
+    "CHECKPOINT": queries.checkpoint,
+    "COMMENT": objects.comment,
+    "COMMIT": transactions.commit,
+    "COPY": copying.copy,
+    "DEALLOCATE": prepared.deallocate,
+    "DELETE": rows.delete,
+    "DESC": queries.describe,
+    "DESCRIBE": queries.describe,
+    "DETACH": databases.detach,
+    "DROP": objects.drop,
+    "END": transactions.commit,
+    "EXECUTE": prepared.execute,
+    "EXPLAIN": queries.explain,
+    "EXPORT": queries.not_for_lakes,
+    "IMPORT": queries.not_for_lakes,
+    "INSERT": inserting.insert,
+    "MERGE": merging.merge,
+    "PRAGMA": databases.settings,
+    "PREPARE": prepared.prepare,
+    "RESET": databases.settings,
+    "ROLLBACK": transactions.rollback,
+    "SET": databases.settings,
+    "SHOW": queries.show,
+    "START": transactions.begin,
+    "TRUNCATE": rows.truncate,
+    "UPDATE": rows.update,
+    "USE": databases.use,
+}
+_QUERIES = frozenset({"SELECT", "FROM", "VALUES", "TABLE", "SUMMARIZE", "("})
+_CREATE_WORDS = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "PERSISTENT"})
+
+
+def handler(cursor: Cursor) -> Handler:
+    """What runs the statement of a cursor."""
+    first = cursor.peek()
+    word = "" if first is None else first.upper
+    if word == "CREATE":
+        return _creator(cursor)
+    if word == "WITH":
+        return _with(cursor)
+    if word in _QUERIES:
+        return queries.query
+    return _HANDLERS.get(word, queries.native)
+
+
+def _creator(cursor: Cursor) -> Handler:
+    kinds = (word.upper for word in cursor.words[1:4] if word.upper not in _CREATE_WORDS)
+    temporary = any(word.upper in ("TEMP", "TEMPORARY") for word in cursor.words[1:4])
+    found = _CREATED.get(next(kinds, ""))
+    if found is None or (temporary and found is not tables.create_table):
+        return queries.native_ddl
+    return found
+
+
+def _with(cursor: Cursor) -> Handler:
+    """The statement behind the common tables decides."""
+    ahead = Cursor(cursor.text, cursor.words)
+    while not ahead.done:
+        ahead.until("INSERT", "UPDATE", "DELETE", "MERGE", "SELECT", "FROM", "VALUES")
+        word = ahead.peek()
+        if word is None:
+            break
+        if word.upper in ("INSERT", "UPDATE", "DELETE", "MERGE"):
+            return _HANDLERS[word.upper]
+        break
+    return queries.query
+
+
+def ends_transaction(cursor: Cursor) -> bool:
+    """True for a statement that ends a transaction, failed or not."""
+    first = cursor.peek()
+    return first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END")

@@ -1,0 +1,45 @@
+"""DuckDB's errors about statements, as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.failures import translate
+from quacklake.errors import SqlError, StorageError
+
+__all__ = ["translated"]
+
+_STATEMENT = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ParserException,
+    duckdb.SyntaxException,
+    duckdb.NotImplementedException,
+    duckdb.PermissionException,
+    duckdb.InvalidInputException,
+    duckdb.TransactionException,
+    duckdb.DependencyException,
+)
+
+
+@contextmanager
+def translated(roots: Sequence[str] = ()) -> Iterator[None]:
+    """Raise DuckDB's errors as ours; those about the statement keep their whole text, which shows the place.
+
+    A file that cannot be read is damaged when it is below one of ``roots``, where lakes have theirs.
+    """
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowInvalid) as error:
+        if isinstance(error, _STATEMENT):
+            raise SqlError(str(error).strip()) from error
+        if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):
+            raise StorageError(str(error).strip()) from error
+        raise translate(error, "run the statement") or error from error
+    except OSError as error:
+        # what Arrow says when DuckDB has no Arrow type for a column
+        raise SqlError(str(error)) from error

@@ -1,0 +1,144 @@
+"""The functions of a lake, in FROM and CALL: ``ducklake_snapshots('lake')`` and ``lake.snapshots()``.
+
+Each is one entry of ``FUNCTIONS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import SqlError, nearest
+from quacklake.format.names import fold
+from quacklake.lake.reference import DEFAULT_SCHEMA
+from quacklake.sql import calls, upkeep
+from quacklake.sql.attached import Attached
+from quacklake.sql.calls import Call
+from quacklake.sql.tree import Node
+
+if TYPE_CHECKING:
+    from quacklake.sql.binder import Binder
+    from quacklake.sql.session import Session
+
+__all__ = ["FUNCTIONS", "relation"]
+
+_PREFIX = "ducklake_"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function: what it does, its parameters in order, and those that are given by name only.
+
+    ``first`` is what comes before them when the lake is named as an argument.
+    """
+
+    run: Callable[[Call], Any]
+    parameters: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+
+
+_FEED = ("table_name", "start_snapshot", "end_snapshot")
+_COMPACTING = ("schema", "max_compacted_files", "min_file_size", "max_file_size")
+_REMOVING = ("cleanup_all", "older_than", "dry_run")
+
+FUNCTIONS: Mapping[str, Function] = {
+    "snapshots": Function(calls.snapshots),
+    "table_info": Function(calls.table_info),
+    "list_files": Function(calls.list_files, ("table_name",), ("schema", "snapshot_version", "snapshot_time")),
+    "table_changes": Function(calls.table_changes, _FEED, first=("schema_name",)),
+    "table_insertions": Function(calls.table_insertions, _FEED, first=("schema_name",)),
+    "table_deletions": Function(calls.table_deletions, _FEED, first=("schema_name",)),
+    "current_snapshot": Function(calls.current_snapshot),
+    "last_committed_snapshot": Function(calls.last_committed_snapshot),
+    "options": Function(calls.options),
+    "settings": Function(calls.settings),
+    "set_option": Function(calls.set_option, ("option", "value"), ("schema", "table_name")),
+    "set_commit_message": Function(calls.set_commit_message, ("author", "message"), ("extra_info",)),
+    "add_data_files": Function(
+        calls.add_data_files,
+        ("table_name", "path"),
+        ("schema", "allow_missing", "ignore_extra_columns", "hive_partitioning"),
+    ),
+    **{
+        name: Function(run, parameters, named)
+        for name, run, parameters, named in (
+            ("flush_inlined_data", upkeep.flush_inlined_data, (), ("schema_name", "table_name")),
+            ("merge_adjacent_files", upkeep.merge_adjacent_files, ("table_name",), _COMPACTING),
+            ("rewrite_data_files", upkeep.rewrite_data_files, ("table_name",), ("schema", "delete_threshold")),
+            ("expire_snapshots", upkeep.expire_snapshots, (), ("versions", "older_than", "dry_run")),
+            ("cleanup_old_files", upkeep.cleanup_old_files, (), _REMOVING),
+            ("delete_orphaned_files", upkeep.delete_orphaned_files, (), _REMOVING),
+        )
+    },
+}
+
+
+def relation(session: Session, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
+    """What a call in FROM gives: rows, the name of a relation, or None when it is no function of a lake."""
+    name = fold(names[-1])
+    if len(names) == 1:
+        function = FUNCTIONS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+        if function is not None:
+            return _named_lake(session, binder, name, function, arguments)
+        default = session.names.default
+        function = FUNCTIONS.get(name)
+        return None if function is None or default is None else _of_lake(session, binder, default, names, arguments)
+    attached = session.attachments.get(names[0])
+    if attached is None and session.names.default is not None and len(names) == 2:
+        default = session.names.default
+        if session.names.has_schema(default, names[0]) and name in FUNCTIONS:
+            return _of_lake(session, binder, default, [default.alias, *names], arguments)
+    if attached is None:
+        return None
+    if name not in FUNCTIONS:
+        raise SqlError(f'Catalog Error: a lake has no function "{names[-1]}"', hint=nearest(name, FUNCTIONS))
+    return _of_lake(session, binder, attached, names, arguments)
+
+
+def _named_lake(session: Session, binder: Binder, name: str, function: Function, arguments: list[Node]) -> Any:
+    positional, named = _values(binder, arguments)
+    if not positional and "catalog" not in named:
+        raise SqlError(f"{name} needs the name of a lake first")
+    alias = named.pop("catalog", None) or positional.pop(0)
+    attached = session.attachments.find(str(alias))
+    given = _bind(name, positional, named, (*function.first, *function.parameters), function.named)
+    return function.run(Call(session, binder, attached, given))
+
+
+def _of_lake(session: Session, binder: Binder, attached: Attached, names: Sequence[str], arguments: list[Node]) -> Any:
+    function = FUNCTIONS[fold(names[-1])]
+    positional, named = _values(binder, arguments)
+    given = _bind(names[-1], positional, named, function.parameters, (*function.named, *function.first))
+    if "schema_name" in function.first:
+        given.setdefault("schema_name", names[1] if len(names) == 3 else DEFAULT_SCHEMA)
+    return function.run(Call(session, binder, attached, given))
+
+
+def _values(binder: Binder, arguments: list[Node]) -> tuple[list[Any], dict[str, Any]]:
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for argument in arguments:
+        name, value = argument.get("alias") or "", argument
+        if argument.get("type") == "COMPARE_EQUAL" and argument["left"].get("class") == "COLUMN_REF":
+            name, value = argument["left"]["column_names"][-1], argument["right"]
+        if name:
+            named[fold(name)] = binder.evaluate(value)
+        else:
+            positional.append(binder.evaluate(value))
+    return positional, named
+
+
+def _bind(
+    name: str, positional: Sequence[Any], named: dict[str, Any], parameters: Sequence[str], others: Sequence[str]
+) -> dict[str, Any]:
+    if len(positional) > len(parameters):
+        raise SqlError(f"Binder Error: {name} takes at most {len(parameters)} arguments, {len(positional)} were given")
+    found = dict(zip(parameters, positional, strict=False))
+    for key, value in named.items():
+        if key not in (*parameters, *others):
+            known = nearest(key, (*parameters, *others))
+            raise SqlError(f'Binder Error: Invalid named parameter "{key}" for function {name}', hint=known)
+        found[key] = value
+    return found

@@ -1,0 +1,308 @@
+"""What there is: DuckDB's own listings, with the lakes in them.
+
+They are asked of a database in which every lake is a database of its name, with tables that have no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.queries import LAKE
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
+from quacklake.format.schema import Column
+from quacklake.lake.reference import DEFAULT_SCHEMA
+from quacklake.lake.result import Result
+from quacklake.lake.view import COMMENT, declared
+from quacklake.sql import metadata, tree
+from quacklake.sql.attached import PREFIX, Attached
+from quacklake.sql.names import SYSTEM
+from quacklake.sql.tree import Node
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["described", "function", "relation", "shown"]
+
+_LISTINGS = frozenset(
+    {
+        "duckdb_tables",
+        "duckdb_columns",
+        "duckdb_views",
+        "duckdb_schemas",
+        "duckdb_databases",
+        "duckdb_constraints",
+        "duckdb_functions",
+        "duckdb_indexes",
+        "sqlite_master",
+        "pragma_table_info",
+    }
+)
+#: The column that tells the database, in one listing or another.
+_DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
+
+
+def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
+    """The rows of a listing that is named like a table, or None."""
+    last = fold(names[-1])
+    if any(fold(name) in SYSTEM for name in names[:-1]):
+        schema = next(fold(name) for name in names[:-1] if fold(name) in SYSTEM)
+        return _rows(session, f"SELECT * FROM {schema}.{quote(last)}")
+    if last in _LISTINGS and len(names) == 1 and session.attachments.lakes:
+        return _rows(session, f"SELECT * FROM {last}" + ("" if last == "sqlite_master" else "()"))
+    return None
+
+
+def function(session: Session, names: Sequence[str], arguments: list[Node]) -> pa.Table | None:
+    """The rows of a listing that is called like a function, or None."""
+    last = fold(names[-1])
+    if len(names) != 1 or last not in _LISTINGS or not session.attachments.lakes:
+        return None
+    given = ", ".join(tree.render(session.connection, _query(session, argument))[7:] for argument in arguments)
+    if last == "pragma_table_info":
+        with listing(session) as planner:
+            return planner.execute(f"SELECT * FROM {last}({given})").to_arrow_table()
+    return _rows(session, f"SELECT * FROM {last}({given})")
+
+
+def _query(session: Session, expression: Node) -> Node:
+    query: Node = tree.parse(session.connection, "SELECT 1")
+    query["node"]["select_list"] = [expression]
+    return query
+
+
+def _rows(session: Session, sql: str) -> pa.Table:
+    """The rows of a listing: of the lakes from their copies, of all others from where they are."""
+    lakes = [attached.alias for attached in session.attachments.lakes.values()]
+    with listing(session) as planner:
+        mine = planner.execute(sql).to_arrow_table()
+    column = next((name for name in _DATABASE if name in mine.column_names), None)
+    if column is None:
+        return mine
+    own = {fold(lake) for lake in lakes}
+    others = session.connection.execute(sql).to_arrow_table()
+    kinds = ("column_name", "table_name", "view_name", "function_name")
+    hidden = next((name for name in kinds if name in others.column_names), None)
+    found = pa.concat_tables(
+        [
+            _where(mine, column, lambda name: fold(name) in own),
+            _where(others, column, lambda name: fold(name) not in own),
+        ]
+    )
+    if hidden is not None:
+        found = _where(found, hidden, lambda name: not name.startswith(PREFIX))
+    if "estimated_size" in found.column_names and "table_name" in found.column_names:
+        found = _with_sizes(session, found)
+    return _with_paths(session, found) if "readonly" in found.column_names else found
+
+
+def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
+    """What is said of tables, with how many rows those of the lakes have."""
+    sizes: dict[tuple[str, str, str], int] = {}
+    for attached in session.attachments.lakes.values():
+        stats = metadata.rows(attached, "ducklake_table_stats").select(["table_id", "record_count"]).to_pylist()
+        counts = {row["table_id"]: row["record_count"] for row in stats}
+        for table in session.view(attached).tables():
+            sizes[(attached.alias, table.schema_name, table.name)] = counts.get(table.id) or 0
+    keys = zip(*(rows.column(n).to_pylist() for n in ("database_name", "schema_name", "table_name")), strict=True)
+    known = rows.column("estimated_size").to_pylist()
+    values = [sizes.get(key, size) for key, size in zip(keys, known, strict=True)]
+    place = rows.column_names.index("estimated_size")
+    return rows.set_column(place, "estimated_size", pa.array(values, rows.schema.field(place).type))
+
+
+def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
+    return rows.filter(pa.array([keeps(str(value)) for value in rows.column(column).to_pylist()], pa.bool_()))
+
+
+def _with_paths(session: Session, rows: pa.Table) -> pa.Table:
+    """What is said of databases, with what the lakes really are."""
+    found = rows.to_pylist()
+    for row in found:
+        attached = session.attachments.get(row["database_name"])
+        if attached is not None:
+            path = attached.shared.catalog.url.path
+            row["path"] = str(path) if path is not None else str(attached.shared.catalog.url)
+            row["type"] = "ducklake"
+            row["tags"] = [("data_path", attached.shared.store.root)]
+            row["readonly"] = attached.read_only
+    return pa.Table.from_pylist(found, schema=rows.schema)
+
+
+def shown(session: Session, sql: str) -> Result:
+    """SHOW TABLES and its like."""
+    words = [word.upper for word in Cursor(sql).words]
+    if words[1:2] == ["DATABASES"]:
+        return session.native(sql)
+    if words[1:3] == ["ALL", "TABLES"]:
+        return Result(_rows(session, "SELECT * FROM (SHOW ALL TABLES)"))
+    named = Cursor(sql)
+    named.until("FROM")
+    names = named.names() if named.accept("FROM") else []
+    lake = session.attachments.get(names[0]) if names else session.names.default
+    if lake is None and not (names and session.names.default is not None):
+        return session.native(sql)
+    with listing(session) as planner:
+        return Result(planner.execute(sql).to_arrow_table())
+
+
+def described(table: TableInfo) -> Result:
+    """The columns of a table as DESCRIBE tells them."""
+    names = ("column_name", "column_type", "null", "key", "default", "extra")
+    rows = [
+        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, _default(column), None)
+        for column in table.schema.columns
+    ]
+    schema = pa.schema([(name, pa.string()) for name in names])
+    return Result(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=schema))
+
+
+def _shown_type(column: Column) -> str:
+    """The type as DuckDB prints it: names are quoted only where they must be."""
+    if not column.nested:
+        return column.duckdb_type()
+    with duckdb.connect(":memory:") as connection:
+        row = connection.execute(f"SELECT typeof(NULL::{column.duckdb_type()})").fetchone()
+    return column.duckdb_type() if row is None else str(row[0])
+
+
+def _default(column: Column) -> str | None:
+    if column.default is None or column.default_kind == "expression":
+        return column.default
+    return literal(column.default)
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a lake has, as far as listings tell of it."""
+
+    schemas: tuple[str, ...]
+    tables: tuple[TableInfo, ...]
+    views: tuple[ViewInfo, ...]
+    macros: tuple[MacroInfo, ...]
+    comments: tuple[tuple[int, int | None, str], ...]
+
+
+@contextmanager
+def listing(session: Session) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a database with empty copies of what the lakes have now."""
+    with session.attachments.lock, session.attachments.planner.cursor() as cursor:
+        for attached in session.attachments.lakes.values():
+            _copy(cursor, session.attachments.copies, attached, session.view(attached))
+        used = session.names.default
+        if used is not None:
+            cursor.execute(f"USE {quote(used.alias)}.{quote(session.names.schema)}")
+        yield cursor
+
+
+def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: Attached, tx: Transaction) -> None:
+    wanted = Copy(
+        tuple(info.name for info in tx.schemas()),
+        tuple(tx.tables()),
+        tuple(tx.objects.views()),
+        tuple(tx.objects.macros()),
+        tuple(_comments(attached, tx)),
+    )
+    if copies.get(attached.alias) == wanted:
+        return
+    copies.pop(attached.alias, None)
+    alias = quote(attached.alias)
+    cursor.execute("USE memory")
+    cursor.execute(f"DETACH {alias}")
+    cursor.execute(f"ATTACH ':memory:' AS {alias}")
+    for schema in wanted.schemas:
+        if fold(schema) != DEFAULT_SCHEMA:
+            cursor.execute(f"CREATE SCHEMA {alias}.{quote(schema)}")
+    for table in wanted.tables:
+        columns = ", ".join(_declared(column) for column in table.schema.columns)
+        cursor.execute(f"CREATE TABLE {alias}.{quote(table.schema_name)}.{quote(table.name)} ({columns})")
+    for macro in wanted.macros:
+        _try(cursor, _macro(alias, macro))
+    waiting = list(wanted.views)
+    for _ in range(2):  # views may stand on views that come later
+        waiting = [view for view in waiting if not _made(cursor, alias, view)]
+    for view in waiting:  # it stands on something that is not there any more, but it is there
+        _try(cursor, f"CREATE VIEW {alias}.{quote(view.schema_name)}.{quote(view.name)} AS SELECT NULL AS {PREFIX}gone")
+    cursor.execute("USE memory")
+    for statement in _said(alias, wanted):
+        _try(cursor, statement)
+    copies[attached.alias] = wanted
+
+
+def _made(cursor: duckdb.DuckDBPyConnection, alias: str, view: ViewInfo) -> bool:
+    cursor.execute(f"USE {alias}.{quote(view.schema_name)}")
+    return _try(cursor, _view(alias, view))
+
+
+def _try(cursor: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    try:
+        cursor.execute(sql)
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _declared(column: Column) -> str:
+    text = f"{quote(column.name)} {column.duckdb_type()}"
+    default = _default(column)
+    if default is not None:
+        text += f" DEFAULT {default}" if column.default_kind != "expression" else f" DEFAULT ({default})"
+    return text if column.nullable else f"{text} NOT NULL"
+
+
+def _view(alias: str, view: ViewInfo) -> str:
+    columns = f"({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
+    target = f"{alias}.{quote(view.schema_name)}.{quote(view.name)}"
+    return f"CREATE OR REPLACE VIEW {target}{columns} AS {view.sql.replace(LAKE, '')}"
+
+
+def _macro(alias: str, macro: MacroInfo) -> str:
+    forms = []
+    for variant in macro.variants:
+        body = variant.sql.replace(LAKE, "")
+        given = ", ".join(declared(parameter) for parameter in variant.parameters)
+        forms.append(f"({given}) AS {'TABLE ' if macro.is_table else ''}{body}")
+    return f"CREATE OR REPLACE MACRO {alias}.{quote(macro.schema_name)}.{quote(macro.name)} {', '.join(forms)}"
+
+
+def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | None, str]]:
+    """The comments of tables, views and columns, by id."""
+    found: dict[tuple[int, int | None], str | None] = {}
+    for name, key in (("ducklake_tag", "object_id"), ("ducklake_column_tag", "table_id")):
+        for row in metadata.rows(attached, name).to_pylist():
+            alive = row["begin_snapshot"] <= tx.base.id and (row["end_snapshot"] or tx.base.id + 1) > tx.base.id
+            if row["key"] == COMMENT and alive:
+                found[(row[key], row.get("column_id"))] = row["value"]
+    for tag in tx.objects.noted():
+        if tag.key == COMMENT:
+            found[(tag.object_id, tag.column_id)] = tag.value
+    return [(*place, text) for place, text in found.items() if text is not None]
+
+
+def _said(alias: str, copy: Copy) -> Iterable[str]:
+    tables = {table.id: table for table in copy.tables}
+    views = {view.id: view for view in copy.views}
+    for object_id, column_id, text in copy.comments:
+        found: TableInfo | ViewInfo | None = tables.get(object_id) or views.get(object_id)
+        if found is None:
+            continue
+        target = f"{alias}.{quote(found.schema_name)}.{quote(found.name)}"
+        if isinstance(found, ViewInfo):
+            yield f"COMMENT ON VIEW {target} IS {literal(text)}"
+        elif column_id is None:
+            yield f"COMMENT ON TABLE {target} IS {literal(text)}"
+        else:
+            column = next((c for c in found.schema.columns if c.id == column_id), None)
+            if column is not None:
+                yield f"COMMENT ON COLUMN {target}.{quote(column.name)} IS {literal(text)}"

@@ -1,0 +1,86 @@
+"""What names in statements mean: things of a lake, of its metadata, or of DuckDB itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from quacklake.errors import NotFoundError, nearest
+from quacklake.format.names import fold
+from quacklake.lake.reference import DEFAULT_SCHEMA
+from quacklake.sql.attached import Attached, Attachments, Target, parts_of
+from quacklake.transaction import Transaction
+
+__all__ = ["SYSTEM", "Names", "missing"]
+
+#: The schemas that every database has.
+SYSTEM = frozenset({"information_schema", "pg_catalog"})
+
+
+@dataclass
+class Names:
+    """The names of one connection: its attached lakes, and where it looks for names without a catalog or schema."""
+
+    attachments: Attachments
+    view: Callable[[Attached], Transaction]
+    catalog: str = "memory"
+    schema: str = DEFAULT_SCHEMA
+    temporary: set[str] = field(default_factory=set)
+    """Names of temporary objects that the user has made; they hide others."""
+
+    @property
+    def default(self) -> Attached | None:
+        """The lake that is used, if one is."""
+        return self.attachments.get(self.catalog)
+
+    def places(self, names: Sequence[str]) -> Iterable[Target]:
+        """Where in a lake a name may mean something, the first choice first."""
+        catalog, schema, name = parts_of(names)
+        used = self.default
+        if catalog is not None:
+            attached = self.attachments.get(catalog)
+            if attached is not None and schema is not None:
+                yield Target(attached, schema, name)
+            return
+        if schema is None:
+            if used is not None and fold(name) not in self.temporary:
+                yield Target(used, self.schema, name)
+                if fold(self.schema) != DEFAULT_SCHEMA:
+                    yield Target(used, DEFAULT_SCHEMA, name)
+            return
+        if used is not None and self.has_schema(used, schema):
+            yield Target(used, schema, name)
+        attached = self.attachments.get(schema)
+        if attached is not None:
+            own = self.schema if attached is used else DEFAULT_SCHEMA
+            yield Target(attached, own, name)
+
+    def has_schema(self, attached: Attached, schema: str) -> bool:
+        """True when a lake has a schema."""
+        return any(fold(info.name) == fold(schema) for info in self.view(attached).schemas())
+
+    def target(self, names: Sequence[str]) -> Target | None:
+        """Where something of this name is made or changed; None when that is not in a lake."""
+        catalog, schema, name = parts_of(names)
+        found = next(iter(self.places(names)), None)
+        used = self.default
+        if found is None and catalog is None and schema is not None and used is not None:
+            is_other = fold(schema) in ("temp", "memory", "system") or self.attachments.is_database(schema)
+            return None if is_other else Target(used, schema, name)
+        return found
+
+    def explicit(self, names: Sequence[str]) -> bool:
+        """True when a name says itself that it is of a lake."""
+        catalog, schema, _ = parts_of(names)
+        return self.attachments.get(catalog if catalog is not None else schema) is not None
+
+
+def missing(target: Target, tx: Transaction, what: str = "Table") -> NotFoundError:
+    """The error of a name that a lake does not have, with the nearest that it has."""
+    views = [view.qualified_name for view in tx.objects.views()]
+    known = [info.qualified_name for info in tx.tables()] + views
+    short = {name.removeprefix(f"{DEFAULT_SCHEMA}."): name for name in known}
+    own = target.name if fold(target.schema) == DEFAULT_SCHEMA else f"{target.schema}.{target.name}"
+    return NotFoundError(
+        f'{what} with name "{own}" does not exist in the lake "{target.attached.alias}"', hint=nearest(own, short)
+    )

@@ -1,0 +1,61 @@
+"""What a statement asks of each table, so that files which cannot hold it are left out.
+
+DuckDB plans the statement over tables without rows, and tells which filters it would push into their scans: through
+joins, subqueries, common tables and views. What cannot be read back from its answer means "anything".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from quacklake.errors import QuacklakeError
+from quacklake.format.predicate import ANYTHING, Predicate, every, some
+from quacklake.format.schema import TableSchema
+from quacklake.scan import to_predicate
+
+__all__ = ["filters_of", "scan_filters"]
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def scan_filters(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> dict[str, list[list[str]]]:
+    """The filters of each scan, by the name of its table; a table may be scanned several times."""
+    row = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}", values).fetchone()
+    found: dict[str, list[list[str]]] = {}
+    if row is None:
+        return found
+    for node in _nodes(json.loads(row[1])):
+        facts = node.get("extra_info", {})
+        table = facts.get("Table")
+        if isinstance(table, str):
+            given = facts.get("Filters", [])
+            filters = [given] if isinstance(given, str) else list(given)
+            found.setdefault(table.rsplit(".", 1)[-1].strip('"'), []).append(filters)
+    return found
+
+
+def _nodes(plan: Any) -> Iterator[Mapping[str, Any]]:
+    pending = list(plan)
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(node.get("children", ()))
+
+
+def filters_of(scans: list[list[str]] | None, schema: TableSchema) -> Predicate:
+    """What all scans of a table together ask of it."""
+    if not scans or not all(_PLAIN.fullmatch(column.name) for column in schema.columns):
+        return ANYTHING  # DuckDB does not quote the names it tells
+    return some(every(_predicate(text, schema) for text in scan) for scan in scans)
+
+
+def _predicate(text: str, schema: TableSchema) -> Predicate:
+    try:
+        return to_predicate(text.removeprefix("optional: "), schema)
+    except QuacklakeError:
+        return ANYTHING

@@ -1,0 +1,379 @@
+"""A SQL session: lakes by name, one transaction at a time, and one place that every statement passes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.remote import connect_store, load_httpfs
+from quacklake.errors import SqlError, nearest
+from quacklake.format.names import fold, quote
+from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+from quacklake.lake.result import Result
+from quacklake.sql import dispatch, functions, listing, metadata
+from quacklake.sql.attached import PREFIX, Attached, Attachments
+from quacklake.sql.binder import Binder
+from quacklake.sql.failures import translated
+from quacklake.sql.frames import find_frame
+from quacklake.sql.names import Names
+from quacklake.sql.timetravel import with_at
+from quacklake.sql.tree import Node
+from quacklake.sql.units import Work
+from quacklake.sql.words import Cursor, split
+from quacklake.transaction import Transaction
+
+__all__ = ["Session"]
+
+T = TypeVar("T")
+Parameters = Sequence[Any] | dict[str, Any] | None
+
+_BATCH_ROWS = 122_880
+_TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
+"""Types that DuckDB does not give to Arrow whole."""
+#: What DuckDB's optimizer would do because tables are empty, or because they are its own.
+_NOT_PLANNED = (
+    "statistics_propagation",
+    "empty_result_pullup",
+    "late_materialization",
+    "row_group_pruner",
+    "top_n_window_elimination",
+)
+_UNKNOWN = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
+_LEFT_BEHIND = 50
+_TEMPORARY = """
+    SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
+    UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
+    UNION ALL SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
+    FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
+"""
+
+
+class Session:
+    """A connection that speaks SQL to any number of lakes, and to DuckDB's own tables, files and Python frames.
+
+    Not safe to share between threads; ``cursor()`` gives another connection to the same lakes.
+    """
+
+    def __init__(self, attachments: Attachments, *, python_frames: bool = True) -> None:
+        self.attachments = attachments
+        self.connection = attachments.root.cursor()
+        self.connection.execute("SET python_enable_replacements = false")
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self.python_frames = python_frames
+        self.names = Names(attachments, self.view)
+        self.work = Work()
+        self.prepared: dict[str, str] = {}
+        self._last: weakref.ref[Result] | None = None
+        self._count = itertools.count()
+        self._said: list[str] = []
+        self._made: list[str] = []
+        self._planner: duckdb.DuckDBPyConnection | None = None
+        self._frame: FrameType | None = None
+        self._closed = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def cursor(self) -> Session:
+        """Another connection to the same lakes, with a transaction of its own."""
+        with self.attachments.lock:
+            self.attachments.cursors += 1
+        other = Session(self.attachments, python_frames=self.python_frames)
+        if self.names.catalog != other.names.catalog or self.names.schema != other.names.schema:
+            other.use(self.names.catalog, self.names.schema)
+        return other
+
+    def close(self) -> None:
+        """Roll back what is open; the last connection also closes the lakes that ATTACH has opened."""
+        if self._closed:
+            return
+        self._closed = True
+        self.work.rollback()
+        self.connection.close()
+        if self._planner is not None:
+            self._planner.close()
+        with self.attachments.lock:
+            self.attachments.cursors -= 1
+            if not self.attachments.cursors:
+                self.attachments.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def attach(self, lake: Lake | LakeAt | LakeTransaction, alias: str = "lake") -> None:
+        """Attach an open lake, a past snapshot or an open transaction under a name; the caller keeps it open."""
+        self.add(Attached(alias, lake, lake if isinstance(lake, Lake) else None))
+
+    def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
+        """Attach a lake."""
+        added = self.attachments.add(attached, if_not_exists=if_not_exists)
+        if added:
+            connect_store(self.attachments.root, attached.shared.store)
+            if attached.shared.catalog.encrypted:
+                load_httpfs(self.attachments.root)  # what writes encrypted files
+        return added
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def sql(self, text: str, params: Parameters = None) -> Result:
+        """Run one or several statements; returns what the last one gave.
+
+        ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary).
+        Raises ``SqlError`` with the place in the text, or what the operation itself raises.
+        """
+        self._frame = sys._getframe(1) if self.python_frames else None
+        try:
+            return self._run(text, params)
+        finally:
+            self._frame = None
+
+    def execute(self, text: str, params: Parameters = None) -> Result:
+        """The same as ``sql``."""
+        self._frame = sys._getframe(1) if self.python_frames else None
+        try:
+            return self._run(text, params)
+        finally:
+            self._frame = None
+
+    def _from(self, text: str, params: Parameters = None) -> Result:
+        """The same for a caller's caller."""
+        self._frame = sys._getframe(2) if self.python_frames else None
+        try:
+            return self._run(text, params)
+        finally:
+            self._frame = None
+
+    def _run(self, text: str, params: Parameters) -> Result:
+        statements = split(text)
+        result = Result()
+        for number, statement in enumerate(statements, 1):
+            result = self.statement(statement, params if number == len(statements) else None)
+        return result
+
+    def statement(self, sql: str, params: Parameters = None) -> Result:
+        """Run one statement: the place that all of them pass."""
+        if self._closed:
+            raise SqlError("the session is closed")
+        self._settle()
+        cursor = Cursor(with_at(sql))
+        handler = dispatch.handler(cursor)
+        self.work.check(ends=dispatch.ends_transaction(cursor))
+        try:
+            with translated([found.shared.store.root for found in self.attachments.lakes.values()]):
+                result = handler(self, cursor, params)
+        except BaseException as error:
+            self.work.failed(error)
+            if isinstance(error, SqlError) and error.hint is None:
+                error.hint = self._near_names(str(error))
+            raise
+        finally:
+            self.work.forget_views()
+        self._last = weakref.ref(result)
+        return result
+
+    def _near_names(self, text: str) -> str | None:
+        """The names of the lake that is used which are like the one that DuckDB does not know."""
+        unknown = _UNKNOWN.match(text)
+        used = self.names.default
+        if unknown is None or used is None or self.work.aborted:
+            return None
+        view = self.view(used)
+        known = [table.name for table in view.tables()] + [found.name for found in view.objects.views()]
+        return nearest(unknown[1], known)
+
+    def _settle(self) -> None:
+        """Keep the rows of the last result, and drop what it needed."""
+        last = self._last() if self._last is not None else None
+        self._last = None
+        if last is not None:
+            last.keep()
+        self._tidy()
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def fresh_name(self) -> str:
+        """A name for a temporary object, which goes with the statement."""
+        name = f"{PREFIX}{next(self._count)}"
+        self._made.append(name)
+        return name
+
+    def use(self, catalog: str, schema: str | None = None) -> None:
+        """Look for names in a lake or database first."""
+        attached = self.attachments.get(catalog)
+        if attached is not None:
+            catalog = attached.alias
+            if schema is not None:
+                if not self.names.has_schema(attached, schema):
+                    self.view(attached).find_schema(schema)
+                with self.attachments.root.cursor() as cursor:
+                    cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(catalog)}.{quote(schema)}")
+        target = quote(catalog) if schema is None else f"{quote(catalog)}.{quote(schema)}"
+        self.connection.execute(f"USE {target}")
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Learn where DuckDB looks for names now."""
+        row = self.connection.execute("SELECT current_database(), current_schema()").fetchone()
+        assert row is not None
+        self.names.catalog, self.names.schema = row
+
+    def foreign(self, names: Sequence[str]) -> Any:
+        """The rows of a relation that is of no lake but not DuckDB's either, or None."""
+        found = metadata.relation(self, names)
+        if found is None:
+            found = listing.relation(self, names)
+        if found is None and len(names) == 1 and self._frame is not None and not self._knows(names[0]):
+            found = find_frame(self._frame, names[0])
+        return found
+
+    def _knows(self, name: str) -> bool:
+        question = (
+            "SELECT 1 FROM (SELECT table_name AS n FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views())"
+            " WHERE lower(n) = lower(?)"
+        )
+        return self.connection.execute(question, [name]).fetchone() is not None
+
+    def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
+        """What a function of a lake gives in FROM: rows, the name of a relation, or None when it is not one."""
+        found = functions.relation(self, binder, names, arguments)
+        return listing.function(self, names, arguments) if found is None else found
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def view(self, attached: Attached) -> Transaction:
+        """A lake as this statement sees it."""
+        return self.work.view(attached)
+
+    def at(self, attached: Attached, unit: str, value: Any) -> Transaction:
+        """A lake at a snapshot or time."""
+        if attached.lake is None:
+            raise SqlError(f'"{attached.alias}" stands at one snapshot: AT cannot name another')
+        if value is None:
+            raise SqlError("the version or time of AT is NULL")
+        if unit.upper() == "VERSION":
+            try:
+                version = int(value)
+            except (TypeError, ValueError):
+                raise SqlError(f"{value!r} is not a snapshot") from None
+            return self.work.at(attached, ("version", version), lambda lake: lake.at(version=version)._view())
+        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            value = dt.datetime(value.year, value.month, value.day)
+        return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value)._view())
+
+    def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
+        """Change a lake: in the open transaction, or as one snapshot, tried again after a lost race."""
+        return self.work.write(attached, work)
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def query(self, sql: str, params: Parameters = None) -> Result:
+        """Run a query over lakes."""
+        bound = Binder(self, params).bind(sql)
+        odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
+        try:
+            return self.run(bound.sql, bound.values, odd=odd)
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise self._in_own_words(sql, params, error) from error
+
+    def _in_own_words(self, sql: str, params: Parameters, error: duckdb.Error) -> duckdb.Error:
+        """The same error about the text that was given, where tables without rows and with their own names show it."""
+        try:
+            with listing.listing(self) as copies:
+                copies.execute(sql, params)
+        except duckdb.Error as found:
+            return found if type(found) is type(error) else error
+        return error
+
+    def native(self, sql: str, params: Parameters = None) -> Result:
+        """Let DuckDB run a statement as it is."""
+        self.connection.execute(sql, params)
+        description = self.connection.description or []
+        if not description:
+            return Result()
+        return self._result(description)
+
+    def run(self, sql: str, values: Any = None, *, odd: bool = False) -> Result:
+        """Run a bound query; ``odd`` when it may give values that Arrow does not carry."""
+        if odd or "variant" in sql.lower() or "hugeint" in sql.lower():
+            sql = self._exportable(sql, values)
+        self.connection.execute(sql, values)
+        return self._result(self.connection.description or [])
+
+    def _exportable(self, sql: str, values: Any) -> str:
+        try:
+            columns = self.connection.execute(f"DESCRIBE {sql}", values).fetchall()
+        except duckdb.Error:
+            return sql
+        names = [name for name, type_, *_ in columns if any(odd in str(type_) for odd in _TEXT_TYPES)]
+        if not names or len({fold(name) for name, *_ in columns}) != len(columns):
+            return sql
+        changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
+        return f"SELECT * REPLACE ({changed}) FROM ({sql})"
+
+    def _result(self, description: Sequence[Any]) -> Result:
+        types = tuple(str(column[1]) for column in description)
+        reader = self.connection.to_arrow_reader(_BATCH_ROWS)
+        return Result(_started(reader), types=types)
+
+    def rows(self, sql: str, values: Any = None) -> pa.Table:
+        """The rows of a bound query as a table."""
+        return self.connection.execute(sql, values).to_arrow_table()
+
+    @contextmanager
+    def planning(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection to a database without rows, on which statements are bound but never run."""
+        if self._planner is None:
+            self._planner = self.attachments.planner.cursor()
+            self._planner.execute(f"SET disabled_optimizers = '{','.join(_NOT_PLANNED)}'")
+            for statement in ("SET TimeZone = 'UTC'", *self._said):
+                self._tell_planner(self._planner, statement)
+        yield self._planner
+
+    def said(self, statement: str) -> None:
+        """Let a setting of DuckDB hold where statements are bound, too: it may change what they mean."""
+        self._said.append(statement)
+        if self._planner is not None:
+            self._tell_planner(self._planner, statement)
+
+    @staticmethod
+    def _tell_planner(planner: duckdb.DuckDBPyConnection, statement: str) -> None:
+        with suppress(duckdb.Error):  # one that only the other connection understands
+            planner.execute(statement)
+
+    def _tidy(self) -> None:
+        """Drop what statements have left behind, now and then."""
+        if len(self._made) < _LEFT_BEHIND:
+            return
+        try:
+            for kind, name in self.connection.execute(_TEMPORARY, [PREFIX]).fetchall():
+                self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
+        except duckdb.Error:
+            return  # in a transaction that has failed; a later statement tries again
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+        self._made.clear()
+
+
+def _started(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The reader after its first batch, so that what goes wrong at once is raised at once."""
+    schema = reader.schema
+    try:
+        first = reader.read_next_batch()
+    except StopIteration:
+        return pa.RecordBatchReader.from_batches(schema, [])
+    return pa.RecordBatchReader.from_batches(schema, itertools.chain([first], reader))

@@ -1,0 +1,1 @@
+"""The statements, each kind in a module of its own."""

@@ -1,0 +1,208 @@
+"""ALTER TABLE and ALTER VIEW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import InputError, NotFoundError, SqlError
+from quacklake.format.column_paths import find_column, format_path
+from quacklake.format.evolution import DefaultExpression
+from quacklake.format.objects import TableInfo
+from quacklake.format.type_text import parse_column
+from quacklake.lake import evolution, layout
+from quacklake.lake.expression import Expression
+from quacklake.lake.result import Result
+from quacklake.lake.settings import Shared
+from quacklake.sql.attached import Target
+from quacklake.sql.names import missing
+from quacklake.sql.statements import queries
+from quacklake.sql.statements.tables import LiteralText, default_of, schema_of_columns, with_literal
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["alter"]
+
+_DUCKDB_TEXT = ("interval", "timetz", "time_ns")
+"""Types whose values only DuckDB writes as text."""
+Change = Callable[[Shared, Transaction, TableInfo], Any]
+
+
+def alter(session: Session, cursor: Cursor, params: Any) -> Result:
+    """ALTER TABLE | VIEW [IF EXISTS] name …."""
+    cursor.expect("ALTER")
+    kind = cursor.take().upper
+    if kind not in ("TABLE", "VIEW"):
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    if_exists = cursor.accept("IF", "EXISTS")
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    if kind == "VIEW":
+        return _alter_view(session, cursor, target, if_exists=if_exists)
+    change = _change(session, cursor)
+    cursor.end()
+
+    def work(tx: Transaction) -> None:
+        table = tx.get_table(target.schema, target.name)
+        if table is None and if_exists:
+            return
+        if table is None:
+            raise missing(target, tx)
+        change(target.attached.shared, tx, table)
+
+    session.write(target.attached, work)
+    return Result()
+
+
+def _alter_view(session: Session, cursor: Cursor, target: Target, *, if_exists: bool) -> Result:
+    cursor.expect("RENAME", "TO")
+    name = cursor.name()
+    cursor.end()
+
+    def work(tx: Transaction) -> None:
+        view = tx.objects.get_view(target.schema, target.name)
+        if view is None and if_exists:
+            return
+        if view is None:
+            raise missing(target, tx, "View")
+        tx.objects.rename_view(view, name)
+
+    session.write(target.attached, work)
+    return Result()
+
+
+def _change(session: Session, cursor: Cursor) -> Change:
+    """What is to be done with the table."""
+    if cursor.accept("RENAME", "TO"):
+        name = cursor.name()
+        return lambda _, tx, table: tx.rename_table(table, name)
+    if cursor.accept("RENAME"):
+        cursor.accept("COLUMN")
+        path = _path(cursor)
+        cursor.expect("TO")
+        name = cursor.name()
+        return lambda shared, tx, table: evolution.rename_column(shared, tx, table, path, name)
+    if cursor.accept("ADD"):
+        return _add(session, cursor)
+    if cursor.accept("DROP"):
+        cursor.accept("COLUMN")
+        return _drop(cursor)
+    if cursor.accept("ALTER"):
+        cursor.accept("COLUMN")
+        return _column(session, cursor, _path(cursor))
+    return _layout(cursor)
+
+
+def _path(cursor: Cursor) -> str:
+    return format_path(tuple(cursor.names()))
+
+
+def _layout(cursor: Cursor) -> Change:
+    partitioned = ("PARTITIONED", "BY"), ("PARTITION", "BY")
+    if cursor.accept("SET"):
+        if any(cursor.accept(*words) for words in partitioned):
+            keys = cursor.items()
+            return lambda _, tx, table: layout.partition(tx, table, keys)
+        if cursor.accept("SORTED", "BY"):
+            order = cursor.items()
+            return lambda shared, tx, table: layout.sort(shared, tx, table, order)
+    elif cursor.accept("RESET"):
+        if any(cursor.accept(*words) for words in partitioned):
+            return lambda _, tx, table: layout.reset_partition(tx, table)
+        if cursor.accept("SORTED", "BY"):
+            return lambda _, tx, table: layout.reset_sort(tx, table)
+    raise cursor.unexpected()
+
+
+def _add(session: Session, cursor: Cursor) -> Change:
+    if cursor.sees("CONSTRAINT") or cursor.sees("PRIMARY", "KEY"):
+        raise SqlError("Not implemented Error: constraints cannot be added to a lake's table")
+    cursor.accept("COLUMN")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    names = tuple(cursor.names())
+    definition = cursor.rest()
+    schema, keys = schema_of_columns(session, f'"c" {definition}')
+    column = schema.columns[0]
+    if keys or not column.nullable:
+        raise SqlError("Not implemented Error: Adding columns with constraints not yet supported")
+    default: Any = column.default
+    if default is not None and column.default_kind == "expression":
+        default = DefaultExpression(default)
+    type_ = column.duckdb_type()
+    literal = default if column.type in _DUCKDB_TEXT and not isinstance(default, DefaultExpression) else None
+
+    def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+        if if_not_exists and _has(table, names):
+            return
+        if literal is not None:
+            after = evolution.add_column(shared, tx, table, format_path(names), type_)
+            schema = with_literal(after.schema, names, LiteralText(literal), initial=True)
+            tx.alter_table(after, replace(after, schema=schema))
+            return
+        value = Expression(default.sql) if isinstance(default, DefaultExpression) else default
+        if isinstance(value, str) and column.type == "blob":
+            value = value.encode()
+        evolution.add_column(shared, tx, table, format_path(names), type_, value)
+
+    return change
+
+
+def _has(table: TableInfo, names: tuple[str, ...]) -> bool:
+    try:
+        find_column(table.schema, names)
+    except (InputError, NotFoundError):
+        return False
+    return True
+
+
+def _drop(cursor: Cursor) -> Change:
+    if_exists = cursor.accept("IF", "EXISTS")
+    names = tuple(cursor.names())
+    cursor.accept("CASCADE")
+    cursor.accept("RESTRICT")
+
+    def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+        if if_exists and not _has(table, names):
+            return
+        evolution.drop_column(shared, tx, table, format_path(names))
+
+    return change
+
+
+def _column(session: Session, cursor: Cursor, path: str) -> Change:
+    if cursor.accept("SET", "NOT", "NULL"):
+        return lambda shared, tx, table: evolution.set_not_null(shared, tx, table, path)
+    if cursor.accept("DROP", "NOT", "NULL"):
+        return lambda shared, tx, table: evolution.drop_not_null(shared, tx, table, path)
+    if cursor.accept("DROP", "DEFAULT"):
+        return lambda shared, tx, table: evolution.drop_default(shared, tx, table, path)
+    if cursor.accept("SET", "DEFAULT"):
+        text = cursor.rest()
+
+        def set_default(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+            column = find_column(table.schema, tuple(Cursor(path).names()))
+            value = default_of(session, text, column)
+            if isinstance(value, LiteralText):
+                schema = with_literal(table.schema, tuple(Cursor(path).names()), value)
+                tx.alter_table(table, replace(table, schema=schema))
+                return
+            given = Expression(value.sql) if isinstance(value, DefaultExpression) else value
+            evolution.set_default(shared, tx, table, path, given)
+
+        return set_default
+    cursor.accept("SET", "DATA")
+    cursor.accept("SET")
+    cursor.expect("TYPE")
+    text = cursor.until("USING")
+    if not cursor.done:
+        raise SqlError("Not implemented Error: ALTER TYPE with USING is not supported in a lake")
+    with session.planning() as planner:
+        row = planner.execute(f"SELECT typeof(CAST(NULL AS {text}))").fetchone()
+    type_ = str(row[0]) if row is not None else text
+    parse_column("c", type_)
+    return lambda shared, tx, table: evolution.alter_column(shared, tx, table, path, type_)

@@ -1,0 +1,227 @@
+"""ATTACH, DETACH, USE and SET."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quacklake.catalog.url import DATABASES
+from quacklake.config import resolve
+from quacklake.config.settings import BY_NAME
+from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError, nearest
+from quacklake.format.names import fold, quote
+from quacklake.format.options import OPTIONS, format_option, parse_option
+from quacklake.lake.connect import connect
+from quacklake.lake.result import Result
+from quacklake.sql import tree
+from quacklake.sql.attached import SETTING_NAMES, Attached
+from quacklake.sql.binder import Binder
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["attach", "detach", "settings", "use"]
+
+#: Options of ATTACH that mean a parameter of ``connect``; the others are settled below.
+_CONNECT = {
+    "data_path": "data_path",
+    "override_data_path": "override_data_path",
+    "metadata_schema": "metadata_schema",
+    "encrypted": "encrypted",
+    "create_if_not_exists": "create",
+    "migrate_if_required": "migrate",
+    "automatic_migration": "migrate",
+    "data_inlining_row_limit": "data_inlining_row_limit",
+    "busy_timeout": "busy_timeout_ms",
+}
+_OWN = frozenset(
+    {"catalog", "snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
+)
+_IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
+
+
+def attach(session: Session, cursor: Cursor, params: Any) -> Result:
+    """ATTACH [IF NOT EXISTS] 'ducklake:…' [AS name] [(option value, …)]."""
+    cursor.expect("ATTACH")
+    cursor.accept("DATABASE")
+    replacing = cursor.accept("OR", "REPLACE")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    word = cursor.peek()
+    if word is None or word.kind not in ("string", "parameter"):
+        raise cursor.unexpected()
+    url = Binder(session, params).evaluate(tree.expression_of(session.connection, cursor.take().text))
+    alias = cursor.name() if cursor.accept("AS") else None
+    options = _options(session, cursor, params)
+    cursor.end()
+    if not str(url).startswith("ducklake:") and options.get("type", "").lower() != "ducklake":
+        return session.native(cursor.text, params)
+    name = alias or _alias(str(url))
+    if replacing and session.attachments.get(name) is not None:
+        _detach(session, name)
+    if if_not_exists and session.attachments.get(name) is not None:
+        return Result()
+    attached = _open(name, str(url), options)
+    try:
+        session.add(attached, if_not_exists=if_not_exists)
+    except BaseException:
+        if attached.lake is not None:
+            attached.lake.close()
+        raise
+    return Result()
+
+
+def _alias(url: str) -> str:
+    name = url.rsplit(":", 1)[-1].rsplit("/", 1)[-1].split("?")[0]
+    return name.split(".")[0] or "lake"
+
+
+def _options(session: Session, cursor: Cursor, params: Any) -> dict[str, Any]:
+    """The options in parentheses: ``NAME value``, ``NAME = value`` or ``NAME`` alone."""
+    found: dict[str, Any] = {}
+    if not cursor.sees("("):
+        return found
+    for item in cursor.items():
+        inner = Cursor(item)
+        name = fold(inner.name())
+        inner.accept("=") or inner.accept("=>") or inner.accept(":=")
+        text = inner.rest()
+        found[name] = True if not text else _value(session, text, params)
+    return found
+
+
+def _value(session: Session, text: str, params: Any) -> Any:
+    words = Cursor(text).words
+    if len(words) == 1 and words[0].kind in ("word", "name") and words[0].upper not in ("TRUE", "FALSE", "NULL"):
+        return words[0].value
+    return Binder(session, params).evaluate(tree.expression_of(session.connection, text))
+
+
+def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
+    known = {**dict.fromkeys(_CONNECT), **dict.fromkeys(_OWN), **dict.fromkeys(_IGNORED)}
+    for name in options:
+        if name not in known and name not in OPTIONS and not name.startswith("meta_"):
+            raise SqlError(f'ATTACH has no option "{name}" for a lake', hint=nearest(name, known))
+    if fold(str(options.get("metadata_catalog") or "")) == fold(alias):
+        raise SqlError(f'the metadata of "{alias}" needs a name of its own')
+    kind = fold(str(options.get("meta_type") or "duckdb"))
+    if kind not in DATABASES and kind != "postgresql":
+        raise SqlError(f'there is no metadata database of the type "{kind}"', hint=nearest(kind, DATABASES))
+    if "catalog" in options:
+        raise UnsupportedFeatureError("CATALOG: several lakes in one metadata database are not there yet")
+    given = {_CONNECT[name]: value for name, value in options.items() if name in _CONNECT}
+    read_only = bool(options.get("read_only", options.get("readonly", False)))
+    past = {key: options.get(f"snapshot_{name}") for key, name in (("version", "version"), ("timestamp", "time"))}
+    chosen = {key: value for key, value in past.items() if value is not None}
+    if chosen and (options.get("read_write") or options.get("read_only") is False):
+        raise SqlError("SNAPSHOT_VERSION and SNAPSHOT_TIME can only be used in read-only mode")
+    if len(chosen) > 1:
+        raise SqlError("Cannot specify both VERSION and TIMESTAMP: ATTACH takes one of them")
+    given = {name: value for name, value in given.items() if value is not None}
+    if fold(str(given.get("create"))) in ("true", "false"):
+        given["create"] = fold(str(given["create"])) == "true"
+    target = url if url.startswith("ducklake:") else f"ducklake:{url}"
+    lake = connect(target, read_only=read_only, **given)
+    try:
+        handle = lake.at(**chosen) if chosen else lake
+    except BaseException:
+        lake.close()
+        raise
+    for name, value in options.items():
+        if name in OPTIONS and name not in _CONNECT:
+            lake._shared.overrides[name] = parse_option(name, format_option(name, value))
+    metadata = str(options.get("metadata_catalog") or "")
+    return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
+
+
+def detach(session: Session, cursor: Cursor, params: Any) -> Result:
+    """DETACH [DATABASE] [IF EXISTS] name."""
+    cursor.expect("DETACH")
+    cursor.accept("DATABASE")
+    cursor.accept("IF", "EXISTS")
+    name = cursor.name()
+    cursor.end()
+    if session.attachments.get(name) is None:
+        return session.native(cursor.text, params)
+    _detach(session, name)
+    return Result()
+
+
+def _detach(session: Session, name: str) -> None:
+    if fold(session.names.catalog) == fold(name):
+        raise SqlError(f'Cannot detach database "{name}" which is the default database. Select another with USE')
+    session.attachments.remove(name)
+
+
+def use(session: Session, cursor: Cursor, params: Any) -> Result:
+    """USE lake, USE lake.schema or USE schema."""
+    cursor.expect("USE")
+    names = cursor.names()
+    cursor.end()
+    default = session.names.default
+    if len(names) == 1 and session.attachments.get(names[0]) is None and default is not None:
+        if session.names.has_schema(default, names[0]):
+            session.use(default.alias, names[0])
+            return Result()
+    elif len(names) <= 2 and session.attachments.get(names[0]) is not None:
+        session.use(names[0], names[1] if len(names) == 2 else None)
+        return Result()
+    session.native(cursor.text, params)
+    session.look_around()
+    return Result()
+
+
+def settings(session: Session, cursor: Cursor, params: Any) -> Result:
+    """SET and RESET: those of lakes here, the others are DuckDB's."""
+    word = cursor.take().upper
+    for scope in ("GLOBAL", "SESSION", "LOCAL"):
+        cursor.accept(scope)
+    if word == "SET" and cursor.accept("VARIABLE"):
+        return _set_variable(session, cursor, params)
+    name = fold(cursor.name()) if not cursor.done else ""
+    if word in ("SET", "RESET") and name.startswith("ducklake_"):
+        _set(session, cursor, name, params, reset=word == "RESET")
+        return Result()
+    result = session.native(cursor.text, params)
+    if word in ("SET", "RESET"):
+        result.keep()
+        session.said(cursor.text)
+        session.look_around()
+    return result
+
+
+def _set_variable(session: Session, cursor: Cursor, params: Any) -> Result:
+    """SET VARIABLE name = value, where the value may be a query over lakes."""
+    name = cursor.name()
+    if not (cursor.accept("=") or cursor.accept("TO")):
+        raise cursor.unexpected()
+    bound = Binder(session, params).bind(f"SELECT {cursor.rest()}")
+    return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
+
+
+def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool) -> None:
+    """Settings hold for every lake of the session, those that are attached later too."""
+    value = None
+    if not reset:
+        if not (cursor.accept("=") or cursor.accept("TO")):
+            raise cursor.unexpected()
+        value = _value(session, cursor.rest(), params)
+    session.attachments.setting(name)
+    field = SETTING_NAMES.get(name, name)
+    field = field if field in BY_NAME else name.removeprefix("ducklake_")
+    checked = None if reset else _checked(field, value)
+    chosen = session.attachments.settings
+    if reset:
+        chosen.pop(field, None)
+    else:
+        chosen[field] = checked
+    for attached in session.attachments.lakes.values():
+        session.attachments.apply(attached, field)
+
+
+def _checked(field: str, value: Any) -> Any:
+    if field in BY_NAME:
+        return getattr(resolve({field: value}, env={}), field)
+    found = parse_option(field, format_option(field, value))
+    if found == 0 and field == "target_file_size":
+        raise ConfigError("ducklake_target_file_size cannot be 0")
+    return found

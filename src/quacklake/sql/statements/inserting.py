@@ -1,0 +1,219 @@
+"""INSERT, and how the rows of any query get into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.errors import SqlError
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.sorting import order_by
+from quacklake.lake import operations
+from quacklake.lake.conform import default_value
+from quacklake.lake.frames import Source
+from quacklake.lake.result import Result
+from quacklake.sql import tree
+from quacklake.sql.attached import Attached, Target
+from quacklake.sql.binder import Binder
+from quacklake.sql.statements import queries
+from quacklake.sql.statements.rows import counted, find_table, prefix_of
+from quacklake.sql.tree import Node
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["append_bound", "conforming", "insert"]
+
+_BATCH_ROWS = 122_880
+
+
+@dataclass(frozen=True, slots=True)
+class _Insert:
+    target: Target
+    columns: tuple[str, ...] | None
+    by_name: bool
+    query: str | None
+    returning: str
+
+
+def insert(session: Session, cursor: Cursor, params: Any) -> Result:
+    """INSERT INTO name [(columns)] [BY NAME] query | VALUES … | DEFAULT VALUES [RETURNING …]."""
+    prefix = prefix_of(cursor, "INSERT")
+    cursor.expect("INSERT")
+    conflict = cursor.accept("OR", "REPLACE") or cursor.accept("OR", "IGNORE")
+    cursor.expect("INTO")
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    if cursor.accept("AS"):
+        cursor.name()
+    columns = None
+    if cursor.sees("(") and not _is_query(cursor):
+        columns = tuple(Cursor(item).name() for item in cursor.items())
+    by_name = cursor.accept("BY", "NAME")
+    cursor.accept("BY", "POSITION")
+    query: str | None = None
+    if not cursor.accept("DEFAULT", "VALUES"):
+        query = prefix + _query(cursor)
+    if conflict or cursor.sees("ON", "CONFLICT"):
+        raise SqlError(
+            "Binder Error: There are no UNIQUE/PRIMARY KEY constraints that ON CONFLICT could refer to in a lake",
+            hint="MERGE INTO does what ON CONFLICT does",
+        )
+    returning = cursor.rest() if cursor.accept("RETURNING") else ""
+    cursor.end()
+    return _insert(session, _Insert(target, columns, by_name, query, returning), params)
+
+
+def _query(cursor: Cursor) -> str:
+    """The text up to RETURNING or ON CONFLICT; another ON belongs to a join."""
+    first = cursor.at
+    while True:
+        cursor.until("RETURNING", "ON")
+        if not cursor.sees("ON") or cursor.sees("ON", "CONFLICT"):
+            return cursor.slice(first, cursor.at)
+        cursor.take()
+
+
+def _is_query(cursor: Cursor) -> bool:
+    """True when parentheses hold a query, not the names of columns."""
+    following = cursor.peek(1)
+    return following is not None and following.upper in ("SELECT", "FROM", "VALUES", "WITH", "(", "TABLE")
+
+
+def _insert(session: Session, statement: _Insert, params: Any) -> Result:
+    returned: list[str] = []
+
+    def work(tx: Transaction) -> int:
+        table = find_table(statement.target, tx)
+        chosen = _chosen(table, statement.columns)
+        if statement.query is None:
+            sql, values = _all_defaults(table), None
+        else:
+            binder = Binder(session, params)
+            bound = binder.bind(
+                statement.query, change=lambda node: _fit_values(session, node, table, chosen, statement.by_name)
+            )
+            given = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
+            names = [str(row[0]) for row in given]
+            sql, values = conforming(table, _pairs(table, chosen, names, statement), bound.sql), bound.values
+        if not statement.returning:
+            return append_bound(session, tx, statement.target.attached, table, sql, values)
+        returned[:] = [session.fresh_name()]
+        session.connection.execute(f"CREATE TEMP TABLE {returned[0]} AS {sql}", values)
+        return append_bound(session, tx, statement.target.attached, table, f"FROM {returned[0]}", None)
+
+    count = session.write(statement.target.attached, work)
+    return _returning(session, statement, returned[0], params) if statement.returning else counted(count)
+
+
+def _returning(session: Session, statement: _Insert, name: str, params: Any) -> Result:
+    alias = quote(statement.target.name)
+    return session.query(f"SELECT {statement.returning} FROM temp.main.{name} AS {alias}", params)
+
+
+def _chosen(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
+    if columns is None:
+        return list(table.schema.columns)
+    found = [table.schema.find(name) for name in columns]
+    if len({column.id for column in found}) != len(found):
+        raise SqlError(f"Binder Error: a column is named twice in INSERT INTO {table.name}")
+    return found
+
+
+def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], statement: _Insert) -> dict[int, int]:
+    """Which value goes into which column: id -> place in the query."""
+    if statement.by_name:
+        if statement.columns is not None:
+            raise SqlError("Binder Error: INSERT BY NAME takes no list of columns")
+        return {table.schema.find(name).id: place for place, name in enumerate(given)}
+    if len(given) != len(chosen):
+        what = (
+            f"table {table.name} has {len(chosen)} columns"
+            if statement.columns is None
+            else (f"{len(chosen)} columns are named")
+        )
+        raise SqlError(f"Binder Error: {what} but {len(given)} values were supplied")
+    return {column.id: place for place, column in enumerate(chosen)}
+
+
+def _all_defaults(table: TableInfo) -> str:
+    return f"SELECT {', '.join(_value(default_value(column), column) for column in table.schema.columns)}"
+
+
+def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
+    """The query as rows of exactly the table's columns and types."""
+    width = max(places.values(), default=-1) + 1
+    select = ", ".join(
+        _value(f"src.c{places[column.id]}" if column.id in places else default_value(column), column)
+        for column in table.schema.columns
+    )
+    return f"SELECT {select} FROM ({query}) AS src({', '.join(f'c{place}' for place in range(width))})"
+
+
+def _value(sql: str, column: Column) -> str:
+    return f"CAST({sql} AS {column.duckdb_type()}) AS {quote(column.name)}"
+
+
+def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:
+    """Let values be of the columns' types from the beginning, and DEFAULT be the columns' defaults."""
+    source = parsed["node"].get("from_table") or {}
+    if source.get("type") != "EXPRESSION_LIST" or by_name:
+        return
+    types = [tree.type_node(session.connection, column.duckdb_type()) for column in chosen]
+    defaults: dict[int, Node] = {}
+    for row in source["values"]:
+        if len(row) != len(chosen):
+            continue
+        for place, column in enumerate(chosen):
+            value = row[place]
+            if value.get("class") == "DEFAULT":
+                if place not in defaults:
+                    defaults[place] = tree.expression_of(session.connection, default_value(column))
+                value = defaults[place]
+            row[place] = tree.cast(value, types[place])
+
+
+def append_bound(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
+    """Add the rows of a query that has the table's columns and types; returns how many."""
+    if any(column.travels_as_text for column in table.schema.columns):
+        return _append_kept(session, tx, attached, table, sql, values)
+    attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
+    reader = session.connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
+    counts = [0]
+
+    def counting() -> Any:
+        for batch in reader:
+            counts[0] += batch.num_rows
+            yield batch
+
+    source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
+    if table.sort is not None and attached.shared.write_options(table).sort:
+        _sort_small(session, attached, table, source)
+    operations.append(attached.shared, tx, table, source)
+    return counts[0]
+
+
+def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
+    """Rows for the catalog come in the order of the table too, as in stock; those of files the writer sorts."""
+    few = source.first(attached.shared.inline_limit(table))
+    order = order_by(table.sort)
+    if few is not None and few.num_rows and order:
+        name = session.fresh_name()
+        session.connection.register(name, few)
+        source.table = session.rows(f"SELECT * FROM {name} ORDER BY {', '.join(order)}").cast(few.schema)
+
+
+def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
+    """The same for types that Arrow does not carry: the rows never leave DuckDB."""
+    name = session.fresh_name()
+    session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
+    operations.check_not_null(session.connection, name, list(table.schema.columns))
+    return operations.insert_query(attached.shared, tx, session.connection, f"SELECT * FROM {name}", table)

@@ -1,0 +1,307 @@
+"""Schemas, views, macros and comments: CREATE, DROP and COMMENT ON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
+from quacklake.format.names import fold
+from quacklake.format.objects import MacroVariant, TableInfo, ViewInfo
+from quacklake.format.type_text import parse_column
+from quacklake.lake.macros import make_variant
+from quacklake.lake.reference import DEFAULT_SCHEMA
+from quacklake.lake.result import Result
+from quacklake.lake.view import COMMENT, check_macro
+from quacklake.sql import tree
+from quacklake.sql.attached import Attached, Target
+from quacklake.sql.binder import Binder
+from quacklake.sql.names import missing
+from quacklake.sql.statements import queries
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["comment", "create_macro", "create_schema", "create_view", "drop"]
+
+
+def schema_target(session: Session, names: Sequence[str]) -> tuple[Attached, str] | None:
+    """The lake and the name of a schema; None when it is DuckDB's."""
+    if len(names) > 2:
+        raise SqlError(f"{'.'.join(names)!r} is not the name of a schema")
+    attached = session.attachments.get(names[0]) if len(names) == 2 else session.names.default
+    return None if attached is None else (attached, names[-1])
+
+
+def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
+    """CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
+    cursor.expect("CREATE")
+    replacing = cursor.accept("OR", "REPLACE")
+    cursor.expect("SCHEMA")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    found = schema_target(session, cursor.names())
+    if found is None:
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    cursor.end()
+    attached, name = found
+
+    def work(tx: Transaction) -> None:
+        if replacing and any(fold(info.name) == fold(name) for info in tx.schemas()):
+            tx.drop_schema(name, cascade=True)
+        if not if_not_exists and any(fold(info.name) == fold(name) for info in tx.schemas()):
+            raise AlreadyExistsError(f'Schema with name "{name}" already exists!', hint="say IF NOT EXISTS")
+        tx.create_schema(name, if_not_exists=if_not_exists)
+
+    session.write(attached, work)
+    return Result()
+
+
+# -- views and macros --------------------------------------------------------------------------------------------------
+
+
+def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
+    """CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
+    cursor.expect("CREATE")
+    replacing = cursor.accept("OR", "REPLACE")
+    cursor.expect("VIEW")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    aliases = tuple(Cursor(item).name() for item in cursor.items()) if cursor.sees("(") else ()
+    cursor.expect("AS")
+    query = own_names(session, target, cursor.rest())
+
+    def work(tx: Transaction) -> None:
+        owner = tx.find_schema(target.schema)
+        existing = tx.objects.get_view(target.schema, target.name)
+        if existing is not None and if_not_exists:
+            return
+        if existing is not None and not replacing:
+            raise AlreadyExistsError(f'View with name "{target.name}" already exists!', hint="say OR REPLACE")
+        if tx.get_table(target.schema, target.name) is not None:
+            raise AlreadyExistsError(
+                f"Existing object {target.name} is of type Table, trying to replace with type View"
+            )
+        text = Binder(session).check(query, target, tx, aliases)
+        tx.objects.create_view(owner.name, target.name, text, aliases, replacing=replacing)
+
+    session.write(target.attached, work)
+    return Result()
+
+
+def own_names(session: Session, target: Target, query: str, *, expression: bool = False) -> str:
+    """A query to be kept in a lake: its tables are named without the name that the lake has in this session."""
+    parsed = tree.parse(session.connection, f"SELECT {query}" if expression else query)
+    names = session.names
+    for node in tree.nodes(parsed):
+        keys = {"BASE_TABLE": ("catalog_name", "schema_name", "table_name")}.get(str(node.get("type")))
+        if str(node.get("type")) == "FUNCTION":
+            keys = ("catalog", "schema", "function_name")
+        if keys is None:
+            continue
+        catalog, schema, name = (node.get(key) for key in keys)
+        if catalog and fold(str(catalog)) == fold(target.attached.alias):
+            node[keys[0]] = ""
+        elif not catalog and schema and fold(str(schema)) == fold(target.attached.alias):
+            if not names.has_schema(target.attached, str(schema)):
+                node[keys[1]] = DEFAULT_SCHEMA
+        elif not catalog and not schema and keys[2] == "table_name" and _elsewhere(session, target, str(name)):
+            node[keys[1]] = names.schema
+    text = tree.render(session.connection, parsed)
+    return text.removeprefix("SELECT ") if expression else text
+
+
+def _elsewhere(session: Session, target: Target, name: str) -> bool:
+    """True when a name without a schema means a table of the schema that is used, not of the target's."""
+    names = session.names
+    if names.default is not target.attached or fold(names.schema) == fold(target.schema):
+        return False
+    return session.view(target.attached).get_table(names.schema, name) is not None
+
+
+def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
+    """CREATE [OR REPLACE] MACRO name (parameters) AS expression | TABLE query, …."""
+    cursor.expect("CREATE")
+    replacing = cursor.accept("OR", "REPLACE")
+    if not cursor.accept("MACRO"):
+        cursor.expect("FUNCTION")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    variants: list[MacroVariant] = []
+    is_table = False
+    while True:
+        parameters = cursor.items()
+        cursor.expect("AS")
+        is_table = cursor.accept("TABLE")
+        body = _body(cursor)
+        variants.append(_variant(session, target, parameters, body, is_table=is_table))
+        if not cursor.accept(","):
+            break
+    cursor.end()
+
+    def work(tx: Transaction) -> None:
+        owner = tx.find_schema(target.schema)
+        if if_not_exists and tx.objects.get_macro(target.schema, target.name, is_table=is_table) is not None:
+            return
+        shared = target.attached.shared
+        checked = tuple(check_macro(shared, tx, owner.name, one, is_table=is_table) for one in variants)
+        tx.objects.create_macro(owner.name, target.name, checked, is_table=is_table, replacing=replacing)
+
+    session.write(target.attached, work)
+    return Result()
+
+
+def _body(cursor: Cursor) -> str:
+    """The text of one form: up to a comma behind which another form begins."""
+    first = cursor.at
+    while True:
+        cursor.until(",")
+        here = cursor.at
+        if not cursor.accept(","):
+            break
+        if cursor.sees("("):
+            cursor.skip_group()
+            if cursor.sees("AS"):
+                cursor.at = here
+                break
+    return cursor.slice(first, cursor.at)
+
+
+def _variant(session: Session, target: Target, parameters: list[str], body: str, *, is_table: bool) -> MacroVariant:
+    given: dict[str, Any] = {}
+    types: dict[str, str] = {}
+    for item in parameters:
+        inner = Cursor(item)
+        name = inner.name()
+        type_ = inner.until(":=", "=>")
+        if type_:
+            types[name] = parse_column(name, type_).type
+        given[name] = None
+        if inner.accept(":=") or inner.accept("=>"):
+            given[name] = Binder(session).evaluate(tree.expression_of(session.connection, inner.rest()))
+    if is_table and body.startswith("(") and body.endswith(")"):
+        body = Cursor(body).parens()
+    variant = make_variant(given, own_names(session, target, body, expression=not is_table))
+    typed = tuple(
+        replace(parameter, type=types.get(parameter.name, parameter.type)) for parameter in variant.parameters
+    )
+    return replace(variant, parameters=typed)
+
+
+# -- drop --------------------------------------------------------------------------------------------------------------
+
+
+def drop(session: Session, cursor: Cursor, params: Any) -> Result:
+    """DROP SCHEMA | TABLE | VIEW | MACRO [TABLE] [IF EXISTS] name [CASCADE]."""
+    cursor.expect("DROP")
+    kind = cursor.take().upper
+    if kind == "FUNCTION":
+        kind = "MACRO"
+    if kind not in ("SCHEMA", "TABLE", "VIEW", "MACRO"):
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    is_table = kind == "MACRO" and cursor.accept("TABLE")
+    if_exists = cursor.accept("IF", "EXISTS")
+    names = cursor.names()
+    cascade = cursor.accept("CASCADE")
+    cursor.accept("RESTRICT")
+    if kind == "SCHEMA":
+        found = schema_target(session, names)
+        if found is None:
+            return queries.native_ddl(session, Cursor(cursor.text), params)
+        cursor.end()
+        _drop_schema(session, *found, cascade=cascade, if_exists=if_exists)
+        return Result()
+    target = _existing(session, names, kind, is_table=is_table)
+    if target is None:
+        return queries.native_ddl(session, Cursor(cursor.text), params)
+    cursor.end()
+    session.write(target.attached, lambda tx: _drop(tx, target, kind, if_exists=if_exists, is_table=is_table))
+    return Result()
+
+
+def _existing(session: Session, names: Sequence[str], kind: str, *, is_table: bool) -> Target | None:
+    """The place where something of a name is, else where it would be."""
+    for place in session.names.places(names):
+        tx = session.view(place.attached)
+        if kind == "MACRO":
+            if tx.objects.get_macro(place.schema, place.name, is_table=is_table) is not None:
+                return place
+        elif tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
+            return place
+    return session.names.target(names)
+
+
+def _drop_schema(session: Session, attached: Attached, name: str, *, cascade: bool, if_exists: bool) -> None:
+    def work(tx: Transaction) -> None:
+        if if_exists and not any(fold(info.name) == fold(name) for info in tx.schemas()):
+            return
+        tx.drop_schema(name, cascade=cascade)
+
+    session.write(attached, work)
+
+
+def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_table: bool) -> None:
+    table = tx.get_table(target.schema, target.name)
+    view = tx.objects.get_view(target.schema, target.name)
+    if kind == "MACRO":
+        macro = tx.objects.get_macro(target.schema, target.name, is_table=is_table)
+        if macro is None and not is_table:
+            macro = tx.objects.get_macro(target.schema, target.name, is_table=True)
+        if macro is not None:
+            tx.objects.drop(macro)
+        elif not if_exists:
+            raise NotFoundError(f'Macro Function with name "{target.name}" does not exist!')
+        return
+    wrong = view if kind == "TABLE" else table
+    if wrong is not None:
+        other = "View" if kind == "TABLE" else "Table"
+        raise SqlError(
+            f"Catalog Error: Existing object {target.name} is of type {other},"
+            f" trying to replace with type {kind.title()}"
+        )
+    if kind == "TABLE" and table is not None:
+        tx.drop_table(table)
+    elif kind == "VIEW" and view is not None:
+        tx.objects.drop(view)
+    elif not if_exists:
+        raise missing(target, tx, kind.title())
+
+
+# -- comments ----------------------------------------------------------------------------------------------------------
+
+
+def comment(session: Session, cursor: Cursor, params: Any) -> Result:
+    """COMMENT ON TABLE | VIEW | COLUMN name IS 'text' | NULL."""
+    cursor.expect("COMMENT", "ON")
+    kind = cursor.take().upper
+    names = cursor.names()
+    cursor.expect("IS")
+    text = Binder(session, params).evaluate(tree.expression_of(session.connection, cursor.rest()))
+    column = names.pop() if kind == "COLUMN" else None
+    target = _existing(session, names, kind, is_table=False) if names else None
+    if target is None:
+        return session.native(cursor.text, params)
+    if kind not in ("TABLE", "VIEW", "COLUMN"):
+        raise SqlError(f"Not implemented Error: COMMENT ON {kind} is not supported in a lake")
+
+    def work(tx: Transaction) -> None:
+        table = tx.get_table(target.schema, target.name)
+        view = tx.objects.get_view(target.schema, target.name)
+        found: TableInfo | ViewInfo | None = table if kind != "VIEW" else view
+        if found is None and kind == "COLUMN":
+            found = view
+        if found is None:
+            raise missing(target, tx, kind.title())
+        if column is not None and isinstance(found, ViewInfo):
+            raise SqlError("Not implemented Error: comments on the columns of views are not supported in a lake")
+        column_id = found.schema.find(column).id if column is not None and isinstance(found, TableInfo) else None
+        tx.objects.set_tags(found, {COMMENT: text}, column_id=column_id)
+
+    session.write(target.attached, work)
+    return Result()

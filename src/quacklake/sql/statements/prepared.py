@@ -1,0 +1,59 @@
+"""PREPARE, EXECUTE and DEALLOCATE: the text is kept, and bound anew each time, as what it names changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import SqlError, nearest
+from quacklake.format.names import fold
+from quacklake.lake.result import Result
+from quacklake.sql.binder import Binder
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["deallocate", "execute", "prepare"]
+
+
+def prepare(session: Session, cursor: Cursor, _: Any) -> Result:
+    """PREPARE name AS statement."""
+    cursor.expect("PREPARE")
+    name = fold(cursor.name())
+    cursor.expect("AS")
+    session.prepared[name] = cursor.rest()
+    return Result()
+
+
+def execute(session: Session, cursor: Cursor, params: Any) -> Result:
+    """EXECUTE name [(value, …)] or EXECUTE name (parameter := value, …)."""
+    cursor.expect("EXECUTE")
+    name = cursor.name()
+    text = session.prepared.get(fold(name))
+    if text is None:
+        raise SqlError(f'Prepared statement "{name}" does not exist', hint=nearest(name, session.prepared))
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for item in cursor.items() if cursor.sees("(") else ():
+        inner = Cursor(item)
+        key = inner.until(":=", "=>")
+        binder = Binder(session, params)
+        if inner.accept(":=") or inner.accept("=>"):
+            named[key] = binder.evaluate_text(inner.rest())
+        else:
+            positional.append(binder.evaluate_text(item))
+    cursor.end()
+    if positional and named:
+        raise SqlError("parameters are given by place or by name, not both")
+    return session.statement(text, named or positional or None)
+
+
+def deallocate(session: Session, cursor: Cursor, _: Any) -> Result:
+    """DEALLOCATE [PREPARE] name."""
+    cursor.expect("DEALLOCATE")
+    cursor.accept("PREPARE")
+    name = cursor.name()
+    cursor.end()
+    if session.prepared.pop(fold(name), None) is None:
+        raise SqlError(f'Prepared statement "{name}" does not exist')
+    return Result()

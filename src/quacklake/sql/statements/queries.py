@@ -1,0 +1,254 @@
+"""Queries, and the statements that DuckDB runs itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.errors import SqlError
+from quacklake.format.names import quote
+from quacklake.lake.result import Result
+from quacklake.sql import listing, upkeep
+from quacklake.sql.binder import Binder
+from quacklake.sql.calls import Call
+from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
+from quacklake.sql.tree import Unserializable
+from quacklake.sql.words import Cursor, Word
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = [
+    "call",
+    "checkpoint",
+    "describe",
+    "explain",
+    "native",
+    "native_create_as",
+    "native_ddl",
+    "native_rows",
+    "not_for_lakes",
+    "query",
+    "show",
+]
+
+
+def query(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Whatever gives rows."""
+    try:
+        return session.query(cursor.text, params)
+    except Unserializable:
+        return native(session, cursor, params)
+
+
+def native(session: Session, cursor: Cursor, params: Any) -> Result:
+    """A statement for DuckDB as it is, but for the tables of lakes in it."""
+    return session.native(_with_scans(session, cursor, params), params)
+
+
+#: Behind these come relations, in front of those come none any more.
+_FROM = frozenset({"FROM", "JOIN", "PIVOT", "UNPIVOT", "USING"})
+_NO_FROM = frozenset(
+    {"WHERE", "GROUP", "ORDER", "ON", "SET", "SELECT", "HAVING", "LIMIT", "QUALIFY", "UNION", "RETURNING", "WHEN"}
+)
+
+
+def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
+    """The statement with the tables of lakes replaced by scans, for statements that DuckDB gives no tree of."""
+    if not session.attachments.lakes:
+        return cursor.text
+    words = Cursor(cursor.text, cursor.words)
+    parts: list[str] = []
+    done = 0
+    inside = [False]
+    expected = False
+    while not words.done:
+        word = words.take()
+        if word.text == "(" and word.kind == "symbol":
+            inside.append(inside[-1])
+        elif word.text == ")" and word.kind == "symbol":
+            inside = inside[:-1] or [False]
+            expected = False
+        elif word.upper in _FROM or word.upper in _NO_FROM:
+            inside[-1] = expected = word.upper in _FROM
+        elif word.text == "," and word.kind == "symbol":
+            expected = inside[-1]
+        elif expected and word.kind in ("word", "name"):
+            words.at -= 1
+            first = words.at
+            names = words.names()
+            expected = False
+            scan = None if words.sees("(") else _scan_of(session, names, params)
+            if scan is not None:
+                following = words.peek()
+                named = following is not None and _is_alias(following)
+                alias = "" if named else f" AS {quote(names[-1])}"
+                parts += [cursor.text[done : words.words[first].start], f"temp.main.{scan}{alias}"]
+                done = words.words[words.at - 1].end
+    return "".join([*parts, cursor.text[done:]])
+
+
+def _is_alias(word: Word) -> bool:
+    return word.kind in ("word", "name") and word.upper not in _NO_ALIAS
+
+
+def _scan_of(session: Session, names: list[str], params: Any) -> str | None:
+    """A view over a table or view of a lake; None when the name is not one."""
+    for place in session.names.places(names):
+        tx = session.view(place.attached)
+        if tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
+            bound = Binder(session).bind(f"SELECT * FROM {'.'.join(quote(name) for name in names)}")
+            view = session.fresh_name()
+            session.connection.execute(f"CREATE TEMP VIEW {view} AS {bound.sql}")
+            return view
+    return None
+
+
+def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
+    """A change of what DuckDB itself has."""
+    words = [word.upper for word in cursor.words[:4]]
+    if "TEMP" in words or "TEMPORARY" in words:
+        return session.native(cursor.text, params)
+    _refuse_in_lakes(session, Cursor(cursor.text, cursor.words))
+    session.work.claim_others()
+    return session.native(cursor.text, params)
+
+
+def _refuse_in_lakes(session: Session, cursor: Cursor) -> None:
+    """Raise ``SqlError`` for something that a lake cannot have; DuckDB would put it beside the lake."""
+    action = cursor.take().upper
+    cursor.accept("OR", "REPLACE")
+    cursor.accept("UNIQUE")
+    if action not in ("CREATE", "ALTER", "DROP") or cursor.done:
+        return
+    kind = cursor.take().upper
+    if kind not in ("SEQUENCE", "TYPE", "INDEX", "TRIGGER"):
+        return
+    cursor.accept("IF", "NOT", "EXISTS")
+    cursor.accept("IF", "EXISTS")
+    if kind == "INDEX" and action == "CREATE":
+        cursor.until("ON")
+        cursor.accept("ON")
+    if session.names.target(cursor.names()) is not None:
+        raise SqlError(f"Not implemented Error: a lake has no {kind.lower()}")
+
+
+def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
+    """EXPORT and IMPORT DATABASE know DuckDB's own tables only."""
+    if session.names.default is not None:
+        raise SqlError(
+            f"Not implemented Error: {cursor.words[0].upper} DATABASE is not for lakes",
+            hint="COPY FROM DATABASE copies a whole lake, COPY … TO a table",
+        )
+    return session.native(cursor.text, params)
+
+
+def native_rows(session: Session, cursor: Cursor, params: Any) -> Result:
+    """A change of rows of DuckDB's own tables."""
+    session.work.claim_others()
+    return native(session, cursor, params)
+
+
+def native_create_as(session: Session, cursor: Cursor, params: Any, temporary: str | None) -> Result:
+    """CREATE TABLE of DuckDB's own; a query in it may read lakes."""
+    if cursor.sees("("):
+        cursor.skip_group()
+    if temporary is None:
+        session.work.claim_others()
+    else:
+        session.names.temporary.add(temporary.lower())
+    if not cursor.sees("AS"):
+        return session.native(cursor.text, params)
+    cursor.take()
+    head = cursor.slice(0, cursor.at)
+    bound = Binder(session, params).bind(cursor.rest())
+    return session.native(f"{head} {bound.sql}", bound.values)
+
+
+def call(session: Session, cursor: Cursor, params: Any) -> Result:
+    """CALL function(…): the rows that it gives."""
+    cursor.expect("CALL")
+    return session.query(f"SELECT * FROM {cursor.rest()}", params)
+
+
+def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
+    """CHECKPOINT [database]: of a lake all its upkeep."""
+    cursor.expect("CHECKPOINT")
+    attached = session.names.default if cursor.done else session.attachments.get(cursor.name())
+    if attached is None:
+        return session.native(cursor.text, params)
+    cursor.end()
+    upkeep.checkpoint(Call(session, Binder(session), attached, {}))
+    return Result()
+
+
+def describe(session: Session, cursor: Cursor, params: Any) -> Result:
+    """DESCRIBE of a table or a query."""
+    cursor.take()
+    cursor.accept("TABLE")
+    first = cursor.peek()
+    if first is None:
+        return show(session, Cursor("SHOW TABLES"), params)
+    if first.kind in ("word", "name") and first.upper not in ("SELECT", "FROM", "VALUES", "WITH"):
+        names = cursor.names()
+        for place in session.names.places(names) if cursor.done else ():
+            table = session.view(place.attached).get_table(place.schema, place.name)
+            if table is not None:
+                return listing.described(table)
+    return query(session, Cursor(cursor.text), params)
+
+
+def show(session: Session, cursor: Cursor, params: Any) -> Result:
+    """SHOW TABLES, DATABASES, SCHEMAS …, or what a table has."""
+    following = cursor.peek(1)
+    word = "" if following is None else following.upper
+    if word in ("TABLES", "ALL", "DATABASES", "SCHEMAS", ""):
+        return listing.shown(session, cursor.text)
+    return describe(session, cursor, params)
+
+
+def explain(session: Session, cursor: Cursor, params: Any) -> Result:
+    """EXPLAIN [ANALYZE] of a query."""
+    cursor.expect("EXPLAIN")
+    first = cursor.at
+    cursor.accept("ANALYZE")
+    if cursor.sees("("):
+        cursor.skip_group()
+    head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
+    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())))
+    rows = session.rows(f"{head} {bound.sql}", bound.values)
+    facts = [_facts(scan) for scan in bound.scans]
+    if not facts or rows.num_columns != 2 or "(" in head:
+        return Result(rows)
+    keys, texts = (rows.column(index).to_pylist() for index in (0, 1))
+    texts[-1] = "\n".join([str(texts[-1]).rstrip("\n"), *facts, ""])
+    return Result(pa.table([pa.array(keys), pa.array(texts)], names=rows.column_names))
+
+
+def _reading_part(session: Session, cursor: Cursor) -> str:
+    """The query that a statement runs: of a change that which finds its rows."""
+    if cursor.accept("INSERT", "INTO") or cursor.sees("CREATE"):
+        cursor.until("SELECT", "FROM", "VALUES", "WITH", "TABLE") if not cursor.sees("CREATE") else cursor.until("AS")
+        cursor.accept("AS")
+    elif cursor.accept("UPDATE"):
+        named = cursor.until("SET")
+        cursor.until("FROM", "WHERE", "RETURNING")
+        others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
+        return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    elif cursor.accept("DELETE", "FROM"):
+        named = cursor.until("USING", "WHERE", "RETURNING")
+        others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
+        return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    return cursor.rest()
+
+
+def _facts(scan: Any) -> str:
+    plan = scan.plan
+    total = scan.tx.plan(scan.table).files.num_rows
+    read = plan.files.num_rows
+    inlined = 0 if plan.inlined is None else plan.inlined.num_rows
+    return (
+        f"{scan.attached.alias}.{scan.table.qualified_name} at snapshot {scan.tx.base.id}: {total} files,"
+        f" {total - read} pruned, {read} read, {plan.deletes.num_rows} deletes and {inlined} rows in the catalog"
+    )

@@ -1,0 +1,257 @@
+"""UPDATE, DELETE and TRUNCATE, and what all changes of rows have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.engines.duckdb.sql import ROW_COLUMNS
+from quacklake.errors import InputError, SqlError
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import ANYTHING
+from quacklake.format.schema import Column
+from quacklake.lake import operations
+from quacklake.lake.conform import default_value
+from quacklake.lake.result import Result
+from quacklake.sql.attached import Target
+from quacklake.sql.binder import Binder, Bound, Scan
+from quacklake.sql.names import missing
+from quacklake.sql.statements import queries
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = [
+    "PLACES",
+    "alias_of",
+    "assignments",
+    "cast_to",
+    "counted",
+    "delete",
+    "find_table",
+    "new_values",
+    "note_read",
+    "prefix_of",
+    "truncate",
+    "update",
+]
+
+PLACES = "_ql_file_id, _ql_version, _ql_position"
+"""The columns that tell where a row is."""
+
+
+def counted(count: int) -> Result:
+    """The answer of a statement that changes rows."""
+    return Result(pa.table({"Count": pa.array([count], pa.int64())}), types=("BIGINT",), rowcount=count)
+
+
+def find_table(target: Target, tx: Transaction) -> TableInfo:
+    """The table that a statement changes. Raises ``NotFoundError`` with the nearest names."""
+    found = tx.get_table(target.schema, target.name)
+    if found is not None:
+        return found
+    if tx.objects.get_view(target.schema, target.name) is not None:
+        raise SqlError(f'"{target.name}" is a view: only tables can be changed')
+    raise missing(target, tx)
+
+
+def prefix_of(cursor: Cursor, keyword: str) -> str:
+    """The common tables before a statement, with the blank behind them."""
+    if not cursor.sees("WITH"):
+        return ""
+    return f"{cursor.until(keyword)} "
+
+
+# -- update ------------------------------------------------------------------------------------------------------------
+
+
+def note_read(tx: Transaction, bound: Bound, scan: Scan) -> None:
+    """Note that the change depends on the rows of the table that the statement has looked at."""
+    again = any(other is not scan and other.table.id == scan.table.id and not other.past for other in bound.scans)
+    tx.pending(scan.table).add_read(ANYTHING if again else scan.predicate)
+
+
+def update(session: Session, cursor: Cursor, params: Any) -> Result:
+    """UPDATE name [alias] SET column = value, … [FROM …] [WHERE …] [RETURNING …]."""
+    prefix = prefix_of(cursor, "UPDATE")
+    cursor.expect("UPDATE")
+    first = cursor.at
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    named = cursor.slice(first, cursor.at)
+    alias = alias_of(cursor, "SET")
+    cursor.expect("SET")
+    assigned = assignments(cursor)
+    others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
+    where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
+    returning = cursor.rest() if cursor.accept("RETURNING") else ""
+    cursor.end()
+    own = quote(alias or target.name)
+    source = named + (f" AS {quote(alias)}" if alias else "") + (f", {others}" if others else "")
+    condition = f" WHERE {where}" if where else ""
+    kept: list[str] = []
+
+    def work(tx: Transaction) -> int:
+        table = find_table(target, tx)
+        values = new_values(table, assigned)
+        select = [
+            f"{cast_to(values[column.id], column) if column.id in values else f'{own}.{quote(column.name)}'}"
+            f" AS {quote(column.name)}"
+            for column in table.schema.columns
+        ]
+        places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
+        bound = Binder(session, params).bind(
+            f"{prefix}SELECT {', '.join(select)}, {places} FROM {source}{condition}", target=True
+        )
+        changed = session.fresh_name()
+        once = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if others else ""
+        session.connection.execute(f"CREATE TEMP TABLE {changed} AS SELECT * FROM ({bound.sql}){once}", bound.values)
+        kept[:] = [changed]
+        assert bound.target is not None
+        assert bound.target.plan is not None
+        note_read(tx, bound, bound.target)
+        operations.check_not_null(
+            session.connection, changed, [column for column in table.schema.columns if column.id in values]
+        )
+        shared = target.attached.shared
+        return operations.replace_rows(shared, tx, session.connection, table, bound.target.plan, changed)
+
+    count = session.write(target.attached, work)
+    return _returned(session, kept[0], own, returning, params) if returning else counted(count)
+
+
+def _returned(session: Session, rows: str, alias: str, returning: str, params: Any) -> Result:
+    hidden = ", ".join(ROW_COLUMNS)
+    return session.query(
+        f"SELECT {returning} FROM (SELECT * EXCLUDE ({hidden}) FROM temp.main.{rows}) AS {alias}", params
+    )
+
+
+def alias_of(cursor: Cursor, *keywords: str) -> str | None:
+    """The alias that comes next, unless it is one of these keywords."""
+    if cursor.accept("AS"):
+        return cursor.name()
+    word = cursor.peek()
+    if word is not None and word.kind in ("word", "name") and word.upper not in keywords:
+        return cursor.name()
+    return None
+
+
+def assignments(cursor: Cursor) -> list[tuple[str, str]]:
+    """``column = value, (a, b) = (x, y)``: pairs of columns and the text of their values."""
+    found: list[tuple[str, str]] = []
+    while True:
+        if cursor.sees("("):
+            names = [Cursor(item).name() for item in cursor.items()]
+            cursor.expect("=")
+            cursor.accept("ROW")
+            values = cursor.items()
+            if len(values) != len(names):
+                raise cursor.fail("the number of columns and of values differ")
+            found += zip(names, values, strict=True)
+        else:
+            names = cursor.names()
+            if len(names) > 1:
+                raise cursor.fail("Qualified column names in SET are not supported")
+            cursor.expect("=")
+            found.append((names[0], cursor.until(",", "FROM", "WHERE", "RETURNING", "WHEN")))
+        if not cursor.accept(","):
+            return found
+
+
+def new_values(table: TableInfo, assigned: Sequence[tuple[str, str]]) -> dict[int, str]:
+    """The SQL of new values by column id. Raises ``SqlError`` for a column that is set twice."""
+    found: dict[int, str] = {}
+    for name, value in assigned:
+        column = table.schema.find(name)
+        if column.id in found:
+            raise SqlError(f'Binder Error: the column "{name}" is set twice')
+        found[column.id] = default_value(column) if fold(value) == "default" else value
+    if not found:
+        raise InputError("nothing to update")
+    return found
+
+
+def cast_to(sql: str, column: Column) -> str:
+    """A value as one of a column's type."""
+    return f"CAST(({sql}) AS {column.duckdb_type()})"
+
+
+# -- delete ------------------------------------------------------------------------------------------------------------
+
+
+def delete(session: Session, cursor: Cursor, params: Any) -> Result:
+    """DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
+    prefix = prefix_of(cursor, "DELETE")
+    cursor.expect("DELETE", "FROM")
+    first = cursor.at
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    named = cursor.slice(first, cursor.at)
+    alias = alias_of(cursor, "USING", "WHERE", "RETURNING")
+    others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
+    where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
+    returning = cursor.rest() if cursor.accept("RETURNING") else ""
+    cursor.end()
+    if not (others or where or returning):
+        return _delete_all(session, target)
+    own = quote(alias or target.name)
+    source = named + (f" AS {quote(alias)}" if alias else "") + (f", {others}" if others else "")
+    condition = f" WHERE {where}" if where else ""
+    kept: list[str] = []
+
+    def work(tx: Transaction) -> int:
+        table = find_table(target, tx)
+        places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
+        columns = f"{own}.*, " if returning else ""
+        query = f"{prefix}SELECT DISTINCT {columns}{places} FROM {source}{condition}"
+        if returning:
+            names = ", ".join(f"{own}.{quote(column.name)}" for column in table.schema.columns)
+            query = f"{prefix}SELECT DISTINCT {names}, {places} FROM {source}{condition}"
+        bound = Binder(session, params).bind(query, target=True)
+        if returning:
+            kept[:] = [session.fresh_name()]
+            session.connection.execute(f"CREATE TEMP TABLE {kept[0]} AS {bound.sql}", bound.values)
+            rows = session.rows(f"SELECT {PLACES} FROM {kept[0]}")
+        else:
+            rows = session.rows(f"SELECT {PLACES} FROM ({bound.sql})", bound.values)
+        assert bound.target is not None
+        assert bound.target.plan is not None
+        note_read(tx, bound, bound.target)
+        found = places_to_target(rows)
+        tx.pending(table).delete(bound.target.plan, found)
+        return found.count
+
+    count = session.write(target.attached, work)
+    return _returned(session, kept[0], own, returning, params) if returning else counted(count)
+
+
+def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
+    """TRUNCATE [TABLE] name."""
+    cursor.expect("TRUNCATE")
+    cursor.accept("TABLE")
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    cursor.end()
+    return _delete_all(session, target)
+
+
+def _delete_all(session: Session, target: Target) -> Result:
+    def work(tx: Transaction) -> int:
+        table = find_table(target, tx)
+        shared = target.attached.shared
+        known = tx.plan(table).count()
+        count = shared.engine.count(tx.plan(table), None) if known is None else known
+        operations.delete(shared, tx, table, None)
+        return count
+
+    return counted(session.write(target.attached, work))

@@ -1,0 +1,267 @@
+"""CREATE TABLE, with columns or from a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import AlreadyExistsError, InputError, SqlError
+from quacklake.format import evolution
+from quacklake.format.column_paths import replace_column
+from quacklake.format.evolution import DefaultExpression
+from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
+from quacklake.format.names import fold
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.type_text import parse_column
+from quacklake.lake import layout
+from quacklake.lake.reference import TableRef
+from quacklake.lake.result import Result
+from quacklake.sql import tree
+from quacklake.sql.attached import Target
+from quacklake.sql.binder import Binder, Bound
+from quacklake.sql.statements import queries
+from quacklake.sql.statements.inserting import append_bound, conforming
+from quacklake.sql.statements.rows import counted
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["LiteralText", "create_table", "default_of", "numbered", "schema_of_columns", "with_literal"]
+
+
+_RESERVED = "_ducklake_internal_"
+"""What the names of columns that files have beside a table's own begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    target: Target
+    columns: str | None
+    query: str | None
+    partition_by: tuple[str, ...]
+    sort_by: tuple[str, ...]
+    replacing: bool
+    if_not_exists: bool
+    with_data: bool = True
+
+
+def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
+    """CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (columns) [PARTITIONED BY (…)] [SORTED BY (…)] [AS query]."""
+    cursor.expect("CREATE")
+    replacing = cursor.accept("OR", "REPLACE")
+    temporary = cursor.accept("TEMP") or cursor.accept("TEMPORARY")
+    cursor.expect("TABLE")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    names = cursor.names()
+    target = None if temporary else session.names.target(names)
+    if target is None:
+        return queries.native_create_as(session, cursor, params, names[-1] if temporary else None)
+    if replacing and if_not_exists:
+        raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
+    columns = cursor.parens() if cursor.sees("(") else None
+    clauses = {"PARTITION": (), "SORTED": ()}  # type: dict[str, tuple[str, ...]]
+    while not cursor.done and not cursor.sees("AS"):
+        if cursor.accept("PARTITION", "BY") or cursor.accept("PARTITIONED", "BY"):
+            clauses["PARTITION"] = tuple(cursor.items())
+        elif cursor.accept("SORTED", "BY") or cursor.accept("ORDER", "BY"):
+            clauses["SORTED"] = tuple(cursor.items())
+        elif cursor.accept("WITH"):
+            raise SqlError("Not implemented Error: WITH is not supported for a lake's tables")
+        else:
+            raise cursor.unexpected()
+    query = cursor.rest() if cursor.accept("AS") else None
+    with_data = True
+    if query is not None:
+        query, with_data = _with_data(query)
+    if columns is None and query is None:
+        raise cursor.unexpected()
+    statement = _Statement(
+        target, columns, query, clauses["PARTITION"], clauses["SORTED"], replacing, if_not_exists, with_data
+    )
+    return _create(session, statement, params)
+
+
+def _with_data(query: str) -> tuple[str, bool]:
+    words = Cursor(query).words
+    last = [word.upper for word in words[-3:]]
+    if last == ["WITH", "NO", "DATA"]:
+        return query[: words[-4].end], False
+    if last[1:] == ["WITH", "DATA"]:
+        return query[: words[-3].end], True
+    return query, True
+
+
+def _create(session: Session, statement: _Statement, params: Any) -> Result:
+    target = statement.target
+
+    def work(tx: Transaction) -> int | None:
+        existing = tx.get_table(target.schema, target.name)
+        view = tx.objects.get_view(target.schema, target.name)
+        if view is not None:
+            raise AlreadyExistsError(
+                f"Existing object {target.name} is of type View, trying to replace with type Table"
+            )
+        if existing is not None and statement.if_not_exists:
+            return None
+        if existing is not None and not statement.replacing:
+            raise AlreadyExistsError(f'Table with name "{target.name}" already exists!', hint="say IF NOT EXISTS")
+        bound, keys = None, ()  # type: Bound | None, tuple[str, ...]
+        if statement.query is not None:
+            bound = Binder(session, params).bind(statement.query)
+            schema = _schema_of_query(session, bound, statement.columns)
+        else:
+            schema, keys = schema_of_columns(session, statement.columns or "")
+        if existing is not None:
+            tx.drop_table(existing)
+        shared, ref = target.attached.shared, TableRef(target.schema, target.name)
+        made = layout.create_table(
+            shared, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by
+        )
+        if keys:
+            tx.objects.set_tags(made, {PRIMARY_KEY: key_tag(schema, keys)})
+        if bound is None:
+            return None
+        if not statement.with_data:
+            return 0
+        places = {column.id: place for place, column in enumerate(made.schema.columns)}
+        return append_bound(session, tx, target.attached, made, conforming(made, places, bound.sql), bound.values)
+
+    count = session.write(target.attached, work)
+    return Result() if count is None else counted(count)
+
+
+def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> TableSchema:
+    rows = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
+    found = [(str(name), str(type_)) for name, type_, *_ in rows]
+    if columns is not None:
+        names = [Cursor(item).name() for item in Cursor(f"({columns})").items()]
+        if len(names) > len(found):
+            raise SqlError(f"the table names {len(names)} columns, and the query gives {len(found)}")
+        found = [(names[i] if i < len(names) else name, type_) for i, (name, type_) in enumerate(found)]
+    return numbered([parse_column(name, _known_type(type_)) for name, type_ in _distinct(found)])
+
+
+def _known_type(type_: str) -> str:
+    return "INTEGER" if type_ == '"NULL"' or type_ == "NULL" else type_
+
+
+def _distinct(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Names that are given twice get a number, as DuckDB does it."""
+    seen: dict[str, int] = {}
+    found = []
+    for name, type_ in columns:
+        key = fold(name)
+        seen[key] = seen.get(key, -1) + 1
+        found.append((f"{name}_{seen[key]}" if seen[key] else name, type_))
+    return found
+
+
+def numbered(columns: Sequence[Column]) -> TableSchema:
+    """Columns with fresh ids, in the order in which stock DuckLake numbers them. Raises ``SqlError``."""
+    reserved = next((column.name for column in columns if fold(column.name).startswith(_RESERVED)), None)
+    if reserved is not None:
+        raise SqlError(f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use')
+    next_id = 0
+
+    def number(column: Column) -> Column:
+        nonlocal next_id
+        next_id += 1
+        own = next_id
+        return replace(column, id=own, children=tuple(number(child) for child in column.children))
+
+    return TableSchema(tuple(number(column) for column in columns))
+
+
+def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[str, ...]]:
+    """The columns that a list defines, as DuckDB understands it, and those of the primary key."""
+    name = session.fresh_name()
+    keywords = {word.upper for word in Cursor(text).words}
+    if "COLLATE" in keywords:
+        raise SqlError("Not implemented Error: Collations are not supported in a lake")
+    if {"USING", "COMPRESSION"} <= keywords:
+        raise SqlError("Not implemented Error: a compression for a column is not supported in a lake")
+    with session.planning() as planner:
+        planner.execute(f"CREATE TEMP TABLE {name} ({text})")
+        columns = planner.execute(
+            "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()"
+            " WHERE database_name = 'temp' AND table_name = ? ORDER BY column_index",
+            [name],
+        ).fetchall()
+        constraints = planner.execute(
+            "SELECT constraint_type, constraint_column_names FROM duckdb_constraints()"
+            " WHERE database_name = 'temp' AND table_name = ?",
+            [name],
+        ).fetchall()
+        row = planner.execute("SELECT sql FROM duckdb_tables() WHERE table_name = ?", [name]).fetchone()
+    keys: tuple[str, ...] = ()
+    for kind, names in constraints:
+        if kind == "PRIMARY KEY":
+            keys = tuple(names)
+        elif kind != "NOT NULL":
+            raise SqlError(f"Not implemented Error: {kind} constraints are not supported in a lake")
+    if row is not None and any(word.upper == "GENERATED" for word in Cursor(row[0]).words):
+        raise SqlError("Not implemented Error: generated columns are not supported in a lake")
+    schema = numbered([replace(parse_column(c, _plain(t)), nullable=bool(n)) for c, t, n, _ in columns])
+    for column, _, _, default in columns:
+        if default is not None:
+            value = default_of(session, default, schema.find(column))
+            if isinstance(value, LiteralText):
+                schema = with_literal(schema, (column,), value)
+            else:
+                schema = evolution.set_default(schema, (column,), value)
+    return schema, keys
+
+
+def _plain(type_: str) -> str:
+    if type_.startswith("ENUM("):
+        raise SqlError("Not implemented Error: ENUM types are not supported in a lake")
+    return type_
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralText:
+    """A literal of a type whose text only DuckDB can write, such as an interval."""
+
+    text: str
+
+
+def with_literal(
+    schema: TableSchema, path: tuple[str, ...], value: LiteralText, *, initial: bool = False
+) -> TableSchema:
+    """The schema with a default, which with ``initial`` rows that exist have too."""
+
+    def change(old: Column) -> Column:
+        first = value.text if initial else old.initial_default
+        return replace(old, initial_default=first, default=value.text, default_kind="literal")
+
+    return replace_column(schema, path, change)
+
+
+def default_of(session: Session, text: str, column: Column) -> Any:
+    """A default: a literal's value, or an expression."""
+    node = tree.expression_of(session.connection, text)
+    inner = node
+    while inner.get("class") == "CAST":
+        inner = inner["child"]
+    if inner.get("class") == "FUNCTION" and inner.get("function_name") == "-" and len(inner["children"]) == 1:
+        inner = inner["children"][0]
+    if inner.get("class") != "CONSTANT":
+        return DefaultExpression(text)
+    with session.attachments.root.cursor() as cursor:
+        typed = f"CAST(({text}) AS {column.duckdb_type()})"
+        whole = column.type in ("int128", "uint128")  # more than Arrow can carry
+        found = cursor.execute(f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v").to_arrow_table()
+    value = found.column(0)[0].as_py()
+    value = int(value) if whole and value is not None else value
+    try:
+        evolution.set_default(TableSchema((column,)), (column.name,), value)
+    except InputError:
+        if column.nested:
+            return DefaultExpression(text)
+        with session.attachments.root.cursor() as cursor:
+            row = cursor.execute(f"SELECT CAST({typed} AS VARCHAR)").fetchone()
+        return DefaultExpression(text) if row is None or row[0] is None else LiteralText(str(row[0]))
+    return value

@@ -1,0 +1,57 @@
+"""BEGIN, COMMIT and ROLLBACK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from quacklake.errors import SqlError
+from quacklake.lake.result import Result
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["begin", "commit", "rollback"]
+
+
+def begin(session: Session, cursor: Cursor, _: Any) -> Result:
+    """Start a transaction, of the lakes and of DuckDB's own tables."""
+    session.work.begin()
+    try:
+        session.connection.execute(cursor.text)
+    except BaseException:
+        session.work.rollback()
+        raise
+    return Result()
+
+
+def commit(session: Session, _: Cursor, __: Any) -> Result:
+    """Commit the lake that was written; when that fails nothing of the transaction stays."""
+    if session.work.aborted:
+        rollback(session, _, __)
+        raise SqlError("TransactionContext Error: Failed to commit: the transaction was aborted and is rolled back")
+    try:
+        session.work.commit()
+    except BaseException:
+        _end(session, "ROLLBACK")
+        raise
+    session.connection.execute("COMMIT")
+    return Result()
+
+
+def rollback(session: Session, _: Cursor, __: Any) -> Result:
+    """Give up what the transaction did."""
+    if not session.work.explicit:
+        raise SqlError("TransactionContext Error: cannot rollback - no transaction is active")
+    session.work.rollback()
+    _end(session, "ROLLBACK")
+    return Result()
+
+
+def _end(session: Session, how: str) -> None:
+    try:
+        session.connection.execute(how)
+    except duckdb.TransactionException:
+        return  # DuckDB's own part has ended already

@@ -1,0 +1,125 @@
+"""The spellings of time travel, all turned into DuckDB's own: ``table [alias] AT (VERSION => n)``."""
+
+from __future__ import annotations
+
+from quacklake.sql.words import Cursor, Word
+
+__all__ = ["NO_ALIAS", "with_at"]
+
+_UNITS = {
+    ("AT", "SNAPSHOT"): "VERSION",
+    ("AT", "VERSION"): "VERSION",
+    ("AT", "TIMESTAMP"): "TIMESTAMP",
+    ("VERSION", "AS", "OF"): "VERSION",
+    ("SNAPSHOT", "AS", "OF"): "VERSION",
+    ("TIMESTAMP", "AS", "OF"): "TIMESTAMP",
+    ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
+    ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+}
+_HINTS = frozenset({"SNAPSHOT", "VERSION", "TIMESTAMP", "SYSTEM_TIME", "SYSTEM_VERSION"})
+#: Words that cannot be a table's alias where one may stand.
+NO_ALIAS = frozenset(
+    """
+    WHERE GROUP ORDER HAVING QUALIFY WINDOW LIMIT OFFSET UNION INTERSECT EXCEPT ON USING JOIN INNER LEFT RIGHT FULL
+    CROSS NATURAL ASOF POSITIONAL SEMI ANTI TABLESAMPLE SAMPLE SET RETURNING WHEN SELECT FROM PIVOT UNPIVOT AT FOR
+    VALUES DO THEN END AND OR
+    """.split()  # noqa: SIM905
+)
+
+
+def with_at(sql: str) -> str:
+    """The statement with every spelling of time travel as ``AT (…)`` behind the alias."""
+    cursor = Cursor(sql)
+    if not any(word.upper in _HINTS for word in cursor.words):
+        return sql
+    parts: list[str] = []
+    done = 0
+    previous: Word | None = None
+    while not cursor.done:
+        found = _clause(cursor, previous)
+        if found is None:
+            previous = cursor.take()
+            continue
+        first, clause = found
+        alias = _alias(cursor)
+        parts += [sql[done:first], alias, clause]
+        previous = cursor.words[cursor.at - 1]
+        done = previous.end
+    return "".join([*parts, sql[done:]])
+
+
+def _clause(cursor: Cursor, previous: Word | None) -> tuple[int, str] | None:
+    """The clause that begins here: where, and how DuckDB writes it. None when none does."""
+    if previous is None or not (previous.kind in ("word", "name") and previous.upper not in ("SELECT", "AS", "BY")):
+        return None
+    start, began = cursor.at, cursor.peek()
+    assert began is not None
+    cursor.accept("FOR")
+    for keywords, unit in _UNITS.items():
+        if cursor.accept(*keywords):
+            value = _value(cursor)
+            if value is not None:
+                return began.start, f" AT ({unit} => {value})"
+            break
+    cursor.at = start
+    return None
+
+
+def _value(cursor: Cursor) -> str | None:
+    """One value: a literal, a parameter, a call or something in parentheses, less or plus an interval."""
+    first = cursor.at
+    if not _primary(cursor):
+        cursor.at = first
+        return None
+    while cursor.sees("-") or cursor.sees("+") or cursor.sees("::"):
+        cursor.take()
+        if not _primary(cursor):
+            break
+    return cursor.slice(first, cursor.at)
+
+
+def _primary(cursor: Cursor) -> bool:
+    word = cursor.peek()
+    if word is None:
+        return False
+    if word.kind in ("string", "number", "parameter"):
+        cursor.take()
+        return True
+    if word.text == "(":
+        cursor.skip_group()
+        return True
+    if word.kind != "word":
+        return False
+    cursor.take()
+    following = cursor.peek()
+    if following is not None and following.text == "(":  # a call, or a type
+        cursor.skip_group()
+        return True
+    if word.upper == "INTERVAL":
+        return _primary(cursor) and (_unit(cursor) or True)
+    if following is not None and following.kind == "string":  # TIMESTAMP '…'
+        cursor.take()
+        return True
+    return word.upper in ("CURRENT_TIMESTAMP", "NOW", "TIMESTAMPTZ", "TIMESTAMP", "DATE")
+
+
+def _unit(cursor: Cursor) -> bool:
+    word = cursor.peek()
+    units = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECOND", "MICROSECOND")
+    if word is not None and word.upper.rstrip("S") in units:
+        cursor.take()
+        return True
+    return False
+
+
+def _alias(cursor: Cursor) -> str:
+    """The alias that stands behind the clause, if there is one."""
+    first = cursor.at
+    if cursor.accept("AS"):
+        cursor.name()
+        return f" {cursor.slice(first, cursor.at)}"
+    word = cursor.peek()
+    if word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
+        cursor.take()
+        return f" {cursor.slice(first, cursor.at)}"
+    return ""

@@ -1,0 +1,126 @@
+"""Queries as trees: DuckDB's own, in the form in which it serializes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+from quacklake.errors import SqlError
+from quacklake.sql.words import caret
+
+__all__ = [
+    "NOWHERE",
+    "Node",
+    "Unserializable",
+    "base_table",
+    "cast",
+    "expression_of",
+    "nodes",
+    "parse",
+    "render",
+    "type_node",
+]
+
+Node = dict[str, Any]
+
+
+class Unserializable(SqlError):
+    """DuckDB understands the statement but does not give a tree of it."""
+
+
+def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
+    """The tree of one query. Raises ``SqlError`` with the place, or ``Unserializable``."""
+    row = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
+    assert row is not None
+    document = json.loads(row[0])
+    if document["error"]:
+        if document["error_type"] == "not implemented":
+            raise Unserializable(document["error_message"])
+        place = document.get("position")
+        mark = "" if place is None else f"\n\n{caret(sql, _character(sql, int(place)))}"
+        raise SqlError(f"Parser Error: {document['error_message']}{mark}")
+    if len(document["statements"]) != 1:
+        raise SqlError("this is not one query")
+    tree: Node = document["statements"][0]
+    return tree
+
+
+def _character(sql: str, offset: int) -> int:
+    """DuckDB counts bytes."""
+    return len(sql.encode()[:offset].decode(errors="ignore"))
+
+
+def render(connection: duckdb.DuckDBPyConnection, tree: Node) -> str:
+    """The text of a tree."""
+    document = json.dumps({"error": False, "statements": [tree]})
+    row = connection.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [document]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
+    """The tree of one expression."""
+    found: Node = parse(connection, f"SELECT {sql}")["node"]["select_list"][0]
+    return found
+
+
+_TYPES: dict[str, Node] = {}
+_MOST_TYPES = 1000
+
+
+def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
+    """The tree of a type; remembered, for every INSERT asks for those of a table again."""
+    found = _TYPES.get(type_)
+    if found is None:
+        found = expression_of(connection, f"CAST(NULL AS {type_})")["cast_type"]
+        if len(_TYPES) >= _MOST_TYPES:
+            _TYPES.clear()
+        _TYPES[type_] = found
+    return found
+
+
+def cast(child: Node, type_: Node) -> Node:
+    """A value as one of another type."""
+    return {
+        "class": "CAST",
+        "type": "OPERATOR_CAST",
+        "alias": "",
+        "query_location": NOWHERE,
+        "child": child,
+        "cast_type": type_,
+        "try_cast": False,
+    }
+
+
+NOWHERE = (1 << 64) - 1
+"""The place of what is not in the text."""
+
+
+def base_table(name: str, alias: str, like: Node) -> Node:
+    """A reference to one of our own relations, in place of another reference."""
+    return {
+        "type": "BASE_TABLE",
+        "alias": alias,
+        "sample": like.get("sample"),
+        "query_location": NOWHERE,
+        "schema_name": "main",
+        "table_name": name,
+        "column_name_alias": like.get("column_name_alias", []),
+        "catalog_name": "temp",
+        "at_clause": None,
+    }
+
+
+def nodes(tree: Any) -> Iterator[Node]:
+    """Every node of a tree."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)

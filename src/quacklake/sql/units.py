@@ -1,0 +1,184 @@
+"""Units of work: what one statement or one transaction sees of each lake, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from quacklake.errors import (
+    AlreadyExistsError,
+    InputError,
+    NotFoundError,
+    ReadOnlyError,
+    SchemaMismatchError,
+    SqlError,
+)
+from quacklake.format.names import fold
+from quacklake.lake.lake import NO_SIGNATURE, Lake, Signature
+from quacklake.sql.attached import Attached
+from quacklake.transaction import Transaction
+
+__all__ = ["Work"]
+
+T = TypeVar("T")
+_ABORTED = "Current transaction is aborted (please ROLLBACK)"
+
+
+@dataclass
+class Work:
+    """The transaction of a connection: explicit after BEGIN, else one for each statement.
+
+    After BEGIN a lake is read at the snapshot that was its newest when it was first touched. Only one lake can be
+    written: nothing commits two of them together.
+    """
+
+    explicit: bool = False
+    aborted: bool = False
+    wrote: Attached | None = None
+    wrote_others: bool = False
+    signature: Signature = NO_SIGNATURE
+    _open: dict[str, Transaction] = field(default_factory=dict)
+    _lakes: dict[str, Attached] = field(default_factory=dict)
+    _views: dict[str, Transaction] = field(default_factory=dict)
+    _past: dict[tuple[Any, ...], Transaction] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+    """The last snapshot that this connection made in each lake."""
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def view(self, attached: Attached) -> Transaction:
+        """A lake as the statement sees it."""
+        key = fold(attached.alias)
+        if self.explicit and isinstance(attached.handle, Lake):
+            found = self._open.get(key)
+            if found is None:
+                lake = attached.handle
+                found = self._open[key] = lake._transaction(lake._shared.latest())
+                self._lakes[key] = attached
+            return found
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = attached.handle._view()
+        return view
+
+    def at(self, attached: Attached, key: tuple[Any, ...], find: Callable[[Lake], Transaction]) -> Transaction:
+        """A lake as it was; asked once for each statement."""
+        assert attached.lake is not None
+        whole = (fold(attached.alias), *key)
+        if whole not in self._past:
+            self._past[whole] = find(attached.lake)
+        return self._past[whole]
+
+    def forget_views(self) -> None:
+        """End what a statement saw."""
+        self._views.clear()
+        self._past.clear()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
+        """Change a lake in the open transaction, or as one snapshot of its own."""
+        if attached.read_only:
+            raise ReadOnlyError(
+                f'Cannot execute a statement that changes "{attached.alias}": it is attached in read-only mode!'
+            )
+        if self.explicit:
+            self._claim(attached)
+            if isinstance(attached.handle, Lake):
+                return work(self.view(attached))
+            return attached.handle._run(work)
+
+        used: list[Transaction] = []
+
+        def run(tx: Transaction) -> T:
+            self._views[fold(attached.alias)] = tx
+            used[:] = [tx]
+            return work(tx)
+
+        handle = attached.handle
+        if isinstance(handle, Lake) and self.signature.given:
+            handle = Lake(handle._shared, self.signature)
+            self.signature = NO_SIGNATURE
+        result = handle._run(run)
+        self._note(attached, used[0])
+        return result
+
+    def _note(self, attached: Attached, tx: Transaction) -> None:
+        if tx.committed is not None:
+            self.committed[fold(attached.alias)] = tx.committed.id
+
+    def _claim(self, attached: Attached) -> None:
+        other = self.wrote.alias if self.wrote is not None else "memory" if self.wrote_others else None
+        if other is not None and self.wrote is not attached:
+            raise SqlError(
+                f'Attempting to write to database "{attached.alias}" in a transaction that has already modified'
+                f' database "{other}" – a single transaction can only write to a single attached database.'
+            )
+        self.wrote = attached
+
+    def claim_others(self) -> None:
+        """Note that the statement changes a table of DuckDB's own."""
+        if not self.explicit:
+            return
+        if self.wrote is not None:
+            raise SqlError(
+                'Attempting to write to database "memory" in a transaction that has already modified database'
+                f' "{self.wrote.alias}" – a single transaction can only write to a single attached database.'
+            )
+        self.wrote_others = True
+
+    # -- begin and end -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start a transaction. Raises ``SqlError`` inside one."""
+        if self.explicit:
+            raise SqlError("TransactionContext Error: cannot start a transaction within a transaction")
+        self.explicit = True
+
+    def commit(self) -> None:
+        """Commit what was changed; the transaction has ended in any case."""
+        if not self.explicit:
+            raise SqlError("TransactionContext Error: cannot commit - no transaction is active")
+        try:
+            for key, tx in self._open.items():
+                attached = self._lakes[key]
+                if attached is self.wrote and isinstance(attached.handle, Lake):
+                    given = self.signature if self.signature.given else attached.handle._signature
+                    try:
+                        attached.handle._commit(tx, given)
+                        self._note(attached, tx)
+                    except BaseException:
+                        tx.rollback()
+                        raise
+        finally:
+            self._end()
+
+    def rollback(self) -> None:
+        """Give up what was changed."""
+        for tx in self._open.values():
+            tx.rollback()
+        self._end()
+
+    def _end(self) -> None:
+        self._open.clear()
+        self._lakes.clear()
+        self.forget_views()
+        self.explicit = self.aborted = self.wrote_others = False
+        self.wrote = None
+        self.signature = NO_SIGNATURE
+
+    def sign(self, author: str | None, message: str | None, extra: str | None) -> None:
+        """Say who makes the next snapshot and why."""
+        self.signature = replace(NO_SIGNATURE, author=author, message=message, extra=extra)
+
+    def check(self, *, ends: bool) -> None:
+        """Raise ``SqlError`` when the transaction has failed and this statement does not end it."""
+        if self.aborted and not ends:
+            raise SqlError(f"TransactionContext Error: {_ABORTED}")
+
+    def failed(self, error: BaseException) -> None:
+        """Note that a statement failed: as in DuckDB, one that was understood and then failed ends the transaction."""
+        harmless = SqlError | NotFoundError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
+        if self.explicit and not isinstance(error, harmless) and type(error) is not InputError:
+            self.aborted = True

@@ -1,0 +1,142 @@
+"""The functions that keep a lake in shape: the lake's own methods, with the columns that DuckDB's functions have.
+
+They commit by themselves, so that none of them is part of an open transaction.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.format.names import quote
+from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.sql.calls import Call, snapshot_rows
+
+__all__ = [
+    "checkpoint",
+    "cleanup_old_files",
+    "delete_orphaned_files",
+    "expire_snapshots",
+    "flush_inlined_data",
+    "merge_adjacent_files",
+    "rewrite_data_files",
+]
+
+#: The steps of CHECKPOINT, in their order.
+_STEPS = (
+    "flush_inlined_data",
+    "expire_snapshots",
+    "merge_adjacent_files",
+    "rewrite_data_files",
+    "cleanup_old_files",
+    "delete_orphaned_files",
+)
+
+
+def _run(call: Call, name: str, **arguments: Any) -> Any:
+    """Call a method of the lake with those arguments that are given."""
+    if call.session.work.explicit and call.session.work.wrote is call.attached:
+        raise SqlError(f"{name} makes snapshots of its own: COMMIT or ROLLBACK first")
+    empty = next((key for key, value in call.given.items() if value is None), None)
+    if empty is not None:
+        raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
+    method = getattr(call.lake, name, None)
+    if method is None:
+        raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
+    given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
+    return method(**{key: value for key, value in given.items() if value is not None})
+
+
+def _scope(call: Call, schema: str) -> dict[str, str | None]:
+    """The schema and the table that are meant; a table may be given as ``schema.table``."""
+    owner, name = call.given.get(schema), call.given.get("table_name")
+    tx = call.session.view(call.attached)
+    if name is None:
+        return {"schema": None if owner is None else tx.find_schema(str(owner)).name}
+    info = call.table(tx, schema=schema)
+    return {"table": f"{quote(info.schema_name)}.{quote(info.name)}"}
+
+
+def _reports(found: Any) -> list[Any]:
+    reports: Iterable[Any] = found if isinstance(found, list | tuple) else [found]
+    return [report for report in reports if report.snapshot is not None]
+
+
+def _named(reports: Iterable[Any], numbers: tuple[str, ...], names: tuple[str, ...]) -> pa.Table:
+    columns: dict[str, list[Any]] = {name: [] for name in ("schema_name", "table_name", *names)}
+    for report in reports:
+        ref = TableRef.parse(report.table)
+        columns["schema_name"].append(ref.schema or DEFAULT_SCHEMA)
+        columns["table_name"].append(ref.name)
+        for number, name in zip(numbers, names, strict=True):
+            columns[name].append(getattr(report, number))
+    types = {name: pa.int64() if name in names else pa.string() for name in columns}
+    return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+
+
+def flush_inlined_data(call: Call) -> pa.Table:
+    """Move rows from the catalog into files."""
+    found = _run(call, "flush_inlined_data", **_scope(call, "schema_name"))
+    return _named(_reports(found), ("rows",), ("rows_flushed",))
+
+
+def merge_adjacent_files(call: Call) -> pa.Table:
+    """Make few large files of many small ones."""
+    limits = {name: call.given.get(name) for name in ("max_compacted_files", "min_file_size", "max_file_size")}
+    found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits)
+    return _named(_reports(found), ("files_before", "files_after"), ("files_processed", "files_created"))
+
+
+def rewrite_data_files(call: Call) -> pa.Table:
+    """Write files anew that have many deleted rows."""
+    threshold = call.given.get("delete_threshold")
+    found = _run(call, "rewrite_data_files", **_scope(call, "schema"), delete_threshold=threshold)
+    return _named(_reports(found), ("files_before", "files_after"), ("files_processed", "files_created"))
+
+
+def _age(value: Any) -> Any:
+    """An age or a time; an INTERVAL is a span of time."""
+    if isinstance(value, pa.MonthDayNano):
+        return dt.timedelta(days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1000)
+    return value
+
+
+def expire_snapshots(call: Call) -> pa.Table:
+    """Forget old snapshots; returns them."""
+    with call.attached.shared.catalog.read() as reader:
+        before = reader.snapshots()
+    given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
+    if given["versions"] is not None:  # those that are gone already are no error
+        there = {info.id for info in before}
+        given["versions"] = [version for version in given["versions"] if version in there]
+    report = _run(call, "expire_snapshots", **given)
+    gone = set(report.snapshots)
+    return snapshot_rows([info for info in before if info.id in gone])
+
+
+def cleanup_old_files(call: Call) -> pa.Table:
+    """Remove files that no snapshot has any more; returns their paths."""
+    return _removed(call, "cleanup_old_files")
+
+
+def delete_orphaned_files(call: Call) -> pa.Table:
+    """Remove files that the catalog never knew; returns their paths."""
+    return _removed(call, "delete_orphaned_files")
+
+
+def _removed(call: Call, name: str) -> pa.Table:
+    given = {key: _age(call.given.get(key)) for key in ("cleanup_all", "older_than", "dry_run")}
+    report = _run(call, name, **given)
+    store = call.attached.shared.store
+    return pa.table({"path": pa.array(store.urls(list(report.paths)), pa.string())})
+
+
+def checkpoint(call: Call) -> None:
+    """All of it, as far as the lake's options ask for it."""
+    for name in _STEPS:
+        _run(call, name)

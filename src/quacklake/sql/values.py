@@ -1,0 +1,70 @@
+"""The values of parameters and of expressions without columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import SqlError
+from quacklake.format.names import literal
+from quacklake.sql import tree
+from quacklake.sql.tree import Node
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["Values"]
+
+
+@dataclass
+class Values:
+    """The parameters of one statement, and what expressions with them come to."""
+
+    session: Session
+    parameters: Any = None
+
+    def used(self, node: Node, *, renumber: bool = False) -> Any:
+        """The values of the parameters in a tree; those with numbers are counted anew."""
+        given = self.parameters
+        if given is None:
+            return None
+        marks = [found for found in tree.nodes(node) if found.get("class") == "PARAMETER"]
+        names = sorted({str(mark["identifier"]) for mark in marks}, key=lambda text: (len(text), text))
+        if isinstance(given, Mapping):
+            return {name: given[name] for name in names if name in given} or None
+        places = [int(name) for name in names if name.isdigit()]
+        if len(places) != len(names) or any(place > len(given) for place in places):
+            raise SqlError(f"{len(given)} parameters were given, and the statement has {', '.join(names)}")
+        if renumber:
+            order = {str(place): str(number) for number, place in enumerate(places, 1)}
+            for mark in marks:
+                mark["identifier"] = order[mark["identifier"]]
+            node["named_param_map"] = [{"key": str(n), "value": n} for n in range(1, len(places) + 1)]
+        return [given[place - 1] for place in places] or None
+
+    def evaluate(self, expression: Node) -> Any:
+        """The value of an expression without columns."""
+        query: Node = tree.parse(self.session.connection, "SELECT 1")
+        query["node"]["select_list"] = [{**expression, "alias": ""}]
+        values = self.used(query, renumber=False)
+        if isinstance(values, list):
+            values = self.used(query, renumber=True)
+        connection = self.session.connection
+        found = connection.execute(tree.render(connection, query), values).to_arrow_table()
+        return found.column(0)[0].as_py()
+
+    def constant(self, node: Node) -> Node:
+        """A call without columns as the constant that it is in this query."""
+        connection = self.session.connection
+        query: Node = tree.parse(connection, "SELECT 1 AS v")
+        query["node"]["select_list"] = [{**node, "alias": "v"}]
+        question = f"SELECT typeof(v), CAST(v AS VARCHAR) FROM ({tree.render(connection, query)})"
+        row = connection.execute(question).fetchone()
+        assert row is not None
+        value = "NULL" if row[1] is None else literal(str(row[1]))
+        return {**tree.expression_of(connection, f"CAST({value} AS {row[0]})"), "alias": node["alias"]}
+
+    def evaluate_text(self, sql: str) -> Any:
+        """The value of the text of an expression without columns."""
+        return self.evaluate(tree.expression_of(self.session.connection, sql))

@@ -1,0 +1,254 @@
+"""The words of a statement, each with its place in the text.
+
+Only as much is understood as is needed to tell statements apart and to cut them into their clauses. What stands inside
+a clause, a query or an expression, is given to DuckDB's own parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quacklake.errors import SqlError
+
+__all__ = ["Cursor", "Word", "caret", "split", "words_of"]
+
+_LEXER = re.compile(
+    r"""
+    (?P<space>\s+|--[^\n]*|/\*.*?\*/)
+  | (?P<string>[eE]'(?:[^'\\]|\\.|'')*' | [xX]'[^']*' | '(?:[^']|'')*' | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+  | (?P<name>"(?:[^"]|"")*")
+  | (?P<number>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+  | (?P<word>[^\W\d][\w$]*)
+  | (?P<parameter>\?\d*|\$\w+)
+  | (?P<symbol>=>|:=|::|->>|->|<=|>=|<>|!=|\|\||.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
+_DOLLAR = re.compile(r"\$(\w*)\$(.*)\$\1\$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word: its kind (word, name, string, number, parameter, symbol), its text and its place."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def upper(self) -> str:
+        """A keyword in capitals; quoted names and strings are never keywords."""
+        return self.text.upper() if self.kind in ("word", "symbol") else ""
+
+    @property
+    def value(self) -> str:
+        """A name or string without its quotes."""
+        if self.kind == "name":
+            return self.text[1:-1].replace('""', '"')
+        if self.kind == "string":
+            dollar = _DOLLAR.fullmatch(self.text)
+            if dollar is not None:
+                return dollar[2]
+            return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
+        return self.text
+
+
+def words_of(text: str) -> list[Word]:
+    """The words of a text. Raises ``SqlError`` for a string or name without an end."""
+    found = []
+    for match in _LEXER.finditer(text):
+        kind = match.lastgroup or ""
+        if kind == "tag":
+            kind = "string"
+        if kind == "space":
+            continue
+        word = Word(kind, match[0], match.start(), match.end())
+        if kind == "symbol" and word.text in "'\"":
+            raise SqlError(f"unterminated quoted text\n{caret(text, word.start)}")
+        found.append(word)
+    return found
+
+
+def split(text: str) -> list[str]:
+    """The statements of a text, without the semicolons and empty ones."""
+    parts: list[str] = []
+    first: int | None = None
+    last = 0
+    for word in words_of(text):
+        if word.text == ";" and word.kind == "symbol":
+            if first is not None:
+                parts.append(text[first:last])
+            first = None
+            continue
+        if first is None:
+            first = word.start
+        last = word.end
+    if first is not None:
+        parts.append(text[first:last])
+    return parts
+
+
+def caret(text: str, position: int) -> str:
+    """The line of a place in a text, and under it a mark."""
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    line = text[begin : end if end >= 0 else len(text)]
+    head = f"LINE {text.count(chr(10), 0, position) + 1}: "
+    return f"{head}{line}\n{' ' * (len(head) + position - begin)}^"
+
+
+class Cursor:
+    """Walks through the words of one statement."""
+
+    def __init__(self, text: str, words: Sequence[Word] | None = None) -> None:
+        self.text = text
+        self.words = list(words_of(text) if words is None else words)
+        self.at = 0
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """True behind the last word."""
+        return self.at >= len(self.words)
+
+    def peek(self, ahead: int = 0) -> Word | None:
+        """The word here or later."""
+        place = self.at + ahead
+        return self.words[place] if place < len(self.words) else None
+
+    def sees(self, *keywords: str) -> bool:
+        """True when these keywords come next."""
+        found = [self.peek(ahead) for ahead in range(len(keywords))]
+        return all(word is not None and word.upper == key for word, key in zip(found, keywords, strict=True))
+
+    def fail(self, message: str) -> SqlError:
+        """An error at this place."""
+        word = self.peek()
+        place = word.start if word is not None else len(self.text)
+        return SqlError(f"{message}\n\n{caret(self.text, place)}")
+
+    def unexpected(self) -> SqlError:
+        """The error of a word that cannot stand here."""
+        word = self.peek()
+        return self.fail(f'syntax error at or near "{word.text}"' if word else "syntax error at end of input")
+
+    # -- taking ------------------------------------------------------------------------------------------------------
+
+    def take(self) -> Word:
+        """The next word."""
+        word = self.peek()
+        if word is None:
+            raise self.unexpected()
+        self.at += 1
+        return word
+
+    def accept(self, *keywords: str) -> bool:
+        """Take these keywords when they come next."""
+        if not self.sees(*keywords):
+            return False
+        self.at += len(keywords)
+        return True
+
+    def expect(self, *keywords: str) -> None:
+        """Take these keywords. Raises ``SqlError``."""
+        if not self.accept(*keywords):
+            raise self.unexpected()
+
+    def end(self) -> None:
+        """Raise ``SqlError`` when anything is left."""
+        if not self.done:
+            raise self.unexpected()
+
+    def name(self) -> str:
+        """One identifier."""
+        word = self.peek()
+        if word is None or word.kind not in ("word", "name"):
+            raise self.unexpected()
+        self.at += 1
+        return word.value
+
+    def names(self) -> list[str]:
+        """A dotted name."""
+        found = [self.name()]
+        while self.accept("."):
+            found.append(self.name())
+        return found
+
+    def string(self) -> str:
+        """A string literal."""
+        word = self.peek()
+        if word is None or word.kind != "string":
+            raise self.unexpected()
+        self.at += 1
+        return word.value
+
+    def parens(self) -> str:
+        """What stands between the parentheses that come next."""
+        if not self.sees("("):
+            raise self.unexpected()
+        first = self.at
+        self.skip_group()
+        return self.slice(first + 1, self.at - 1)
+
+    def skip_group(self) -> None:
+        """Go behind the bracket that closes the one here."""
+        depth = 0
+        while not self.done:
+            word = self.take()
+            if word.kind == "symbol":
+                depth += (word.text in _OPEN) - (word.text in _CLOSED)
+            if depth == 0:
+                return
+        raise self.unexpected()
+
+    def until(self, *stops: str) -> str:
+        """The text up to one of these keywords outside all brackets, or to the end."""
+        first = self.at
+        while not self.done:
+            word = self.words[self.at]
+            if word.upper and word.upper in stops:
+                break
+            if word.kind == "symbol" and word.text in _OPEN:
+                self.skip_group()
+            elif word.upper == "CASE":
+                self._skip_case()
+            elif word.kind == "symbol" and word.text in _CLOSED:
+                break
+            else:
+                self.at += 1
+        return self.slice(first, self.at)
+
+    def _skip_case(self) -> None:
+        """Go behind the END of the CASE here."""
+        depth = 0
+        while not self.done:
+            word = self.take()
+            depth += (word.upper == "CASE") - (word.upper == "END")
+            if depth == 0:
+                return
+
+    def rest(self) -> str:
+        """The text from here to the end."""
+        first, self.at = self.at, len(self.words)
+        return self.slice(first, self.at)
+
+    def slice(self, first: int, last: int) -> str:
+        """The text of a range of words."""
+        if first >= last:
+            return ""
+        return self.text[self.words[first].start : self.words[last - 1].end]
+
+    def items(self) -> list[str]:
+        """The texts between the parentheses that come next, parted by commas outside all brackets."""
+        inner = Cursor(self.parens())
+        found = []
+        while not inner.done:
+            found.append(inner.until(","))
+            if not inner.done:
+                inner.expect(",")
+        return found

@@ -1,0 +1,99 @@
+"""The functions of upkeep call the lake's methods with what they are given."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import quacklake
+from quacklake.errors import SqlError
+
+Run = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """What the lake's methods were called with; they do nothing."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    def method(name: str, answer: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+        def run(_: quacklake.Lake, **arguments: Any) -> Any:
+            calls.append((name, arguments))
+            return answer(arguments)
+
+        return run
+
+    def compacted(arguments: dict[str, Any]) -> Any:
+        table = arguments.get("table", "main.t").replace('"', "")
+        return [
+            SimpleNamespace(table=table, snapshot=5, files_before=4, files_after=1, rows=7),
+            SimpleNamespace(table="main.idle", snapshot=None, files_before=0, files_after=0, rows=0),
+        ]
+
+    for name in ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files"):
+        monkeypatch.setattr(quacklake.Lake, name, method(name, compacted), raising=False)
+    expired = method("expire_snapshots", lambda given: SimpleNamespace(snapshots=tuple(given.get("versions", ()))))
+    monkeypatch.setattr(quacklake.Lake, "expire_snapshots", expired, raising=False)
+    for name in ("cleanup_old_files", "delete_orphaned_files"):
+        removed = method(name, lambda _: SimpleNamespace(paths=("main/t/x.parquet",)))
+        monkeypatch.setattr(quacklake.Lake, name, removed, raising=False)
+    return calls
+
+
+def test_snapshots_expire_by_age_and_by_number(run: Run, called: list[Any]) -> None:
+    run("CREATE TABLE t (id INTEGER)")
+    run("CALL ducklake_expire_snapshots('lake', older_than := INTERVAL '7 days')")
+    rows = run("SELECT snapshot_id FROM ducklake_expire_snapshots('lake', versions => [1, 10000], dry_run => true)")
+    assert rows == [(1,)]
+    assert called == [
+        ("expire_snapshots", {"older_than": dt.timedelta(days=7)}),
+        ("expire_snapshots", {"versions": [1], "dry_run": True}),
+    ]
+
+
+def test_files_are_merged_and_rewritten(run: Run, session: quacklake.Session, called: list[Any]) -> None:
+    run("CREATE TABLE t (id INTEGER)")
+    schema = session.names.schema
+    named = f'"{schema}"."t"'
+    assert run(f"CALL ducklake_merge_adjacent_files('lake', '{schema}.t')") == [(schema, "t", 4, 1)]
+    run(f"CALL ducklake_rewrite_data_files('lake', '{schema}.t', delete_threshold => 0.5)")
+    run(f"CALL lake.merge_adjacent_files('t', schema => '{schema}', max_compacted_files => 3)")
+    assert run("CALL lake.flush_inlined_data()") == [("main", "t", 7)]
+    assert called == [
+        ("merge_adjacent_files", {"table": named}),
+        ("rewrite_data_files", {"table": named, "delete_threshold": 0.5}),
+        ("merge_adjacent_files", {"table": named, "max_compacted_files": 3}),
+        ("flush_inlined_data", {}),
+    ]
+    with pytest.raises(SqlError, match="NULL"):
+        run("CALL lake.merge_adjacent_files(max_compacted_files => NULL)")
+
+
+def test_removed_files_are_told_with_their_places(run: Run, called: list[Any]) -> None:
+    rows = run("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    assert rows[0][0].endswith("/data/main/t/x.parquet")
+    run("CALL lake.delete_orphaned_files(older_than => TIMESTAMPTZ '2024-01-01 00:00:00+00')")
+    assert called[1] == ("delete_orphaned_files", {"older_than": dt.datetime(2024, 1, 1, tzinfo=dt.UTC)})
+
+
+def test_a_checkpoint_is_all_of_it(run: Run, called: list[Any]) -> None:
+    run("CHECKPOINT lake")
+    assert [name for name, _ in called] == [
+        "flush_inlined_data",
+        "expire_snapshots",
+        "merge_adjacent_files",
+        "rewrite_data_files",
+        "cleanup_old_files",
+        "delete_orphaned_files",
+    ]
+
+
+def test_upkeep_is_no_part_of_a_transaction_that_has_changed_the_lake(run: Run, called: list[Any]) -> None:
+    run("BEGIN; CREATE TABLE t (id INTEGER)")
+    with pytest.raises(SqlError, match="COMMIT or ROLLBACK first"):
+        run("CALL lake.flush_inlined_data()")
+    assert called == []

@@ -1,0 +1,92 @@
+"""The same statements here and in stock DuckDB, on one lake, by turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quacklake
+from tests.catalog.stock import Stock
+
+_STATEMENTS = (
+    "CREATE TABLE t (id INTEGER, name VARCHAR DEFAULT 'none', d DATE)",
+    "INSERT INTO t SELECT i, 'n' || i, DATE '2024-01-01' + i::INTEGER FROM range(40) r(i)",
+    "INSERT INTO t (id) VALUES (100), (101)",
+    "ALTER TABLE t ADD COLUMN s STRUCT(a INTEGER, b VARCHAR)",
+    "UPDATE t SET s = {'a': id, 'b': name}, name = upper(name) WHERE id % 3 = 0",
+    "DELETE FROM t WHERE id BETWEEN 10 AND 20",
+    "ALTER TABLE t ADD COLUMN s.c INTEGER",
+    "ALTER TABLE t ALTER id SET DATA TYPE BIGINT",
+    "ALTER TABLE t SET PARTITIONED BY (year(d))",
+    "MERGE INTO t USING (SELECT i AS id FROM range(35, 45) r(i)) n ON t.id = n.id"
+    " WHEN MATCHED THEN UPDATE SET name = 'merged' WHEN NOT MATCHED THEN INSERT (id, d) VALUES (n.id, DATE '2025-01-01')",
+    "ALTER TABLE t RENAME COLUMN name TO label",
+    "CREATE VIEW v AS SELECT label, count(*) AS n FROM t GROUP BY label",
+    "CREATE SCHEMA extra",
+    "CREATE TABLE extra.u AS SELECT * FROM t WHERE id < 5",
+    "COMMENT ON TABLE extra.u IS 'a few'",
+    "CREATE MACRO twice(x) AS x * 2",
+    "DROP VIEW v",
+)
+_QUESTIONS = (
+    "SELECT id, label, d, s::VARCHAR FROM t ORDER BY ALL",
+    "SELECT id, label FROM extra.u ORDER BY ALL",
+    "SELECT count(*), sum(id) FROM t AT (VERSION => 6)",
+    "SELECT twice(21)",
+    "SELECT rowid, id FROM t WHERE id IN (0, 9, 36, 44) ORDER BY id",
+    "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't' ORDER BY column_index",
+    "SELECT comment FROM duckdb_tables() WHERE table_name = 'u'",
+)
+
+
+@pytest.fixture(scope="module")
+def stock() -> Stock:
+    with Stock() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def expected(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Any, ...]]]:
+    """What stock DuckDB alone answers."""
+    home = tmp_path_factory.mktemp("alone")
+    url = f"sqlite:///{home}/lake.db"
+    stock.run(url, *_STATEMENTS, options=[f"DATA_PATH '{home}/data'"])
+    return [stock.run(url, question) for question in _QUESTIONS]
+
+
+@pytest.mark.parametrize("first", ["ours", "stock"])
+def test_statements_by_turns_give_one_lake(
+    stock: Stock, tmp_path: Path, expected: list[list[tuple[Any, ...]]], first: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    stock.run(url, "SELECT 1", options=[f"DATA_PATH '{tmp_path}/data'"])
+    with quacklake.session() as session:
+        session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS l; USE l")
+        for number, statement in enumerate(_STATEMENTS):
+            if (number % 2 == 0) == (first == "ours"):
+                session.sql(statement)
+            else:
+                stock.run(url, statement)
+        for question, rows in zip(_QUESTIONS, expected, strict=True):
+            assert stock.run(url, question) == rows, question
+            assert session.sql(question).fetchall() == rows, question
+
+
+@pytest.mark.parametrize(
+    "database",
+    ["duckdb", pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)],
+)
+def test_every_catalog_database_speaks_sql(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
+    url = f"duckdb:///{tmp_path}/lake.duckdb" if database == "duckdb" else request.getfixturevalue(f"{database}_url")
+    with quacklake.session() as session:
+        session.sql(f"ATTACH 'ducklake:{url}' AS l (DATA_PATH '{tmp_path}/data'); USE l")
+        for statement in _STATEMENTS:
+            session.sql(statement)
+        assert session.sql("SELECT count(*), sum(id) FROM t").fetchone() == (36, 1026)
+        assert session.sql("SELECT count(*) FROM t AT (VERSION => 2)").fetchone() == (40,)
+        assert session.sql("SELECT twice(3), count(*) FROM extra.u").fetchone() == (6, 5)
+        newest = session.sql("FROM l.current_snapshot()").fetchone()
+        assert session.sql("SELECT max(snapshot_id) FROM __ducklake_metadata_l.ducklake_snapshot").fetchone() == newest
+        assert ("t",) in session.sql("SHOW TABLES").fetchall()
