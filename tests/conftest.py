@@ -44,13 +44,31 @@ def pytest_configure_node(node: object) -> None:
     node.workerinput["main_process"] = os.getpid()  # type: ignore[attr-defined]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out.
+
+    Of tests with the mark ``daily`` a run takes its share, another one each day; whoever names a file gets all of it.
+    """
+    _take_samples(config, items)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         for name in SERVERS:
             if f"{name}_server" in fixtures:
                 item.add_marker(name)
+
+
+def _take_samples(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if seeds.LONG or any(".py" in argument for argument in config.args):
+        return
+    left = []
+    for item in items:
+        mark = item.get_closest_marker("daily")
+        if mark is not None and seeds.chance("daily", item.nodeid).random() >= mark.args[0]:
+            left.append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -19,7 +19,7 @@ from quacklake.cli import main
 from quacklake.errors import LeaseHeldError
 from quacklake.maintenance.lease import Work, hold
 from quacklake.maintenance.policy import Policy
-from tests.soak import soak
+from tests.prove.soak import soak
 
 POLICY = Policy(
     small_files=2,

@@ -29,6 +29,7 @@ from tests.crash.homes import Workshop
 from tests.crash.operations import prepare
 from tests.prove import kills, lists, pairs, stores
 from tests.prove.places import SERVERS, Places
+from tests.prove.soak import soak
 
 __all__ = ["main"]
 
@@ -189,6 +190,15 @@ class Prover:
         finally:
             outcome.done |= _facts(total)
 
+    def soak(self, outcome: Outcome) -> None:
+        """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
+        home = self.folder / "lakes" / "soak"
+        home.mkdir(parents=True)
+        seed = random.Random(self.options.seed).randrange(1 << 30)
+        report = soak(home, f"sqlite:///{home}/lake.db", self.options.soak, seed=seed)
+        outcome.done |= {name: value for name, value in _facts(report).items() if name != "problems"}
+        assert not report.problems, "; ".join(report.problems[:10])
+
 
 def _facts(tally: object) -> dict[str, Any]:
     found = {name.replace("_", " "): value for name, value in vars(tally).items() if name != "seconds"}
@@ -211,6 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", default="200", help="meetings of two operations, or all")
     parser.add_argument("--transactions", type=int, default=1000, help="transactions on lists")
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
+    parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
     parser.add_argument("--databases", type=lambda text: text.split(","), default=["sqlite", "postgres", "mysql"])
@@ -226,6 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         "pairs": prover.pairs if options.pairs != "0" else None,
         "transactions": prover.transactions if options.transactions else None,
         "storms": prover.storms if options.storms else None,
+        "soak": prover.soak if options.soak else None,
     }
     try:
         for name, proof in proofs.items():

@@ -1,13 +1,12 @@
 """A lake under constant writes while another process maintains it: nothing lost, nothing doubled, files bounded.
 
-``python -m tests.soak --seconds 600`` runs it for long. Every writer owns some keys, so it alone knows what is right for
+Every writer owns some keys, so it alone knows what is right for
 them; each commit carries the writer's name and number, so that every snapshot that is kept can be held against what its
 writers knew, here and with stock DuckDB.
 """
 
 from __future__ import annotations
 
-import argparse
 import bisect
 import json
 import multiprocessing
@@ -15,11 +14,10 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -233,20 +231,3 @@ def _expected(
         if count >= 0 and logs[writer][count][0]:
             expected[writer] = tuple(logs[writer][count])
     return expected
-
-
-def main() -> int:
-    """Run it and print what happened as JSON; the exit code is 1 when something is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--writers", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    arguments = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="quacklake-soak-"))
-    report = soak(home, f"sqlite:///{home}/lake.db", arguments.seconds, writers=arguments.writers, seed=arguments.seed)
-    print(json.dumps({"seed": arguments.seed, "home": str(home), **asdict(report)}, indent=1))
-    return 1 if report.problems else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
