@@ -48,6 +48,7 @@ class Model:
     tables: dict[str, Rows] = field(default_factory=dict)
     added: dict[str, list[str]] = field(default_factory=dict)
     views: list[str] = field(default_factory=list)
+    partitioned: set[str] = field(default_factory=set)
     vectors: bool = False
     encrypted: bool = False
     folder: Path = Path()
@@ -167,11 +168,14 @@ def _rename(change: Change, model: Model, table: str) -> Step | None:
     if name is None:
         return None
     model.tables[name], model.added[name] = model.tables.pop(table), model.added.pop(table)
+    if table in model.partitioned:
+        model.partitioned ^= {table, name}
     return Rename(table, name)
 
 
 def _drop(change: Change, model: Model, table: str) -> Step:
     del model.tables[table], model.added[table]
+    model.partitioned.discard(table)
     return Drop(table)
 
 
@@ -210,7 +214,9 @@ _ORDERS = (("id DESC",), ("value", "id"), ())
 
 
 def _partition(change: Change, model: Model, table: str) -> Step:
-    return Partition(table, _PARTITIONS[change.count % len(_PARTITIONS)])
+    keys = _PARTITIONS[change.count % len(_PARTITIONS)]
+    (model.partitioned.add if keys else model.partitioned.discard)(table)
+    return Partition(table, keys)
 
 
 def _sort(change: Change, model: Model, table: str) -> Step:
@@ -222,8 +228,11 @@ def _comment(change: Change, model: Model, table: str) -> Step:
 
 
 def _add_files(change: Change, model: Model, table: str) -> Step | None:
-    """A file from elsewhere, with the columns that the table has now; an encrypted lake takes none."""
-    if model.encrypted:
+    """A file from elsewhere, with the columns that the table has now; an encrypted lake takes none.
+
+    Stock refuses a file whose rows belong to several partitions, or that does not say to which.
+    """
+    if model.encrypted or table in model.partitioned:
         return None
     first, model.next_id = model.next_id, model.next_id + change.count
     for id_ in range(first, model.next_id):
