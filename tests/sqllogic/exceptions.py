@@ -88,7 +88,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "rewrite_data_files/test_rewrite_partitioning.test": _GROUPS,
     "rewrite_data_files/test_rewrite_transaction_conflict.test": "what stock refuses, and can stand, stands",
     "secrets/ducklake_secrets.test": "no secrets of the type DUCKLAKE",
-    "settings/parquet_row_group_size_bytes.test": "DuckDB keeps no row group size in bytes and insertion order together",
     "settings/per_thread_output.test": "one file where stock has one for each thread",
     "sorted_table/data_inlining_flush_sorted_alter_table.test": _IN_TRANSACTION,
     "sorted_table/data_inlining_flush_sorted_expression_deletes_999_transaction.test": _IN_TRANSACTION,

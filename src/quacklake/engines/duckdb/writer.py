@@ -55,6 +55,9 @@ _Written = tuple[str, int, int, str | None]
 Announce = Callable[[str], None]
 
 
+_GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """How Parquet files are written; the lake's options say so.
@@ -170,6 +173,7 @@ class FileWriter:
     ) -> list[tuple[Any, ...]]:
         """Run one ``COPY``; of a failed one all files whose names begin with ``stem`` are announced."""
         faults.reach("engine.write.before")
+        clauses = _possible(job.connection, clauses)
         try:
             with telemetry.timed("engine.write"), writing():
                 rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
@@ -430,11 +434,20 @@ def _clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool) -> li
     if options.compression == "zstd" and options.compression_level is not None:
         clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
     if options.row_group_size_bytes is not None:
-        clauses.append(f"ROW_GROUP_SIZE_BYTES {options.row_group_size_bytes:d}")
+        clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
     if any(column.type in ("blob", "timetz") for column in schema.leaves()):
         # DuckDB looks these up in a bloom filter by another form than it has put in, and does not find them
         clauses.append("WRITE_BLOOM_FILTER false")
     return clauses
+
+
+def _possible(connection: duckdb.DuckDBPyConnection, clauses: Sequence[str]) -> Sequence[str]:
+    """The clauses that DuckDB takes: it limits the bytes of a row group only where rows need not keep their order."""
+    if not any(clause.startswith(_GROUP_BYTES) for clause in clauses):
+        return clauses
+    row = connection.execute("SELECT current_setting('preserve_insertion_order')").fetchone()
+    ordered = row is None or bool(row[0])
+    return [clause for clause in clauses if not (ordered and clause.startswith(_GROUP_BYTES))]
 
 
 def _field_id(column: Column) -> str:
