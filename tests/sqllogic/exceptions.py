@@ -81,6 +81,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "migration/test_compaction.test": "a migration of a compacted lake in a DuckDB catalog",
     "migration/v01_partitioned.test": "partitioned writes into a table whose folder is the data path itself",
     "partitioning/bucket_partitioning.test": "no buckets of structs",
+    "partitioning/year_month_day.test": "expects groups without ORDER BY in one order; passes now and then",
     "quack/server_side_commit_atomicity.test": _METADATA,
     "remove_orphans/mixed_paths.test": "only files with names of the lake's own kind are orphans",
     "remove_orphans/remove_orphaned_files.test": "only files with names of the lake's own kind are orphans",
