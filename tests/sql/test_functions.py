@@ -121,3 +121,21 @@ def test_wrong_calls_say_what_is_wrong(run: Run) -> None:
         run("CALL lake.set_option('parquet_compression', 'zstd', nope => 1)")
     with pytest.raises(QuacklakeError):
         run("FROM ducklake_table_changes('lake', 'main', 'nope', 0, 1)")
+
+
+def test_row_groups_are_limited_in_bytes_where_rows_need_not_keep_their_order(
+    run: Run, session: quacklake.Session
+) -> None:
+    schema = session.names.schema
+    run("SET ducklake_parquet_row_group_size_bytes = '10KB'; CREATE TABLE t AS SELECT * FROM range(50000)")
+    run("SET preserve_insertion_order = false; CREATE TABLE u AS SELECT * FROM range(50000)")
+    run("SET preserve_insertion_order = true; RESET ducklake_parquet_row_group_size_bytes")
+    groups = [
+        run(
+            "SELECT max(row_group_id) FROM parquet_metadata(?)",
+            [run(f"SELECT data_file FROM ducklake_list_files('lake', '{name}', schema => '{schema}')")[0][0]],
+        )[0][0]
+        for name in ("t", "u")
+    ]
+    assert groups[0] == 0
+    assert groups[1] > 0

@@ -346,6 +346,10 @@ class Session:
     def said(self, statement: str) -> None:
         """Let a setting of DuckDB hold where statements are bound, too: it may change what they mean."""
         self._said.append(statement)
+        if "preserve_insertion_order" in statement.lower():
+            for attached in self.attachments.lakes.values():  # their files are written by engines of their own
+                with attached.shared.engine.connection() as connection:
+                    self._tell_planner(connection, statement)
         if self._planner is not None:
             self._tell_planner(self._planner, statement)
 

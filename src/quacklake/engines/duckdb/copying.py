@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import duckdb
+
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
@@ -12,7 +14,9 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats
 from quacklake.format.variants import render_fields, shredded_fields
 
-__all__ = ["WriteOptions", "copy_clauses", "written_statistics"]
+__all__ = ["WriteOptions", "copy_clauses", "possible_clauses", "written_statistics"]
+
+_GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,20 @@ def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, s
     if options.compression == "zstd" and options.compression_level is not None:
         clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
     if options.row_group_size_bytes is not None:
-        clauses.append(f"ROW_GROUP_SIZE_BYTES {options.row_group_size_bytes:d}")
+        clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
     if any(column.type in ("blob", "timetz") for column in schema.leaves()):
         # DuckDB looks these up in a bloom filter by another form than it has put in, and does not find them
         clauses.append("WRITE_BLOOM_FILTER false")
     return clauses
+
+
+def possible_clauses(connection: duckdb.DuckDBPyConnection, clauses: Sequence[str]) -> Sequence[str]:
+    """The clauses that DuckDB takes: it limits the bytes of a row group only where rows need not keep their order."""
+    if not any(clause.startswith(_GROUP_BYTES) for clause in clauses):
+        return clauses
+    row = connection.execute("SELECT current_setting('preserve_insertion_order')").fetchone()
+    ordered = row is None or bool(row[0])
+    return [clause for clause in clauses if not (ordered and clause.startswith(_GROUP_BYTES))]
 
 
 def _field_id(column: Column) -> str:

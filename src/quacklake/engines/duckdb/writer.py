@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
-from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, written_statistics
+from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, possible_clauses, written_statistics
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
@@ -160,6 +160,7 @@ class FileWriter:
     ) -> list[tuple[Any, ...]]:
         """Run one ``COPY``; of a failed one all files whose names begin with ``stem`` are announced."""
         faults.reach("engine.write.before")
+        clauses = possible_clauses(job.connection, clauses)
         try:
             with telemetry.timed("engine.write"), writing():
                 rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
