@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from services import SERVERS, MySQLServer, PostgresServer, S3Server, Server, Unavailable
 from services.background import ensure, stop
 from tests import seeds
+from tests.catalog.stock import Stock
 
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
@@ -107,6 +108,26 @@ def mysql_server(request: pytest.FixtureRequest) -> MySQLServer:
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
     """An S3 server that all tests share."""
     return cast(S3Server, _server("s3", request))
+
+
+@pytest.fixture(scope="session")
+def stock() -> Iterator[Stock]:
+    """Stock DuckDB, in a process of its own."""
+    with Stock() as opened:
+        yield opened
+
+
+@pytest.fixture
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """The URL of a place for a new lake on a kind of database; a server has one place for each test."""
+
+    def make(database: str) -> str:
+        if database in ("sqlite", "duckdb"):
+            return f"{database}:///{tmp_path / f'{uuid.uuid4().hex}.db'}"
+        url: str = request.getfixturevalue(f"{database}_url")
+        return url
+
+    return make
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import quacklake
-from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
 from tests.seeds import LONG
 
@@ -26,25 +24,6 @@ def commits() -> int:
 def forks() -> Iterator[Forks]:
     with Forks(["tests.concurrency.work"]) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened
-
-
-@pytest.fixture
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """The URL of a place for a new lake on a kind of catalog."""
-
-    def make(database: str) -> str:
-        if database in ("sqlite", "duckdb"):
-            return f"{database}:///{tmp_path / f'{uuid.uuid4().hex}.db'}"
-        url: str = request.getfixturevalue(f"{database}_url")
-        return url
-
-    return make
 
 
 @pytest.fixture

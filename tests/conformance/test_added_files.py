@@ -13,6 +13,8 @@ import quacklake
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
 
+pytestmark = pytest.mark.daily(0.6)
+
 _COLUMNS = "id BIGINT, name VARCHAR, s STRUCT(a BIGINT, b VARCHAR), l INTEGER[], m MAP(VARCHAR, DOUBLE), part INTEGER"
 _FILE = (
     "SELECT i::INTEGER AS id, 'n' || i AS \"NAME\", {{'b': 'b' || i, 'a': (i % 5)::SMALLINT}} AS s,"

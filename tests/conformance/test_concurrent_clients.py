@@ -15,6 +15,8 @@ from .clients import LakeSite
 from .conftest import MakeSite, kinds
 from .processes import StockProcess
 
+pytestmark = pytest.mark.daily(0.5)
+
 KINDS = kinds("sqlite", "postgres")
 Rows = list[dict[str, Any]]
 

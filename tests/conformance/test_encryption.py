@@ -11,6 +11,8 @@ from .conftest import MakeSite, kinds
 from .history import DIRECTIONS, History, compare, compare_ours
 from .steps import Append, Create, Delete, Step, Stock, Update
 
+pytestmark = pytest.mark.daily(0.6)
+
 _STEPS: list[Step] = [
     Create("t", "id BIGINT, name VARCHAR, tags VARCHAR[]"),
     Append("t", "SELECT i, 'n' || i, ['a', 'b'] FROM range(40) r(i)"),

@@ -15,6 +15,8 @@ from .conftest import MakeSite
 from .history import History
 from .scenarios import SCENARIOS
 
+pytestmark = pytest.mark.daily(0.6)
+
 
 @pytest.fixture
 def site(make_site: MakeSite) -> LakeSite:

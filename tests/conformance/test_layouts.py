@@ -17,6 +17,8 @@ from .conftest import MakeSite, kinds
 from .history import History, compare
 from .steps import Append, Create, Delete, Stock, Update
 
+pytestmark = pytest.mark.daily(0.6)
+
 _LAYOUT = {
     "partition_info": "partition_id, table_id, begin_snapshot, end_snapshot",
     "partition_column": "partition_id, table_id, partition_key_index, column_id, transform",

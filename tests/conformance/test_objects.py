@@ -13,6 +13,8 @@ from quacklake.errors import AlreadyExistsError, CommitConflict
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
 
+pytestmark = pytest.mark.daily(0.6)
+
 Step = tuple[str, Callable[[quacklake.Lake], Any]]
 
 STEPS: list[Step] = [

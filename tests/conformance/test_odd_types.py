@@ -15,6 +15,8 @@ from quacklake.errors import ConstraintError
 from .clients import LakeSite, plain_duckdb
 from .conftest import LONG, MakeSite, kinds
 
+pytestmark = pytest.mark.daily(0.5)
+
 KINDS = kinds("sqlite", "duckdb", "postgres") if LONG else kinds("sqlite", "postgres")
 
 # type -> values, and whether a file can hold them

@@ -12,6 +12,8 @@ from tests.lake.test_options import VALUES
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
 
+pytestmark = pytest.mark.daily(0.6)
+
 DATABASES = kinds("sqlite", "duckdb", "postgres")
 
 

@@ -383,7 +383,7 @@ def play(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-@settings(max_examples=1_000 if LONG else 20, **HISTORIES)
+@settings(max_examples=1_000 if LONG else 22, **HISTORIES)
 @given(inlining=st.sampled_from([10, 10, 3, 0]), turns=TURNS, encrypted=st.sampled_from([False, False, False, True]))
 def test_changes_in_any_order_by_either_client_are_seen_alike_by_both(
     kind: str, inlining: int, turns: Turns, encrypted: bool

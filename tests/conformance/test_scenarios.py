@@ -12,6 +12,8 @@ from .history import DIRECTIONS, History, compare, compare_ours
 from .scenarios import SCENARIOS
 from .steps import Stock
 
+pytestmark = pytest.mark.daily(0.4)
+
 KINDS = ("sqlite", "duckdb", "postgres")
 INLINING = {"inlining": 10, "files": 0}
 

@@ -10,6 +10,8 @@ from .feeds import check_single_snapshots, our_feed, stock_feed
 from .history import DIRECTIONS, History, compare
 from .steps import Append, Create, Delete, Step, Stock, Update
 
+pytestmark = pytest.mark.daily(0.6)
+
 
 def numbers(first: int, count: int) -> str:
     return f"SELECT i::INTEGER AS id, 'n' || i AS name FROM range({first}, {first + count}) r(i)"

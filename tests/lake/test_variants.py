@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,6 @@ FIELDS = (
     " contains_nan, extra_stats FROM __ducklake_metadata_l.ducklake_file_variant_stats WHERE data_file_id = {file}"
     " ORDER BY ALL"
 )
-
-
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as stock:
-        yield stock
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 import quacklake
-from tests.catalog.stock import Stock
 from tests.maintenance.history import rows
 from tests.maintenance.past import Past, make_past, states
 
@@ -69,25 +67,6 @@ def open_lake(grown: Path, tmp_path: Path) -> Iterator[Open]:
 def grown_lake(open_lake: Open) -> quacklake.Lake:
     """A copy of the lake that wants compaction."""
     return open_lake()
-
-
-@pytest.fixture(scope="session")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened
-
-
-@pytest.fixture
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """The URL of a place for a new lake on a kind of database."""
-
-    def make(database: str) -> str:
-        if database in ("sqlite", "duckdb"):
-            return f"{database}:///{tmp_path / f'{uuid.uuid4().hex}.db'}"
-        url: str = request.getfixturevalue(f"{database}_url")
-        return url
-
-    return make
 
 
 @pytest.fixture(scope="session")

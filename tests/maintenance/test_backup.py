@@ -51,12 +51,6 @@ ODD = {
 TEXTS = "SELECT CAST(COLUMNS(*) AS VARCHAR) FROM odd ORDER BY id"
 
 
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as found:
-        yield found
-
-
 def _url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
     if kind in ("postgres", "mysql"):
         url: str = request.getfixturevalue(f"{kind}_url")

@@ -53,12 +53,6 @@ def ids(lake: quacklake.Lake) -> list[int]:
     return sorted(row["id"] for row in lake.table("small").to_pylist(["id"]))
 
 
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as stock:
-        yield stock
-
-
 # -- the sequences in which the reference implementation loses a delete ------------------------------------------------
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from services import Server
-from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
 from tests.crash.homes import Workshop
 from tests.crash.operations import prepare
@@ -27,12 +26,6 @@ def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def forks() -> Iterator[Forks]:
     with Forks(["tests.prove.kills", "tests.prove.lists"]) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -32,12 +32,6 @@ def table(id_: int, name: str = "t") -> TableInfo:
     return TableInfo(id_, "uuid", 0, "main", name, f"{name}/", True, SCHEMA, 2, "main/", True)
 
 
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(
     ("change", "kinds"),
     [

@@ -112,12 +112,6 @@ def newest_changes(lake: quacklake.Lake, since: int | None = None) -> tuple[Chan
 
 
 @pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as stock:
-        yield stock
-
-
-@pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
     prepare(Place(f"sqlite:///{folder / 'lake.db'}", folder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,12 +49,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lake.table("t").delete("id >= 8 AND id < 19")
         lake.table("t").delete("id IN (21, 22)")
     return folder
-
-
-@pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened
 
 
 def _mergeable(state: State, operation: Operation) -> bool:

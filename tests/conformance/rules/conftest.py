@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.seeds import some
 
 from ..conftest import kinds, sites
 
@@ -12,6 +15,18 @@ pytest.register_assert_rewrite("tests.conformance.rules.books")
 
 from .books import Books, Library  # noqa: E402
 from .topics import topics, upkeep  # noqa: E402
+
+TODAY = some(("sqlite", "duckdb", "postgres", "mysql"), 2, "rules", always=("sqlite",))
+"""The databases whose lakes are made: the same history on each, so that a day has two of them."""
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process has all of these tests, since another would have to write the lakes again."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("rules"))
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +37,13 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     next(made, None)
 
 
-@pytest.fixture(scope="session", params=kinds("sqlite", "duckdb", "postgres", "mysql"))
+@pytest.fixture(scope="session", params=kinds(*TODAY))
 def books(request: pytest.FixtureRequest, library: Library) -> Books:
     """The lakes of one database, of a history that meets the rules of the format."""
     return library.books(request.param, topics)
 
 
-@pytest.fixture(scope="session", params=kinds("sqlite", "duckdb", "postgres"))
+@pytest.fixture(scope="session", params=kinds(*(name for name in TODAY if name != "mysql")))
 def upkept(request: pytest.FixtureRequest, library: Library) -> Books:
     """The lakes of one database, compacted by the reference implementation."""
     return library.books(request.param, upkeep)

@@ -40,12 +40,6 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 @pytest.fixture(scope="module")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A table of 12 files, about 8 MB each, in row groups of 20,000 rows."""
     folder = tmp_path_factory.mktemp("large")

@@ -13,7 +13,7 @@ from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.mapped import Field
 from quacklake.engines.duckdb.sql import Reads, ScanSql
 from quacklake.format.names import quote
-from quacklake.format.objects import FIELD_POS
+from quacklake.format.objects import NAME_POS
 from quacklake.format.schema import Column
 from quacklake.format.types import StatsKind, scalar
 from quacklake.scan import ScanPlan
@@ -55,7 +55,7 @@ class DuckDBAudit:
     def positions(self, path: str, key: str | None) -> PositionMeasure:
         """Measure a delete file of the format Parquet."""
         reads = Reads(self._engine.store, "ql_audit_keys")
-        source = reads.source([path], [key], [Field(FIELD_POS, "pos", "BIGINT")], None)
+        source = reads.source([path], [key], [Field(NAME_POS, "pos", "BIGINT")], None)
         falls = "pos <= lag(pos) OVER (ORDER BY file_row_number)"
         query = (
             f"SELECT count(*), min(pos), max(pos), coalesce(bool_or(falls), false) OR count(pos) < count(*)"

@@ -18,7 +18,7 @@ from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import data_table_name
 from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import FIELD_POS, FIELD_ROW_ID, FIELD_SNAPSHOT_ID
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_POS, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.format.shapes import reshaped
 from quacklake.scan.plan import LOCAL_VERSION, ScanPlan, column_key
@@ -36,6 +36,8 @@ _MANY = 256
 """Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
+# Delete files have their columns by name: those that other formats bring have no field ids.
+_POSITION = "coalesce(pos, error('a delete file has no positions'))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,12 +294,12 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
     formats = files.column("delete_format").to_pylist()
     with_file = [index for index, path in enumerate(paths) if path is not None and formats[index] != "puffin"]
     if with_file:
-        fields = [Field(FIELD_POS, "pos", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "snapshot_id", "BIGINT")]
+        fields = [Field(NAME_POS, "pos", "BIGINT"), Field(NAME_SNAPSHOT_ID, "snapshot_id", "BIGINT")]
         keys = files.column("delete_encryption_key").to_pylist()
         some = [paths[index] for index in with_file]
         source = reads.source(some, [keys[index] for index in with_file], fields, None)
         parts.append(
-            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {SHIFT}) | pos AS key FROM {source}"
+            f"SELECT ({_list(with_file)}[file_index::BIGINT + 1] << {SHIFT}) | {_POSITION} AS key FROM {source}"
             f" WHERE snapshot_id IS NULL OR snapshot_id <= {plan.snapshot_id:d}"
         )
     vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
@@ -315,13 +317,15 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
 
 def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
     """The positions in delete files (``DELETE_FILES`` of a feed) with their snapshots: ``key``, ``snapshot_id``."""
-    fields = [Field(FIELD_POS, "pos", "BIGINT"), Field(FIELD_SNAPSHOT_ID, "stored", "BIGINT")]
+    fields = [Field(NAME_POS, "pos", "BIGINT"), Field(NAME_SNAPSHOT_ID, "stored", "BIGINT")]
     ids, begins, lasts = (
         _of_file(files.column(name).to_pylist()) for name in ("data_file_id", "begin_snapshot", "last")
     )
     paths, keys = (files.column(name).to_pylist() for name in ("path", "encryption_key"))
     source = reads.source(paths, keys, fields, None)
-    dated = f"SELECT ({ids} << {SHIFT}) | p.pos AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
+    dated = (
+        f"SELECT ({ids} << {SHIFT}) | {_POSITION} AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
+    )
     return f"SELECT key, snapshot_id FROM ({dated} FROM {source} p) WHERE snapshot_id <= last"
 
 
