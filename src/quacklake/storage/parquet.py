@@ -150,11 +150,13 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
     if len(parts) != 1 or (parts[0].inherited and not by_name):
         return ColumnStats(leaf.id, size)
     (part,) = parts
+    # some writers count the NULLs inside of nested columns more than once
+    known = part.value_count is not None and part.value_count >= 0
     return ColumnStats(
         leaf.id,
         size,
-        part.value_count,
-        part.null_count,
+        part.value_count if known else None,
+        part.null_count if known else None,
         _bound(part.min, part.type, leaf.type, upper=False),
         _bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
