@@ -27,7 +27,7 @@ from quacklake.errors import CommitConflict, QuacklakeError
 from tests.catalog.stock import Stock
 from tests.crash.forks import Child, Ended, Forks
 from tests.crash.homes import Home, check_rows
-from tests.crash.operations import MAINTENANCE, note
+from tests.crash.operations import note
 from tests.prove import steps
 from tests.prove.places import Places
 from tests.prove.steps import STEPS, Model, Step
@@ -38,7 +38,6 @@ WORKERS = 3
 KILLS = 60
 """Kills on one lake: then it has some hundreds of snapshots, and a new one is made."""
 _TRIES = 200
-_EXPIRES = any(not operation.snapshots for operation in MAINTENANCE)
 
 
 @dataclass
@@ -356,5 +355,5 @@ def _check_history(lake: Lake, home: Home, workers: int) -> None:
             # maintenance makes as many snapshots as it needs
             if step["name"] != "maintain":
                 assert found <= 1 and (done or not found), f"{step} of worker {worker} was committed {found} times"
-                assert found or not done or _EXPIRES or same(next_model, model), f"{step} of worker {worker} is lost"
+                assert found or not done or same(next_model, model), f"{step} of worker {worker} is lost"
             model = next_model
