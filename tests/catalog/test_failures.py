@@ -28,6 +28,8 @@ from quacklake.errors import (
 from services import PostgresServer
 from tests.catalog.stock import Stock
 
+pytestmark = pytest.mark.daily(0.7)
+
 NewUrl = Callable[[str], str]
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 MYSQL = pytest.param("mysql", marks=pytest.mark.mysql)

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
 ALWAYS = ("create", "delete_few")
 SERVERS = ("postgres", "mysql")
 #: How many operations a day, with exceptions and with deaths. One process at a time has a DuckDB file open anyway.
-RAISED = {"sqlite": 10, "duckdb": 2, "postgres": 4, "mysql": 2}
-ENDED = {"sqlite": 6, "duckdb": 1, "postgres": 3, "mysql": 2}
+RAISED = {"sqlite": 6, "duckdb": 1, "postgres": 3, "mysql": 1}
+ENDED = {"sqlite": 4, "duckdb": 1, "postgres": 2, "mysql": 1}
 COMMITTED = "catalog.commit.after"
 
 

@@ -32,6 +32,8 @@ from quacklake.errors import (
 )
 from quacklake.scan import ScanPlan
 
+pytestmark = pytest.mark.daily(0.7)
+
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 
 

@@ -23,6 +23,7 @@ from quacklake.maintenance.backup import create
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG, plain_duckdb
 from tests.conformance.history import State, ours_at
+from tests.seeds import some
 
 from .lakes import make_lake
 
@@ -89,7 +90,7 @@ def _feed(lake: quacklake.Lake, name: str) -> list[str]:
     return sorted(map(repr, lake.table(name).changes(1, lake.current_snapshot()).to_arrow().to_pylist()))
 
 
-PAIRS = [("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "duckdb"), ("duckdb", "mysql")]
+PAIRS = some([("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "duckdb"), ("duckdb", "mysql")], 2, "restores")
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=[f"{a}-to-{b}" for a, b in PAIRS])

@@ -323,7 +323,12 @@ def test_a_whole_lake_goes_back(lake: quacklake.Lake) -> None:
 def test_bad_versions_and_tables_are_refused(lake: quacklake.Lake) -> None:
     table = history(lake)
     lake.create_table("young", rows(0, 1))
-    for wrong, kind in ((99, NotFoundError), ("1999-01-01", NotFoundError), (True, InputError), ("soon", InputError)):
+    for wrong, kind in (
+        (99, NotFoundError),
+        ("1999-01-01", NotFoundError),
+        (True, InputError),
+        ("soon", NotFoundError),
+    ):
         with pytest.raises(kind):
             table.restore(to=wrong)
         with pytest.raises(kind):

@@ -58,7 +58,7 @@ def _mergeable(state: State, operation: Operation) -> bool:
 
 
 @settings(
-    max_examples=400 if os.environ.get("QUACKLAKE_TEST_PROFILE") == "long" else 30,
+    max_examples=400 if os.environ.get("QUACKLAKE_TEST_PROFILE") == "long" else 20,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(operations(), min_size=1, max_size=6))

@@ -30,10 +30,11 @@ def plan_scan(
     max_files: int | None = None,
     encrypted: bool = False,
     with_inlined: bool = True,
+    remains: bool = False,
 ) -> ScanPlan:
     """The plan of a table at a snapshot, with the files that the predicate rules out left out.
 
-    Without ``with_inlined`` it is one of files only.
+    Without ``with_inlined`` it is one of files only; with ``remains`` what is left of an expired snapshot will do.
 
     Raises ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
     data root, ``CorruptFileError`` for a file of an ``encrypted`` lake that has no key,
@@ -51,7 +52,7 @@ def plan_scan(
         # first what tells that the snapshot has expired: its other tables may be gone with it
         rows = None
         if with_inlined:
-            rows = inlined.decode(reader.inlined_rows(snapshot, table), table.schema, database)
+            rows = inlined.decode(reader.inlined_rows(snapshot, table, remains=remains), table.schema, database)
         deletes = reader.inlined_deletes(snapshot, table.id)
         reshaped = reader.reshaped(snapshot, table)
     return ScanPlan(

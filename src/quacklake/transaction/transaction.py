@@ -194,6 +194,7 @@ class Transaction:
                 predicate=predicate,
                 max_files=max_files,
                 encrypted=self.catalog.encrypted,
+                remains=revived is not None,
             )
         return self._overlay(plan)
 

@@ -70,17 +70,21 @@ class InlinedReader(TableReader):
             ),
         )
 
-    def inlined_rows(self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None) -> list[InlinedRows]:
+    def inlined_rows(
+        self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None, remains: bool = False
+    ) -> list[InlinedRows]:
         """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot.
 
-        Raises ``SnapshotExpiredError`` when the snapshot is gone, and what it saw with it.
+        Raises ``SnapshotExpiredError`` when the snapshot is gone, and what it saw with it; with ``remains`` what is
+        left of it will do.
         """
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
             visible = self._visible(sql, snapshot.id)
             return visible if since is None else sa.and_(visible, sql.c.begin_snapshot > since)
 
-        return self._inlined_rows(table, self._inlined_versions_at(snapshot, table.id), condition)
+        versions = self.inlined_tables(table.id) if remains else self._inlined_versions_at(snapshot, table.id)
+        return self._inlined_rows(table, versions, condition)
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
         """The schema versions of the inlined tables of a table; in the same statement, that a snapshot still exists."""
