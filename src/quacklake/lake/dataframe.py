@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from quacklake.engines.duckdb import Scan
-from quacklake.errors import MissingExtraError
 from quacklake.format.objects import TableInfo
+from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    import pandas
-    import polars
-
-__all__ = ["DataFrame", "Frame", "both", "need"]
+__all__ = ["DataFrame", "Frame", "both"]
 
 _SHOWN_ROWS = 10
 
 
-class Frame(ABC):
+class Frame(Rows):
     """Rows that are read when asked for, anew each time. Also an Arrow stream for any library that speaks it."""
 
     @abstractmethod
@@ -52,23 +47,6 @@ class Frame(ABC):
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table."""
         return self.to_reader().read_all()
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
-        need("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
-        return frame
-
-    def to_polars(self) -> polars.DataFrame:
-        """The rows as a polars frame."""
-        module = need("polars")
-        frame: polars.DataFrame = module.from_arrow(self.to_arrow())
-        return frame
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries; for small results."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -174,15 +152,3 @@ def both(first: Filter | None, second: Filter) -> Filter:
     if not isinstance(first, str) and not isinstance(second, str):
         return first & second
     raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
-
-
-def need(name: str) -> Any:
-    """An optional package. Raises ``MissingExtraError``."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MissingExtraError(
-            f"this needs the Python package {name}", hint=f'pip install "quacklake[{name}]"'
-        ) from None

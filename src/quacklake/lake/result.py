@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from quacklake.lake.dataframe import need
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
+from quacklake.lake.rows import Rows
 
 __all__ = ["Result"]
 
 _BATCH_ROWS = 122_880
 
 
-class Result:
+class Result(Rows):
     """The rows of one statement.
 
     ``fetchone``, ``fetchmany`` and iteration go through the rows once and hold one batch at a time. Every ``to_…`` and
@@ -123,22 +119,6 @@ class Result:
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table."""
         return pa.Table.from_batches(list(self.to_batches()), self.schema)
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
-        need("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
-        return frame
-
-    def to_polars(self) -> polars.DataFrame:
-        """The rows as a polars frame."""
-        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
-        return frame
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries; for small results."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

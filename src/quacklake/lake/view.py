@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,14 +15,10 @@ from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, TableInfo, ViewInfo
 from quacklake.format.schema import Column
-from quacklake.lake.dataframe import need
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
 
 __all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view", "declared"]
 
@@ -33,7 +29,7 @@ _DEPTH = 16
 """How deep views may stand on views."""
 
 
-class View:
+class View(Rows):
     """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
 
     def __init__(self, shared: Shared, ref: TableRef, view: Callable[[], Transaction], run: Callable[..., Any]) -> None:
@@ -75,22 +71,6 @@ class View:
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table."""
         return self._query("SELECT * FROM {view}")
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """The rows as a pandas frame."""
-        need("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
-        return frame
-
-    def to_polars(self) -> polars.DataFrame:
-        """The rows as a polars frame."""
-        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
-        return frame
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries; for small results."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
 
     def count(self) -> int:
         """The number of rows."""

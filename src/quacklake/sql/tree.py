@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
 
+from quacklake.engines.duckdb.queries import nodes
 from quacklake.errors import SqlError
 from quacklake.sql.words import caret
 
@@ -112,15 +112,3 @@ def base_table(name: str, alias: str, like: Node) -> Node:
         "catalog_name": "temp",
         "at_clause": None,
     }
-
-
-def nodes(tree: Any) -> Iterator[Node]:
-    """Every node of a tree."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)

@@ -11,7 +11,7 @@ import duckdb
 
 from quacklake.errors import InputError
 
-__all__ = ["HARMLESS", "LAKE", "Query", "parse_expression", "parse_query"]
+__all__ = ["HARMLESS", "LAKE", "Query", "nodes", "parse_expression", "parse_query"]
 
 #: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
 LAKE = "{DUCKLAKE_CATALOG}."
@@ -43,8 +43,8 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
     relations: dict[Name, None] = {}
     functions: dict[Name, None] = {}
     table_functions: dict[Name, None] = {}
-    named = {entry["key"].lower() for node in _nodes(tree) for entry in _common_tables(node)}
-    for node in _nodes(tree):
+    named = {entry["key"].lower() for node in nodes(tree) for entry in _common_tables(node)}
+    for node in nodes(tree):
         kind = node.get("type")
         if kind == "BASE_TABLE":
             if node.get("catalog_name"):
@@ -88,7 +88,7 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[dict[str, A
     return tree, str(text[0])
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+def nodes(tree: Any) -> Iterator[dict[str, Any]]:
     """Every node of a parsed query."""
     pending = [tree]
     while pending:
