@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def pruned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         made.close()
         return
     server = request.getfixturevalue(f"{request.param}_server")
-    name = f"pruning_{folder.name}"
+    name = f"pruning_{uuid.uuid4().hex}"
     made = Pruned(server.create_database(name), folder, seed=SEED)
     yield made
     made.close()

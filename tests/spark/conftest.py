@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["make_site"]
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker("spark")
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # before xdist looks for groups
+    if Path(__file__).parent in item.path.parents:
+        item.add_marker("spark")
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def _java() -> str | None:

@@ -20,13 +20,10 @@ TODAY = some(("sqlite", "duckdb", "postgres", "mysql"), 2, "rules", always=("sql
 """The databases whose lakes are made: the same history on each, so that a day has two of them."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks for groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """One process has all of these tests, since another would have to write the lakes again."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("rules"))
+    if Path(__file__).parent in item.path.parents:
+        item.add_marker(pytest.mark.xdist_group("rules"))
 
 
 @pytest.fixture(scope="session")
