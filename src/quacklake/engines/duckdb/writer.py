@@ -17,6 +17,7 @@ from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, possibl
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
+from quacklake.errors import CommitConflict
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -309,6 +310,8 @@ class FileWriter:
         vectors: bool = False,
     ) -> PastDeleteFile:
         """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
+        if not dated.rows:  # a flush has moved them since the file was planned
+            raise CommitConflict("the deletes of a file were moved by another commit", hint="run the operation again")
         rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
         if file.delete_path is not None:
             rows = pa.concat_tables([self._dated_rows(file, snapshot, dated.file_begin), rows])
