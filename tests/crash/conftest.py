@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
 from tests.crash.homes import Workshop
 from tests.crash.operations import prepare
@@ -28,9 +27,3 @@ def workshop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def forks() -> Iterator[Forks]:
     with Forks(["tests.crash.operations"]) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def stock() -> Iterator[Stock]:
-    with Stock() as opened:
-        yield opened

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 import quacklake
 from quacklake import faults
+from quacklake.catalog import Reader
 from quacklake.errors import CommitConflict
 from quacklake.maintenance.reports import CompactionReport
 from tests.catalog import stock as client
@@ -250,3 +252,23 @@ def test_a_delete_begun_before_a_flush_is_refused_or_stands(open_lake: Open) -> 
             assert other.table("t").count() == before
             lake.table("t").delete(where)
         assert other.table("t").count() == before - 1
+
+
+def test_deletes_that_a_flush_moves_while_a_file_is_rewritten_are_planned_again(
+    open_lake: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = open_lake(), open_lake()
+    table = lake.create_table("late", [{"id": n} for n in range(30)])
+    table.delete("id < 6")  # in the catalog
+    look, flushed = Reader.dated_deletes, list[int | None]()
+
+    def flush_first(reader: Reader, *arguments: Any) -> Any:
+        if not flushed:
+            flushed.append(None)
+            flushed[0] = other.table("late").flush_inlined_data().snapshot
+        return look(reader, *arguments)
+
+    monkeypatch.setattr(Reader, "dated_deletes", flush_first)
+    assert table.rewrite_data_files(delete_threshold=0.1).snapshot is not None
+    assert flushed[0] is not None
+    assert sorted(row["id"] for row in other.table("late").to_pylist()) == list(range(6, 30))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from services import Server
+from tests.crash.conftest import workshop
 from tests.crash.forks import Forks
-from tests.crash.homes import Workshop
-from tests.crash.operations import prepare
 from tests.prove.places import Places
+
+__all__ = ["workshop"]
 
 
 @pytest.fixture(scope="session")
@@ -26,15 +27,3 @@ def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def forks() -> Iterator[Forks]:
     with Forks(["tests.prove.kills", "tests.prove.lists"]) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def workshop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
-    """A template lake, to be copied for each meeting."""
-    database: str = request.param
-    server = request.getfixturevalue(f"{database}_server") if database in ("postgres", "mysql") else None
-    made = Workshop(database, tmp_path_factory.mktemp("pairs"), server)
-    with made.create() as lake:
-        prepare(lake)
-    yield made
-    made.close()

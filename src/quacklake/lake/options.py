@@ -1,0 +1,81 @@
+"""The options of a lake, which hold for every client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.errors import InputError
+from quacklake.format.options import OptionRow, Scope, format_option, option
+from quacklake.lake.reference import TableRef
+from quacklake.lake.settings import Shared
+from quacklake.transaction import Transaction
+
+__all__ = ["Configuring"]
+
+
+class Configuring:
+    """Reading and setting the options of a lake."""
+
+    _shared: Shared
+
+    def _view(self) -> Transaction:
+        raise NotImplementedError
+
+    def options(self) -> pa.Table:
+        """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
+        self._shared.forget_options()
+        rows = self._shared.options()
+        names = ("key", "value", "scope", "scope_id")
+        types = (pa.string(), pa.string(), pa.string(), pa.int64())
+        columns = zip(*((row.key, row.value, row.scope, row.scope_id) for row in rows), strict=True)
+        return pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
+
+    def option(self, name: str, *, schema: str | None = None, table: str | None = None) -> Any:
+        """What an option is for the lake, a schema or a table.
+
+        The table's own setting wins over its schema's, that over the lake's, that over what ``connect`` was given.
+        """
+        _, schema_id, table_id = self._scope(schema, table)
+        self._shared.forget_options()
+        return self._shared.effective(name, schema_id, table_id)
+
+    def set_option(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
+        """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
+
+        Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
+        """
+        text = format_option(name, value)
+        row = self._option_row(name, text, schema, table)
+        with self._shared.catalog.commit() as writer:
+            writer.put_option(row)
+        self._shared.forget_options()
+
+    def unset_option(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
+        """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
+        row = self._option_row(name, "", schema, table)
+        with self._shared.catalog.commit() as writer:
+            writer.drop_option(row)
+        self._shared.forget_options()
+
+    def _option_row(self, name: str, text: str, schema: str | None, table: str | None) -> OptionRow:
+        entry = option(name)
+        scope, schema_id, table_id = self._scope(schema, table)
+        if scope not in entry.scopes:
+            hint = "lake.set_retention lets a table keep its history longer" if scope is Scope.TABLE else None
+            raise InputError(f'the option "{entry.name}" can only be set for the whole lake', hint=hint)
+        id_ = {Scope.GLOBAL: None, Scope.SCHEMA: schema_id, Scope.TABLE: table_id}[scope]
+        return OptionRow(entry.name, text, None if scope is Scope.GLOBAL else scope.value, id_)
+
+    def _scope(self, schema: str | None, table: str | None) -> tuple[Scope, int | None, int | None]:
+        """What a setting is for, and the ids of the schema and the table."""
+        if schema is not None and table is not None:
+            raise InputError("pass schema= or table=, not both")
+        if table is not None:
+            ref = TableRef.parse(table)
+            found = self._view().find_table(ref.schema, ref.name)
+            return Scope.TABLE, found.schema_id, found.id
+        if schema is not None:
+            return Scope.SCHEMA, self._view().find_schema(schema).id, None
+        return Scope.GLOBAL, None, None
