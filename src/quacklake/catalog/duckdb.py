@@ -23,6 +23,7 @@ class DuckDBDatabase(Database):
     """A DuckDB file, open in this process only. A lock in the process is the commit queue."""
 
     name = "duckdb"
+    empty = "duckdb:///:memory:"
     _locks: ClassVar[dict[str, threading.RLock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
 
