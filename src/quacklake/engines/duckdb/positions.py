@@ -1,0 +1,127 @@
+"""Rows of data files at known positions, read with as little else as possible.
+
+DuckDB passes over what a filter on ``file_row_number`` rules out: row groups are not read, and vectors not decoded. It
+has one filter for all files of a call, so that a large file of which little is wanted gets a call of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.engines.duckdb.mapped import Field, mapped_columns
+from quacklake.engines.duckdb.shapes import Shape
+from quacklake.engines.duckdb.sql import SHIFT, Branch, Reads, ScanSql, branches, own_columns, refuse_names
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
+from quacklake.format.schema import Column
+from quacklake.scan.plan import ScanPlan
+
+__all__ = ["BLOCK_SHIFT", "POSITION_MASK", "Blocks", "picked_sql"]
+
+BLOCK_SHIFT = 11
+"""A block is 2,048 rows, which DuckDB decodes at once."""
+POSITION_MASK = (1 << SHIFT) - 1
+
+#: Of each data file that has wanted rows: the numbers of the blocks they are in, ascending.
+Blocks = Mapping[int, Sequence[int]]
+
+_LARGE = 64
+"""Blocks from which on passing over some of a file is worth a call of its own: more than a row group of DuckDB's."""
+_CALLS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Files of one shape that are read by one call; ``blocks`` are those of any of them, None for all."""
+
+    branch: Branch
+    indexes: list[int]
+    blocks: set[int] | None = None
+
+
+def picked_sql(
+    plan: ScanPlan,
+    prefix: str,
+    columns: Sequence[Column],
+    picks: str,
+    blocks: Blocks,
+    *,
+    shapes: Mapping[int, Shape],
+    reads: Reads,
+) -> ScanSql:
+    """The SQL that yields ``columns`` of the rows that a query picks, with ``_ql_row_id`` and ``_ql_snapshot``.
+
+    ``picks`` yields ``key`` (data file << 40 | position) and ``snapshot_id``, which becomes ``_ql_snapshot``; a row
+    that did not exist before that snapshot is left out. ``blocks`` are where the picked rows are.
+    """
+    refuse_names(plan, columns, {"_ql_row_id", "_ql_snapshot"})
+    calls = list(_calls(plan, blocks, branches(plan, shapes)))
+    files = plan.files.take(pa.array([index for call in calls for index in call.indexes], pa.int64()))
+    facts = {name: files.column(name) for name in ("data_file_id", "row_id_start", "begin_snapshot")}
+    places = [(number, place) for number, call in enumerate(calls) for place in range(len(call.indexes))]
+    numbers = {name: pa.array(values, pa.int64()) for name, values in zip(("call", "place"), zip(*places), strict=True)}
+    # keys of the files' places in the calls: the number of a data file would have to be looked up for every row
+    position = f"(k.key & {POSITION_MASK})"
+    setup = (
+        f"CREATE OR REPLACE TEMP TABLE {prefix}_picks AS SELECT f.call, (f.place << {SHIFT}) | {position} AS key,"
+        f" f.row_id_start + {position} AS row_id, f.begin_snapshot AS born, k.snapshot_id"
+        f" FROM ({picks}) k JOIN {prefix}_files f ON f.data_file_id = k.key >> {SHIFT}"
+    )
+    parts = [
+        _call_query(plan, call, columns, f"(FROM {prefix}_picks WHERE call = {number:d})", reads)
+        for number, call in enumerate(calls)
+    ]
+    return ScanSql(" UNION ALL ".join(parts), ((f"{prefix}_files", pa.table({**facts, **numbers})),), (setup,))
+
+
+def _calls(plan: ScanPlan, blocks: Blocks, found: Sequence[Branch]) -> Iterator[_Call]:
+    ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "record_count"))
+    for branch in found:
+        sparse: list[int] = []
+        whole: list[int] = []
+        for index in branch.indexes:
+            wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
+            # a position behind the end of a file can only be told by reading it
+            worth = total >= _LARGE and 2 * len(wanted) <= total and wanted[-1] < total
+            (sparse if worth else whole).append(index)
+        if whole:
+            yield _Call(branch, whole)
+        sparse.sort(key=lambda index: blocks[ids[index]][0])
+        size = -(-len(sparse) // _CALLS)
+        for start in range(0, len(sparse), size or 1):
+            some = sparse[start : start + size]
+            yield _Call(branch, some, {block for index in some for block in blocks[ids[index]]})
+
+
+def _call_query(plan: ScanPlan, call: _Call, columns: Sequence[Column], picks: str, reads: Reads) -> str:
+    files = plan.files.take(pa.array(call.indexes, pa.int64()))
+    paths = files.column("path").to_pylist()
+    row_id, born = "k.row_id", "k.born"
+    if call.branch.mapping is None:
+        fields, select = own_columns(call.branch, columns)
+        fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
+        fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
+        row_id, born = f"coalesce(p._ql_stored_row_id, {row_id})", f"coalesce(p._ql_snapshot_id, {born})"
+    else:
+        fields, select = mapped_columns(plan.mapping(call.branch.mapping), columns, reads.store.urls(paths))
+    select += [f"{row_id} AS _ql_row_id", "k.snapshot_id AS _ql_snapshot"]
+    keys = files.column("encryption_key").to_pylist()
+    source = reads.source(paths, keys, fields, pc.sum(files.column("record_count")).as_py())
+    query = (
+        f"SELECT {', '.join(select)} FROM {source} p JOIN {picks} k"
+        f" ON k.key = (p.file_index::BIGINT << {SHIFT}) | p.file_row_number WHERE k.snapshot_id > {born}"
+    )
+    return f"({query}{'' if call.blocks is None else _within(call.blocks)})"
+
+
+def _within(blocks: set[int]) -> str:
+    """A condition on the number of a row that DuckDB applies while it reads."""
+    size = 1 << max(blocks).bit_length()
+    bits = "".join("1" if block in blocks else "0" for block in range(size))
+    # within the bits even for a file with more rows than it should have: those are left to the join
+    bit = f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER)"
+    low, high = min(blocks) << BLOCK_SHIFT, (max(blocks) + 1) << BLOCK_SHIFT
+    return f" AND p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"
