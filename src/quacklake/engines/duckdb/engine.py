@@ -198,11 +198,13 @@ class DuckDBEngine:
             connection = self._root.cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
-                relation = connection.sql(bind(connection))
+                query, select = bind(connection), _selected(chosen, row_ids=row_ids)
+                if where is None:
+                    # every step of a relation is bound again, which takes long for many files
+                    query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
+                relation = connection.sql(query)
                 if isinstance(where, str):
-                    relation = relation.filter(where)
-                if expression is None:
-                    relation = _project(relation, chosen, row_ids=row_ids)
+                    relation = relation.filter(where).project(select)
                     relation = relation if limit is None else relation.limit(limit)
         except BaseException:
             connection.close()
@@ -284,7 +286,8 @@ def _running(connection: duckdb.DuckDBPyConnection) -> Run:
     return lambda query: connection.execute(query).fetchall()
 
 
-def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, row_ids: bool) -> duckdb.DuckDBPyRelation:
+def _selected(columns: Sequence[Column], *, row_ids: bool) -> str:
+    """What is selected from a query for some columns."""
     select = [
         f"{quote(column.name)}::{_EXPORTED[column.type]} AS {quote(column.name)}"
         if column.type in _EXPORTED
@@ -293,7 +296,7 @@ def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, ro
     ]
     if row_ids:
         select.append("_ql_row_id AS rowid")
-    return relation.project(", ".join(select) or "1")
+    return ", ".join(select) or "1"
 
 
 def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.positions import BLOCK_SHIFT, POSITION_MASK, Blocks, picked_sql
 from quacklake.engines.duckdb.shapes import Shapes
-from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql
+from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql, small_table
 from quacklake.format.names import quote
 from quacklake.format.schema import Column
 from quacklake.scan.feed import FeedPlan
@@ -203,13 +203,12 @@ class _Builder:
         if not numbered:
             return self._touched(files)
         plain = pc.is_in(files.column("data_file_id"), value_set=pa.array(sorted(numbered), pa.int64()))
-        counted, name = files.filter(plain), f"{self.prefix}_numbered"
-        facts = ("data_file_id", "row_id_start", "begin_snapshot")
-        self.tables.append((name, counted.select(facts)))
+        facts = files.filter(plain).select(["data_file_id", "row_id_start", "begin_snapshot"])
         query = (
             f"SELECT f.row_id_start + (d.key & {POSITION_MASK}) AS _ql_row_id, d.snapshot_id AS _ql_snapshot"
             f" FROM ({_gone(self.plan, f'{self.prefix}_deleted')}) d"
-            f" JOIN {name} f ON f.data_file_id = d.key >> {SHIFT} WHERE d.snapshot_id > f.begin_snapshot"
+            f" JOIN {small_table(f'{self.prefix}_numbered', facts, self.tables)} f"
+            f" ON f.data_file_id = d.key >> {SHIFT} WHERE d.snapshot_id > f.begin_snapshot"
         )
         return [_Part(lambda _: query), *self._touched(files.filter(pc.invert(plain)))]
 

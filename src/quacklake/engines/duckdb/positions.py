@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.mapped import Field, mapped_columns
 from quacklake.engines.duckdb.shapes import Shape
-from quacklake.engines.duckdb.sql import SHIFT, Branch, Reads, ScanSql, branches, own_columns, refuse_names
+from quacklake.engines.duckdb.sql import (
+    SHIFT,
+    Branch,
+    Reads,
+    ScanSql,
+    branches,
+    own_columns,
+    refuse_names,
+    small_table,
+)
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.scan.plan import ScanPlan
@@ -58,23 +67,27 @@ def picked_sql(
     that did not exist before that snapshot is left out. ``blocks`` are where the picked rows are.
     """
     refuse_names(plan, columns, {"_ql_row_id", "_ql_snapshot"})
-    calls = list(_calls(plan, blocks, branches(plan, shapes)))
-    files = plan.files.take(pa.array([index for call in calls for index in call.indexes], pa.int64()))
-    facts = {name: files.column(name) for name in ("data_file_id", "row_id_start", "begin_snapshot")}
-    places = [(number, place) for number, call in enumerate(calls) for place in range(len(call.indexes))]
-    numbers = {name: pa.array(values, pa.int64()) for name, values in zip(("call", "place"), zip(*places), strict=True)}
-    # keys of the files' places in the calls: the number of a data file would have to be looked up for every row
+    tables: list[tuple[str, pa.Table]] = []
+    parts = []
+    for number, call in enumerate(_calls(plan, blocks, branches(plan, shapes))):
+        files = plan.files.take(pa.array(call.indexes, pa.int64()))
+        name, facts = f"{prefix}_files{number}", files.select(["data_file_id", "row_id_start", "begin_snapshot"])
+        # keys of the files' places in the call: the id of a data file would have to be looked up for every row
+        facts = facts.append_column("place", pa.array(range(files.num_rows), pa.int64()))
+        parts.append(_call_query(plan, call, files, columns, _placed(picks, facts, name, tables), reads))
+    return ScanSql(" UNION ALL ".join(parts), tuple(tables), ())
+
+
+def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.Table]]) -> str:
+    """Of the picked rows those in some files, with all that the files' facts tell of them."""
     position = f"(k.key & {POSITION_MASK})"
-    setup = (
-        f"CREATE OR REPLACE TEMP TABLE {prefix}_picks AS SELECT f.call, (f.place << {SHIFT}) | {position} AS key,"
-        f" f.row_id_start + {position} AS row_id, f.begin_snapshot AS born, k.snapshot_id"
-        f" FROM ({picks}) k JOIN {prefix}_files f ON f.data_file_id = k.key >> {SHIFT}"
+    bounds = pc.min_max(facts.column("data_file_id"))
+    return (
+        f"(SELECT (f.place << {SHIFT}) | {position} AS key, f.row_id_start + {position} AS row_id,"
+        f" f.begin_snapshot AS born, k.snapshot_id FROM ({picks}) k"
+        f" JOIN {small_table(name, facts, tables)} f ON f.data_file_id = k.key >> {SHIFT}"
+        f" WHERE k.key >= {bounds['min'].as_py() << SHIFT:d} AND k.key < {(bounds['max'].as_py() + 1) << SHIFT:d})"
     )
-    parts = [
-        _call_query(plan, call, columns, f"(FROM {prefix}_picks WHERE call = {number:d})", reads)
-        for number, call in enumerate(calls)
-    ]
-    return ScanSql(" UNION ALL ".join(parts), ((f"{prefix}_files", pa.table({**facts, **numbers})),), (setup,))
 
 
 def _calls(plan: ScanPlan, blocks: Blocks, found: Sequence[Branch]) -> Iterator[_Call]:
@@ -96,8 +109,9 @@ def _calls(plan: ScanPlan, blocks: Blocks, found: Sequence[Branch]) -> Iterator[
             yield _Call(branch, some, {block for index in some for block in blocks[ids[index]]})
 
 
-def _call_query(plan: ScanPlan, call: _Call, columns: Sequence[Column], picks: str, reads: Reads) -> str:
-    files = plan.files.take(pa.array(call.indexes, pa.int64()))
+def _call_query(
+    plan: ScanPlan, call: _Call, files: pa.Table, columns: Sequence[Column], picks: str, reads: Reads
+) -> str:
     paths = files.column("path").to_pylist()
     row_id, born = "k.row_id", "k.born"
     if call.branch.mapping is None:

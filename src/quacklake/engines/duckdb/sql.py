@@ -37,6 +37,7 @@ __all__ = [
     "own_columns",
     "refuse_names",
     "scan_sql",
+    "small_table",
 ]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
@@ -328,6 +329,15 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
         tables.append((f"{name}_inline", inline))
         parts.append(f"SELECT (file_index::BIGINT << {SHIFT}) | position AS key FROM {name}_inline")
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
+
+
+def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) -> str:
+    """Numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
+    if table.num_rows >= _MANY:
+        tables.append((name, table))
+        return name
+    columns = (f"unnest({_list(table.column(key).to_pylist())}) AS {key}" for key in table.column_names)
+    return f"(SELECT {', '.join(columns)})"
 
 
 def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
