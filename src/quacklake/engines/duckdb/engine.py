@@ -199,19 +199,23 @@ class DuckDBEngine:
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
                 query, select = bind(connection), _selected(chosen, row_ids=row_ids)
+                start: Callable[[int], pa.RecordBatchReader]
                 if where is None:
-                    # every step of a relation is bound again, which takes long for many files
+                    # a relation is bound at every step, which takes long for many files
                     query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
-                relation = connection.sql(query)
-                if isinstance(where, str):
-                    relation = relation.filter(where).project(select)
-                    relation = relation if limit is None else relation.limit(limit)
+                    start = partial(_start, connection, query)
+                else:
+                    relation = connection.sql(query)
+                    if expression is None:
+                        relation = relation.filter(where).project(select)
+                        relation = relation if limit is None else relation.limit(limit)
+                    start = relation.to_arrow_reader
         except BaseException:
             connection.close()
             raise
         fields = [column.arrow_field() for column in chosen] + ([ROW_ID] if row_ids else [])
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
-        batches = stream(relation, connection, pa.schema(fields), expression, limit, batch_rows)
+        batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows)
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
@@ -284,6 +288,10 @@ def places_to_target(places: pa.Table) -> Target:
 
 def _running(connection: duckdb.DuckDBPyConnection) -> Run:
     return lambda query: connection.execute(query).fetchall()
+
+
+def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:
+    return connection.execute(query).to_arrow_reader(batch_rows)
 
 
 def _selected(columns: Sequence[Column], *, row_ids: bool) -> str:

@@ -37,8 +37,9 @@ POSITION_MASK = (1 << SHIFT) - 1
 #: Of each data file that has wanted rows: the numbers of the blocks they are in, ascending.
 Blocks = Mapping[int, Sequence[int]]
 
-_LARGE = 64
-"""Blocks from which on passing over some of a file is worth a call of its own: more than a row group of DuckDB's."""
+_GROUP = 60
+"""Blocks in a row group as DuckDB writes them, which is unpacked whole: files of which the same ones are wanted share a
+call."""
 _CALLS = 32
 
 
@@ -93,19 +94,21 @@ def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.T
 def _calls(plan: ScanPlan, blocks: Blocks, found: Sequence[Branch]) -> Iterator[_Call]:
     ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "record_count"))
     for branch in found:
-        sparse: list[int] = []
         whole: list[int] = []
+        sparse: dict[tuple[int, ...], list[int]] = {}
         for index in branch.indexes:
             wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
             # a position behind the end of a file can only be told by reading it
-            worth = total >= _LARGE and 2 * len(wanted) <= total and wanted[-1] < total
-            (sparse if worth else whole).append(index)
+            if total > _GROUP and 2 * len(wanted) <= total and wanted[-1] < total:
+                sparse.setdefault(tuple(sorted({block // _GROUP for block in wanted})), []).append(index)
+            else:
+                whole.append(index)
         if whole:
             yield _Call(branch, whole)
-        sparse.sort(key=lambda index: blocks[ids[index]][0])
-        size = -(-len(sparse) // _CALLS)
-        for start in range(0, len(sparse), size or 1):
-            some = sparse[start : start + size]
+        alike = [sparse[groups] for groups in sorted(sparse)]
+        size = max(-(-len(alike) // _CALLS), 1)
+        for start in range(0, len(alike), size):
+            some = [index for indexes in alike[start : start + size] for index in indexes]
             yield _Call(branch, some, {block for index in some for block in blocks[ids[index]]})
 
 
