@@ -6,7 +6,7 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -26,7 +26,19 @@ from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
-__all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "Reads", "ScanSql", "dated_deletes_query", "scan_sql"]
+__all__ = [
+    "ROW_COLUMNS",
+    "SHIFT",
+    "Branch",
+    "Reads",
+    "ScanSql",
+    "branches",
+    "dated_deletes_query",
+    "own_columns",
+    "refuse_names",
+    "scan_sql",
+    "small_table",
+]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
@@ -118,18 +130,12 @@ def scan_sql(
     Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
     extra = virtual or {}
-    reserved = {*(ROW_COLUMNS if rows else ()), *extra.values()}
-    taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
-    if taken is not None:
-        raise UnsupportedFeatureError(
-            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
-            hint="rename the column",
-        )
+    refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []
     parts: list[str] = []
     reads = Reads(store, f"{prefix}_keys") if reads is None else reads
-    for number, branch in enumerate(_branches(plan, shapes)):
+    for number, branch in enumerate(branches(plan, shapes)):
         deleted = None
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
@@ -152,7 +158,17 @@ def scan_sql(
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup), reads.variable, tuple(reads.keys))
 
 
-def _branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
+def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection[str]) -> None:
+    """Raise ``UnsupportedFeatureError`` when a column of the table has a name that is ours."""
+    taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
+    if taken is not None:
+        raise UnsupportedFeatureError(
+            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
+            hint="rename the column",
+        )
+
+
+def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """The files grouped by shape, each group in plan order."""
     groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
     with_deletes = pc.or_(
@@ -206,7 +222,7 @@ def _files_query(
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     paths = files.column("path").to_pylist()
     if branch.mapping is None:
-        fields, select = _own_columns(branch, columns)
+        fields, select = own_columns(branch, columns)
         if rows or "rowid" in virtual:
             fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
         if branch.partial or "snapshot_id" in virtual:
@@ -234,7 +250,7 @@ def _files_query(
     return f"({query})"
 
 
-def _own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
+def own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
     """The fields to read from files with field ids, and the select list that makes the table's columns of them."""
     stored = dict(branch.shape)
     # named by id: a user's column may be called file_index too
@@ -313,6 +329,15 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
         tables.append((f"{name}_inline", inline))
         parts.append(f"SELECT (file_index::BIGINT << {SHIFT}) | position AS key FROM {name}_inline")
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
+
+
+def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) -> str:
+    """Numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
+    if table.num_rows >= _MANY:
+        tables.append((name, table))
+        return name
+    columns = (f"unnest({_list(table.column(key).to_pylist())}) AS {key}" for key in table.column_names)
+    return f"(SELECT {', '.join(columns)})"
 
 
 def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
