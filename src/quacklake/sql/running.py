@@ -72,7 +72,10 @@ class Running:
         try:
             yield
         except BaseException as error:
-            raise _meant(scope, error) from error
+            meant = _meant(scope, error)
+            if meant is None:
+                raise
+            raise meant from error
         finally:
             with self._lock:
                 scope.active = False
@@ -105,13 +108,13 @@ def _late() -> StatementTimeoutError:
     return StatementTimeoutError("the statement took longer than this session allows")
 
 
-def _meant(scope: _Scope, error: BaseException) -> BaseException:
-    """The error that the caller gets: DuckDB raises the same one whoever has stopped it."""
+def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
+    """What an error of DuckDB means: it is the same one whoever has stopped the work. None for any other error."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
         return KeyboardInterrupt()
     stopped = isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error)
     if not stopped:
-        return error
+        return None
     return _late() if scope.late else CancelledError("the statement was cancelled")
 
 

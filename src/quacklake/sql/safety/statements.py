@@ -69,9 +69,14 @@ def _explain(_: Session, cursor: Cursor) -> Cursor:
             raise NotPermittedError("a safe session explains with (FORMAT …) only")
         head += f" (FORMAT {word.value})"
     query = Cursor(ahead.rest())
-    if dispatch.handler(query) is not queries.query:
+    if query.sees("(") or dispatch.handler(query) is not queries.query:  # other options stand in parentheses too
         raise NotPermittedError("a safe session explains queries only")
     return Cursor(f"{head} {query.text}")
+
+
+def _pivot(_: Session, cursor: Cursor) -> Cursor:
+    """With its values in the text it is a query; without them DuckDB would make types first."""
+    return Cursor(f"FROM ({cursor.text})")
 
 
 def _show(session: Session, cursor: Cursor) -> Cursor:
@@ -120,7 +125,9 @@ _FORMS: Mapping[str, Callable[[Session, Cursor], Cursor]] = {
     "DESCRIBE": _show,
     "EXECUTE": _as_it_is,
     "EXPLAIN": _explain,
+    "PIVOT": _pivot,
     "PREPARE": _prepare,
     "SHOW": _show,
+    "UNPIVOT": _pivot,
     "USE": _use,
 }
