@@ -32,7 +32,7 @@ from quacklake.lake import (
     restore_backup,
 )
 from quacklake.lake.spark import SparkLake, spark
-from quacklake.sql import Result, Session, session
+from quacklake.sql import Result, Safety, Session, session
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,7 @@ __all__ = [
     "QuacklakeError",
     "RestoredTable",
     "Result",
+    "Safety",
     "Session",
     "SparkLake",
     "Table",

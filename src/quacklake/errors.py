@@ -16,6 +16,11 @@ The tree::
     │   └── SnapshotExpiredError       the history that is needed has been removed
     ├── AlreadyExistsError             it exists already
     ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
+    ├── NotPermittedError              a safe session does not run such a statement
+    ├── LimitError                     a statement needs more than its session may take
+    │   ├── StatementTimeoutError      … of time
+    │   ├── MemoryLimitError           … of memory, or of room for what does not fit into it
+    │   └── ResultTooLargeError        … of rows or bytes in its result
     ├── CatalogError                   the metadata database failed
     │   └── CatalogUnavailableError    … and trying again may help        (Transient)
     ├── StorageError                   the object store failed
@@ -54,15 +59,20 @@ __all__ = [
     "InternalError",
     "InvalidNameError",
     "LeaseHeldError",
+    "LimitError",
+    "MemoryLimitError",
     "MissingExtraError",
     "NotFoundError",
+    "NotPermittedError",
     "PathError",
     "PredicateError",
     "QuacklakeError",
     "ReadOnlyError",
+    "ResultTooLargeError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
     "SqlError",
+    "StatementTimeoutError",
     "StorageError",
     "StorageUnavailableError",
     "Terminal",
@@ -156,6 +166,28 @@ class AlreadyExistsError(QuacklakeError, Terminal):
 
 class ReadOnlyError(QuacklakeError, Terminal):
     code = "read_only"
+
+
+class NotPermittedError(QuacklakeError, Terminal):
+    """A statement reaches for something that a safe session does not give; nothing of it was run."""
+
+    code = "not_permitted"
+
+
+class LimitError(QuacklakeError, Terminal):
+    code = "limit"
+
+
+class StatementTimeoutError(LimitError):
+    code = "limit.timeout"
+
+
+class MemoryLimitError(LimitError):
+    code = "limit.memory"
+
+
+class ResultTooLargeError(LimitError):
+    code = "limit.result"
 
 
 class CatalogError(QuacklakeError):

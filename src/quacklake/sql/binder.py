@@ -94,6 +94,7 @@ class Binder(Values):
         return text
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> None:
+        self.session.guard.check(parsed, lambda names, is_table: self._has_macro(names, scope, is_table))
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
         except RecursionError:
@@ -314,11 +315,20 @@ class Binder(Values):
             node.update(replaced, alias=alias)
 
     def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
+        found = self._find_macro(names, scope, is_table)
+        return None if found is None else self._make_macro(*found, scope)
+
+    def _has_macro(self, names: Sequence[str], scope: _Scope, is_table: bool) -> bool:
+        return self._find_macro(names, scope, is_table) is not None
+
+    def _find_macro(
+        self, names: Sequence[str], scope: _Scope, is_table: bool
+    ) -> tuple[Target, Transaction, MacroInfo] | None:
         for place in self._places(names, scope):
             tx = scope.tx if scope.tx is not None else self.session.view(place.attached)
             found = tx.objects.get_macro(place.schema, place.name, is_table=is_table)
             if found is not None:
-                return self._make_macro(place, tx, found, scope)
+                return place, tx, found
         return None
 
     def _make_macro(self, target: Target, tx: Transaction, macro: MacroInfo, scope: _Scope) -> str:

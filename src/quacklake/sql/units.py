@@ -10,6 +10,7 @@ from quacklake.errors import (
     AlreadyExistsError,
     InputError,
     NotFoundError,
+    NotPermittedError,
     ReadOnlyError,
     SchemaMismatchError,
     SqlError,
@@ -22,6 +23,7 @@ from quacklake.transaction import Transaction
 __all__ = ["Work"]
 
 T = TypeVar("T")
+_HARMLESS = SqlError | NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
 _ABORTED = "Current transaction is aborted (please ROLLBACK)"
 
 
@@ -179,6 +181,5 @@ class Work:
 
     def failed(self, error: BaseException) -> None:
         """Note that a statement failed: as in DuckDB, one that was understood and then failed ends the transaction."""
-        harmless = SqlError | NotFoundError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
-        if self.explicit and not isinstance(error, harmless) and type(error) is not InputError:
+        if self.explicit and not isinstance(error, _HARMLESS) and type(error) is not InputError:
             self.aborted = True

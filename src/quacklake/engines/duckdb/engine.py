@@ -71,6 +71,7 @@ class DuckDBEngine:
         self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
+        self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
 
     def session(self) -> duckdb.DuckDBPyConnection:
         """A database in memory with the same limits that reads the store's files; the caller closes it."""
@@ -85,12 +86,25 @@ class DuckDBEngine:
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection for one piece of work."""
+        thread = threading.get_ident()
         with self._lock:
             cursor = self._root.cursor()
+            self._working.setdefault(thread, []).append(cursor)
         try:
             yield cursor
         finally:
+            with self._lock:
+                mine = self._working[thread]
+                mine.remove(cursor)
+                if not mine:
+                    del self._working[thread]
             cursor.close()
+
+    def interrupt(self, thread: int) -> None:
+        """Stop what a thread does on its connections; there it raises ``CancelledError``."""
+        with self._lock:
+            for connection in self._working.get(thread, ()):
+                connection.interrupt()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
