@@ -127,6 +127,17 @@ class PendingTable:
                 self.inserts[index] = _without(self.inserts[index], at)
                 return
 
+    def unplanned(self, plan: ScanPlan) -> list[int]:
+        """The committed files with rows deleted here that a plan does not have: they are pruned, or compacted away."""
+        return sorted({id_ for id_ in self.touched if id_ >= 0} - set(plan.files.column("data_file_id").to_pylist()))
+
+    def flushed(self, plan: ScanPlan) -> bool:
+        """True when a committed inlined row that is deleted here is not inlined any more."""
+        ended = {(version, row) for version, rows in self.ended_rows.items() for row in rows}
+        if not ended:
+            return False
+        return plan.inlined is None or not ended <= set(_pairs(plan.inlined, "schema_version"))
+
     def overlay(self, plan: ScanPlan) -> ScanPlan:
         """The plan as the transaction sees it: its own files, rows and deletes included."""
         files = plan.files

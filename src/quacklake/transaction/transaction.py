@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog, DatedDeletes
+from quacklake.catalog import Catalog, DatedDeletes, Reader
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -43,6 +43,7 @@ from quacklake.transaction.commit import Retry, commit
 from quacklake.transaction.objects import PendingObjects
 from quacklake.transaction.pending import PendingTable, TouchedFile
 from quacklake.transaction.tables import TableCache
+from quacklake.transaction.validation import overtaken
 
 __all__ = ["DeleteWriter", "Transaction"]
 
@@ -171,7 +172,11 @@ class Transaction:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
-        """The scan plan of a table as this transaction sees it."""
+        """The scan plan of a table as this transaction sees it.
+
+        Raises ``CommitConflict`` when rows that were deleted here have been moved by a compaction since: they would be
+        seen again, and the commit could only fail.
+        """
         if table.id < 0:
             empty = ScanPlan(
                 table.id,
@@ -196,7 +201,18 @@ class Transaction:
                 encrypted=self.catalog.encrypted,
                 remains=revived is not None,
             )
+            if revived is None:
+                self._check_unmoved(reader, plan)
         return self._overlay(plan)
+
+    def _check_unmoved(self, reader: Reader, plan: ScanPlan) -> None:
+        pending = self._pending.get(plan.table_id)
+        if pending is None:
+            return
+        unplanned = pending.unplanned(plan)
+        compacted = bool(unplanned) and len(reader.live_files(plan.table_id, unplanned)) < len(unplanned)
+        if compacted or pending.flushed(plan):
+            raise overtaken(pending.table, "rows of it were moved")
 
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)

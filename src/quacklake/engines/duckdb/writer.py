@@ -17,7 +17,7 @@ from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, possibl
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
-from quacklake.errors import CommitConflict
+from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -33,6 +33,7 @@ from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.sorting import order_by
 from quacklake.format.vectors import encode
 from quacklake.storage import Store
+from quacklake.storage.parquet import glance
 from quacklake.storage.vectors import dated_positions
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
@@ -387,8 +388,8 @@ class FileWriter:
                 pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer,
             ):
                 writer.write_table(rows)
-        size = self.store.size(path)
-        return name, size, self._footer_size(path, size), key
+        written = glance(self.store, path)
+        return name, written.size_bytes, written.footer_size, key
 
     def _write_vector(
         self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
@@ -404,13 +405,10 @@ class FileWriter:
     def _delete_rows(self, path: str, key: str | None) -> pa.Table:
         if key is not None:
             return self._secret_files.read(path, key)
-        with self.store.open_input(path) as source:
-            return pq.read_table(source)
-
-    def _footer_size(self, path: str, size: int) -> int:
-        with self.store.open_input(path) as source:
-            source.seek(size - 8)
-            return int.from_bytes(source.read(4), "little")
+        try:
+            return pq.read_table(pa.BufferReader(self.store.read(path)))
+        except pa.ArrowException as error:
+            raise CorruptFileError(f"the delete file {self.store.url(path)} cannot be read: {error}") from error
 
 
 def _by_position(rows: pa.Table) -> pa.Table:
