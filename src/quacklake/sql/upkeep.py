@@ -131,9 +131,9 @@ def delete_orphaned_files(call: Call) -> pa.Table:
 
 def _removed(call: Call, name: str) -> pa.Table:
     given = {key: _age(call.given.get(key)) for key in ("cleanup_all", "older_than", "dry_run")}
-    report = _run(call, name, **given)
-    store = call.attached.shared.store
-    return pa.table({"path": pa.array(store.urls(list(report.paths)), pa.string())})
+    paths: list[str] = []
+    _run(call, name, **given, on_path=paths.append)
+    return pa.table({"path": pa.array(call.attached.shared.store.urls(paths), pa.string())})
 
 
 def checkpoint(call: Call) -> None:

@@ -10,7 +10,7 @@ from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
 from quacklake.cli.output import human_size
 from quacklake.cli.progress import stages
-from quacklake.maintenance.cleanup import CleanupReport
+from quacklake.maintenance.removal import CleanupReport
 from quacklake.maintenance.reports import Skipped
 
 __all__ = ["CLEANUP", "EXPIRE"]
@@ -69,8 +69,9 @@ def _cleanup_sentence(report: CleanupReport) -> str:
     size = "" if report.bytes is None else f" ({human_size(report.bytes)})"
     lines = [f"{report.files:,} files{size} {'would be removed' if report.dry_run else 'removed'}"]
     if report.dry_run:
-        lines += [f"  {path}" for path in report.paths[:_SHOWN]]
-        lines += [f"  … and {report.files - _SHOWN:,} more"] if report.files > _SHOWN else []
+        shown = report.paths[:_SHOWN]
+        lines += [f"  {path}" for path in shown]
+        lines += [f"  … and {report.files - len(shown):,} more"] if report.files > len(shown) else []
     if report.failed:
         lines.append(f"{report.failed:,} could not be removed and are tried again next time")
     return "\n".join(lines)

@@ -143,7 +143,7 @@ class FileWriter:
             target = self.store.url(location + name)
             job.announce(location + name)
         else:
-            target = self.store.url(location.rstrip("/"))
+            target = self._folder(location)
             clauses += [
                 f"FILE_SIZE_BYTES {options.target_file_size:d}",
                 f"FILENAME_PATTERN {literal(stem + '_{i}')}",
@@ -190,7 +190,7 @@ class FileWriter:
         ]
         # in the order of the keys few files are open at a time, and hardly one is closed and begun again
         rows_in_order = f"{keys.query(query)} ORDER BY {names}"
-        rows = self._run(job, rows_in_order, self.store.url(location.rstrip("/")), clauses, location, stem)
+        rows = self._run(job, rows_in_order, self._folder(location), clauses, location, stem)
         try:
             return [self._place(row, job, keys) for row in rows]
         except BaseException:
@@ -233,6 +233,10 @@ class FileWriter:
             return files
         finally:
             job.connection.execute(f"DROP TABLE {rows}")
+
+    def _folder(self, location: str) -> str:
+        """What DuckDB calls a folder; the tables of very old lakes have none below the data path."""
+        return self.store.url(location.rstrip("/")) if location else self.store.root.rstrip("/")
 
     def _announce_leftovers(self, location: str, stem: str, announce: Announce) -> None:
         for entry in self.store.list(location.rstrip("/")):
