@@ -297,6 +297,17 @@ class Catalog:
         with self._queued() as writer:
             yield writer
 
+    def run_sql(self, make: Callable[[str], str]) -> int:
+        """Run a statement in the database's own SQL, for repairs by hand; returns how many rows it changed.
+
+        ``make`` is given what stands before the names of the metadata tables. Nothing checks what is changed.
+        """
+        schema = self._tables.metadata.schema
+        with self.commit() as writer:
+            changed = writer.run_sql(make("" if schema is None else f"{schema}."))
+        self._cache.clear()
+        return changed
+
     @contextmanager
     def _queued(self) -> Iterator[Writer]:
         """A transaction of its own turn."""
