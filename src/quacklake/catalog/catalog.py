@@ -194,6 +194,8 @@ class Catalog:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"):
+            self._database.make_file()
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
@@ -210,6 +212,8 @@ class Catalog:
         """
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"):
+            self._database.make_file()
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:

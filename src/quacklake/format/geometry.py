@@ -7,10 +7,10 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 
-__all__ = ["EVERYTHING", "extent", "merge_extra", "rendered", "written_extent"]
+__all__ = ["EVERYTHING", "GEOMETRY_KINDS", "extent", "merge_extra", "rendered", "written_extent"]
 
 _AXES = ("x", "y", "z", "m")
-_KINDS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+GEOMETRY_KINDS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
 _SUFFIXES = ("", "_z", "_m", "_zm")
 _MAX_DEPTH = 32
 _LARGEST = 1.7976931348623157e308
@@ -39,7 +39,7 @@ def _empty_box() -> _Box:
 
 EVERYTHING = rendered(
     {f"{axis}{end}": sign * _LARGEST for axis in _AXES for end, sign in (("min", -1.0), ("max", 1.0))},
-    [kind + suffix for kind in ("unknown", *_KINDS) for suffix in _SUFFIXES],
+    [kind + suffix for kind in ("unknown", *GEOMETRY_KINDS) for suffix in _SUFFIXES],
 )
 """The statistics of geometries nothing is known of. The reference implementation takes missing statistics for an
 empty box, which excludes every row; this one excludes none."""
@@ -112,10 +112,10 @@ class _Reader:
             self.take(order + "I")  # the spatial reference id of extended WKB
         dimension, kind = divmod(code & 0x0FFFFFFF, 1000)
         has_z, has_m = has_z or dimension in (1, 3), has_m or dimension in (2, 3)
-        if not 1 <= kind <= len(_KINDS) or dimension > 3:
+        if not 1 <= kind <= len(GEOMETRY_KINDS) or dimension > 3:
             raise ValueError("an unknown kind of geometry")
         if top:
-            self.types.add(_KINDS[kind - 1] + _SUFFIXES[has_z + 2 * has_m])
+            self.types.add(GEOMETRY_KINDS[kind - 1] + _SUFFIXES[has_z + 2 * has_m])
         axes = "xy" + "z" * has_z + "m" * has_m
         if kind == 1:
             self.points(order, axes, 1)

@@ -219,7 +219,7 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     if cursor.sees("("):
         cursor.skip_group()
     head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
-    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())))
+    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())), looking=True)
     rows = session.rows(f"{head} {bound.sql}", bound.values)
     facts = [_facts(scan) for scan in bound.scans]
     if len(facts) > 0:
