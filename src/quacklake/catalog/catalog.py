@@ -194,6 +194,8 @@ class Catalog:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"):
+            self._database.make_file()
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
@@ -210,6 +212,8 @@ class Catalog:
         """
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"):
+            self._database.make_file()
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
@@ -291,6 +295,17 @@ class Catalog:
             self.prepare()
         with self._queued() as writer:
             yield writer
+
+    def run_sql(self, make: Callable[[str], str]) -> int:
+        """Run a statement in the database's own SQL, for repairs by hand; returns how many rows it changed.
+
+        ``make`` is given what stands before the names of the metadata tables. Nothing checks what is changed.
+        """
+        schema = self._tables.metadata.schema
+        with self.commit() as writer:
+            changed = writer.run_sql(make("" if schema is None else f"{schema}."))
+        self._cache.clear()
+        return changed
 
     @contextmanager
     def _queued(self) -> Iterator[Writer]:

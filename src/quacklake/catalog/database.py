@@ -115,6 +115,9 @@ class Database(ABC):
     def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
         """Release what outlives the transaction."""
 
+    def make_file(self) -> None:  # noqa: B027
+        """Make the file of a new database, where its form has to be chosen."""
+
     def prepare_write(self, connection: Connection) -> None:  # noqa: B027
         """Once per catalog before its first write."""
 

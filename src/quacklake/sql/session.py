@@ -308,7 +308,7 @@ class Session:
 
     def query(self, sql: str, params: Parameters = None) -> Result:
         """Run a query over lakes."""
-        bound = Binder(self, params).bind(sql)
+        bound = Binder(self, params).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
         try:
             return self.run(bound.sql, bound.values, odd=odd)

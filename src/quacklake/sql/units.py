@@ -44,6 +44,8 @@ class Work:
     _lakes: dict[str, Attached] = field(default_factory=dict)
     _views: dict[str, Transaction] = field(default_factory=dict)
     _past: dict[tuple[Any, ...], Transaction] = field(default_factory=dict)
+    afterwards: list[Callable[[], object]] = field(default_factory=list)
+    """What is to be done once the transaction is committed."""
     committed: dict[str, int] = field(default_factory=dict)
     """The last snapshot that this connection made in each lake."""
 
@@ -153,8 +155,11 @@ class Work:
                     except BaseException:
                         tx.rollback()
                         raise
+            afterwards = self.afterwards
         finally:
             self._end()
+        for work in afterwards:
+            work()
 
     def rollback(self) -> None:
         """Give up what was changed."""
@@ -165,6 +170,7 @@ class Work:
     def _end(self) -> None:
         self._open.clear()
         self._lakes.clear()
+        self.afterwards = []
         self.forget_views()
         self.explicit = self.aborted = self.wrote_others = False
         self.wrote = None

@@ -46,6 +46,8 @@ ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 _NO_MAPPING = -(1 << 62)
 _MANY = 256
 """Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
+_RUNS = 8
+"""Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 # Delete files have their columns by name: those that other formats bring have no field ids.
@@ -169,19 +171,24 @@ def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection
 
 
 def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
-    """The files grouped by shape, each group in plan order."""
-    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
+    """The files grouped by shape, in plan order as far as few groups can keep it."""
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
     ).to_pylist()
     partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
     mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
-    for index, key in enumerate(zip(with_deletes, partial, mappings, strict=True)):
-        groups.setdefault((*key, shapes.get(index, ())), []).append(index)
+    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
+    runs: list[tuple[tuple[bool, bool, int, Shape], list[int]]] = []
+    for index, found in enumerate(zip(with_deletes, partial, mappings, strict=True)):
+        key = (*found, shapes.get(index, ()))
+        groups.setdefault(key, []).append(index)
+        if not runs or runs[-1][0] != key:
+            runs.append((key, []))
+        runs[-1][1].append(index)
     return [
         Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping, shape)
-        for (deletes, some, mapping, shape), indexes in sorted(groups.items(), key=lambda group: group[0][:3])
+        for (deletes, some, mapping, shape), indexes in (runs if len(runs) <= _RUNS else groups.items())
     ]
 
 
