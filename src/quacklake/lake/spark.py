@@ -13,6 +13,7 @@ from quacklake.lake import layout, operations
 from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import TableRef
+from quacklake.lake.spark_upkeep import SparkMaintaining
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
@@ -43,7 +44,7 @@ def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
     return SparkLake(lake, session)
 
 
-class SparkLake:
+class SparkLake(SparkMaintaining):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:

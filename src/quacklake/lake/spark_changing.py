@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from quacklake.engines.spark import Staging, arrow_schema, has_time, with_variants
+from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, with_variants
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.errors import InputError, PredicateError, SchemaMismatchError
 from quacklake.format.names import fold
@@ -86,7 +85,7 @@ def stage(
         number = f.when(clause.when, f.lit(index)).otherwise(number)
     wanted = f"{_CLAUSE} IS NOT NULL" + (f" OR {SOURCE_ID} IS NOT NULL" if source else "")
     places = [POSITION, FILE_ID, VERSION, ROW_ID, *([SOURCE_ID] if source else [])]
-    try:
+    with computing():
         found = joined.withColumn(_CLAUSE, number).filter(wanted)
         values = any(clause.values is not None for clause in clauses)
         given = (
@@ -104,8 +103,6 @@ def stage(
                     given.append(value.alias(f"v{index}_{i}"))
         rows = found.select(*places, _CLAUSE, *given)
         schema = rows.schema
-    except AnalysisException as error:
-        raise InputError(f"Spark cannot compute the rows: {str(error).strip().splitlines()[0]}") from error
     kinds = [UPDATED if clause.values is not None else DELETED for clause in clauses]
     numbered = " ".join(f"WHEN {_CLAUSE} = {index} THEN {kind}" for index, kind in enumerate(kinds))
     select = [f"CASE {numbered} ELSE {SEEN} END AS {KIND}", FILE_ID, VERSION, POSITION, ROW_ID]

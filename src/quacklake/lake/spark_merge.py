@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
-from pyspark.sql.types import NullType, StructField, StructType
+from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from quacklake.engines.spark import Staging, arrow_schema, has_time, with_variants
+from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, with_variants
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.bounds import decode
 from quacklake.format.evolution import evolve_to
@@ -176,7 +175,7 @@ class SparkMerge:
         """The source, computed once, each row with a number of its own."""
         given = self._source.schema.fields
         fields = [(f"c{i}", field) for i, field in enumerate(given) if not isinstance(field.dataType, NullType)]
-        schema = StructType([StructField(name, field.dataType) for name, field in fields]).add(SOURCE_ID, "bigint")
+        schema = StructType([StructField(name, field.dataType) for name, field in fields]).add(SOURCE_ID, LongType())
         neutral = self._source.toDF(*(f"c{i}" for i in range(len(given))))
         numbers = f"monotonically_increasing_id() AS {SOURCE_ID}"
         rows = staging.put(neutral, [*(name for name, _ in fields), numbers], schema)
@@ -201,7 +200,8 @@ class SparkMerge:
         plan = replace(plan, columns_since=None) if self._evolve else plan
         tx.pending(table).add_read(predicate)
         target = self._parts.scan.frame(plan, rows=True).alias("target")
-        joined = target.join(source, on, "left" if self._lonely else "inner")
+        with computing():
+            joined = target.join(source, on, "left" if self._lonely else "inner")
         staging = self._parts.staging(table)
         try:
             inserts = bool(self._inserts)
@@ -286,10 +286,8 @@ class SparkMerge:
                 select = [computed(value).alias(name) for name, value in clause.values.items()]
             else:
                 select = [f.expr(f"source.{quote(name)}") for name in self._source.columns]
-            try:
+            with computing():
                 chosen = rows.filter(when).select(*select)
-            except AnalysisException as error:
-                raise InputError(f"Spark cannot compute the rows: {str(error).strip().splitlines()[0]}") from error
             count += add_rows(tx, table, SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True))
             rest = rest & ~f.coalesce(_condition(clause.condition), f.lit(False)) if clause.condition else f.lit(False)
         return count

@@ -16,7 +16,7 @@ import pyarrow as pa
 from quacklake.engines.duckdb import FileWriter, WriteOptions
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.spark import SparkWriter, each_task
+from quacklake.engines.spark import each_task
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
@@ -83,7 +83,7 @@ def _value(column: Column) -> str:
 
 
 def written_in_python(
-    shared: Shared, writer: SparkWriter, frame: DataFrame, table: TableInfo, kept: Mapping[int, str], folder: str
+    shared: Shared, frame: DataFrame, table: TableInfo, kept: Mapping[int, str], folder: str
 ) -> list[NewDataFile]:
     """The rows of a frame, in the forms that Spark shows, as files of a table.
 

@@ -56,7 +56,7 @@ class SparkRows:
 
     ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
     With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
-    go, below the table's; with ``single`` they are one. ``order`` takes the place of the table's own.
+    go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
     """
 
     shared: Shared
@@ -64,7 +64,7 @@ class SparkRows:
     frame: DataFrame
     kept: Mapping[int, str] = field(default_factory=dict)
     folder: str = ""
-    single: bool = False
+    tasks: int | None = None
     order: Sequence[SortBy] | None = None
     partial: bool = False
     _few: pa.Table | None = None
@@ -143,7 +143,11 @@ class SparkRows:
         plain = all(map(plain_in_parquet, table.schema.columns))
         if self.kept and not plain:
             # such files need a name mapping, and those have no place for row ids
-            found = written_in_python(self.shared, self.writer, self.frame, table, self.kept, self.folder)
+            frame = self.frame if self.tasks is None else self.frame.coalesce(self.tasks)
+            if self.order and self.tasks is not None:
+                order = [each.column() for each in self.order]
+                frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
+            found = written_in_python(self.shared, frame, table, self.kept, self.folder)
             return _Prepared(table, tuple((file, table.location + file.path) for file in found), False)
         stem = data_file_name().removesuffix(".parquet")
         job = WriteJob(
@@ -153,7 +157,7 @@ class SparkRows:
             self._parquet_options(table),
             spark_order(table) if options.sort and self.order is None else self.order or (),
             {id_: quote(name) for id_, name in self.kept.items()},
-            self.single,
+            self.tasks,
         )
         self.shared.store.make_parent(job.folder + stem)
         placed: list[str] = []

@@ -58,7 +58,7 @@ class WriteJob:
     """What is written where: ``values`` is the SQL of each column of the table, in its stored type.
 
     ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` are columns
-    of the format itself, by their field ids, each with its SQL. With ``single`` there is one file for each partition.
+    of the format itself, by their field ids, each with its SQL. ``tasks`` says how many write; without it Spark decides.
     """
 
     table: TableInfo
@@ -67,7 +67,7 @@ class WriteJob:
     options: Mapping[str, str]
     sort: Sequence[SortBy] = ()
     reserved: Mapping[int, str] = field(default_factory=dict)
-    single: bool = False
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +133,12 @@ class SparkWriter:
         select += [key.alias(name) for name, key in zip(keys, _keys(job.table), strict=True)]
         rows = neutral.select(*select)
         order = [each.column() for each in job.sort]
-        if job.single and not keys:
-            rows = rows.coalesce(1)
-            return rows.sortWithinPartitions(*order) if order else rows
+        names = [f.col(quote(name)) for name in keys]
+        if job.tasks is not None:
+            both = [*names, *order]
+            few = rows.repartitionByRange(job.tasks, *both) if order and job.tasks > 1 else rows.coalesce(job.tasks)
+            return few.sortWithinPartitions(*both) if both else few
         if keys:
-            names = [f.col(quote(name)) for name in keys]
             return rows.hint("rebalance", *names).sortWithinPartitions(*names, *order)
         if order:
             return rows.repartitionByRange(*order).sortWithinPartitions(*order)
