@@ -437,7 +437,7 @@ class Transaction:
             table=pending.table,
             data_files=tuple(file for file in pending.files if file.id not in dead),
             inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
-            delete_files=tuple(delete_files),
+            delete_files=(*pending.written_deletes, *delete_files),
             inlined_deletes=tuple(inlined),
             ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
             ended_files=tuple(ended),
