@@ -55,6 +55,8 @@ class SparkRows:
     shared: Shared
     writer: SparkWriter
     frame: DataFrame
+    partial: bool = False
+    """Whether columns may be missing."""
     _few: pa.Table | None = None
     _looked: bool = False
     _row_bytes: float | None = None
@@ -98,7 +100,7 @@ class SparkRows:
         given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
         wanted = ((column, table.schema.get(column.name)) for column in given.columns)
         given = TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
-        return match_given(given, table.schema, table.qualified_name), given
+        return match_given(given, table.schema, table.qualified_name, partial=self.partial), given
 
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
         """All rows when they are few enough for the catalog; one more than those is all that is ever fetched."""
