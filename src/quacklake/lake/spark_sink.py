@@ -24,7 +24,7 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from quacklake.lake.spark import SparkLake
     from quacklake.lake.spark_writing import SparkRows

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
-from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
 from quacklake.format.streams import check_stream
+from quacklake.lake.feed import Bound
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
-from quacklake.lake.stream_options import MODES, choice, columns, refuse_unknown, trigger_of
+from quacklake.lake.stream_options import MODES, choice, columns, positive, refuse_unknown, trigger_of
+from quacklake.lake.stream_source import EARLIEST, StreamSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from quacklake.lake.lake import Lake
     from quacklake.lake.spark import SparkLake
+    from quacklake.lake.spark_pipeline import Pipeline, Query
     from quacklake.lake.spark_sink import SparkSink, StreamHandle
+    from quacklake.lake.spark_source import PlanServer
 
 __all__ = ["SparkStreaming"]
 
@@ -27,9 +32,10 @@ class SparkStreaming:
     session: SparkSession
     _lake: Lake
     _shared: Shared
+    _server: PlanServer | None = None
 
     def write_stream(
-        self: SparkLake,
+        self,
         frame: DataFrame,
         table: str,
         *,
@@ -66,8 +72,83 @@ class SparkStreaming:
         handle._begin(writer.trigger(**when).start(), restart=restart)  # type: ignore[arg-type]
         return handle
 
+    def read_stream(
+        self,
+        table: str,
+        *,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        **unknown: object,
+    ) -> DataFrame:
+        """A streaming DataFrame of the rows that are inserted into a table: each once, in the order of snapshots.
+
+        What is updated, deleted or moved by maintenance does not come again. With ``changes`` it is everything that
+        happened to rows, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
+        ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by number, tag or time;
+        ``"earliest"``, all that there is and then what comes; or ``"latest"``, what comes from now on. A batch has at
+        most ``max_files`` files of ``max_bytes`` in all, but always a whole snapshot.
+        """
+        refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes"))
+        source = self._source(table, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        from quacklake.engines.spark import has_time
+        from quacklake.lake.spark_feed import raw_schema, shown_frame
+        from quacklake.lake.spark_source import PlanServer
+
+        if self._server is None:
+            self._server = PlanServer(self.session)
+        raw = self._server.frame(source, starting, raw_schema(source))
+        return shown_frame(source, raw, time=has_time(self.session))
+
+    def pipeline(
+        self,
+        source: str,
+        sql: Query,
+        sink: str,
+        *,
+        name: str,
+        mode: str = "append",
+        on: str | Sequence[str] | None = None,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> Pipeline:
+        """What is new in a table, through a query, into another table: each row once, whatever fails in between.
+
+        ``sql`` is a query over the new rows, which are called ``source`` in it, or a function from DataFrame to
+        DataFrame. How far the pipeline has come is committed with the rows that it writes, under its ``name``; it needs
+        no checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` brings through
+        what is there, ``start()`` goes on until ``stop()``.
+        """
+        known = ("name", "mode", "on", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
+        refuse_unknown(unknown, known)
+        found = self._source(source, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        target = self._sink(sink, name, mode, on, evolve=evolve, restart=restart)
+        from quacklake.lake.spark_pipeline import Pipeline
+
+        return Pipeline(found, sql, target, starting=starting, restart=restart)
+
+    def _source(
+        self, table: str, starting: Bound, *, changes: bool, max_files: int | None, max_bytes: int | None
+    ) -> StreamSource:
+        self._refuse_connect()
+        ref = TableRef.parse(table)
+        found = self._lake._view().find_table(ref.schema, ref.name)
+        source = StreamSource(
+            self._shared, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
+        )
+        source.check()
+        with suppress(SnapshotExpiredError):  # a checkpoint may be further
+            source.start(starting)
+        return source
+
     def _sink(
-        self: SparkLake, table: str, name: str, mode: str, on: str | Sequence[str] | None, *, evolve: bool, restart: bool
+        self, table: str, name: str, mode: str, on: str | Sequence[str] | None, *, evolve: bool, restart: bool
     ) -> SparkSink:
         """Where batches go, after a look at whether they can. Raises for a table that does not exist."""
         from quacklake.lake.spark_sink import SparkSink
@@ -83,9 +164,9 @@ class SparkStreaming:
         for key in keys:
             found.schema.find(key)
         self._refuse_connect()
-        return SparkSink(self, name, ref, mode, keys, evolve=evolve, gaps=restart)
+        return SparkSink(cast("SparkLake", self), name, ref, mode, keys, evolve=evolve, gaps=restart)
 
-    def _refuse_connect(self: SparkLake) -> None:
+    def _refuse_connect(self) -> None:
         if type(self.session).__module__.startswith("pyspark.sql.connect"):
             raise UnsupportedFeatureError(
                 "streams need a session in this process: Spark Connect runs their batches on its server",

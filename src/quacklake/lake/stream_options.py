@@ -51,9 +51,9 @@ def trigger_of(given: str | None) -> Mapping[str, str | bool]:
     """When batches run, in the words of Spark's ``trigger``: a span of time, ``availableNow`` or ``once``."""
     if given is None:
         return {"processingTime": "0 seconds"}
-    if isinstance(given, str) and given in _TRIGGERS:
+    if given in _TRIGGERS:
         return _TRIGGERS[given]
-    if isinstance(given, str) and _SPAN.fullmatch(given):
+    if _SPAN.fullmatch(str(given)):
         return {"processingTime": given}
     raise InputError(
         f"a trigger cannot be {given!r}",

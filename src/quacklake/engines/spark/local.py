@@ -13,7 +13,7 @@ from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
 
-__all__ = ["inlined_columns", "inlined_rows", "to_frame"]
+__all__ = ["carried", "inlined_columns", "inlined_rows", "to_frame"]
 
 #: What Arrow cannot hold, or Spark does not take from it, travels as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
@@ -41,6 +41,11 @@ def inlined_columns(columns: Sequence[Column]) -> list[Column]:
 
 def inlined_rows(session: SparkSession, rows: pa.Table, columns: Sequence[Column]) -> DataFrame:
     """Inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`."""
+    return to_frame(session, carried(rows, columns))
+
+
+def carried(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Rows under the names ``c<id>`` in Arrow types that Spark takes: those of :func:`inlined_columns`."""
     keys = [column_key(column) for column in columns]
     rows = rows.select(keys)
     hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
@@ -48,7 +53,7 @@ def inlined_rows(session: SparkSession, rows: pa.Table, columns: Sequence[Column
         rows = _with_texts(rows, columns, hard)
     units = pa.schema([pa.field(key, _arrow(column, units=True)) for key, column in zip(keys, columns, strict=True)])
     target = pa.schema([pa.field(key, _arrow(column)) for key, column in zip(keys, columns, strict=True)])
-    return to_frame(session, rows.cast(units).cast(target))
+    return rows.cast(units).cast(target)
 
 
 def _with_texts(rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column]) -> pa.Table:
