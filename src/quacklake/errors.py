@@ -30,6 +30,10 @@ The tree::
     ├── CommitError                    a commit did not go through
     │   ├── CommitConflict             another commit got in the way; nothing was changed (Transient)
     │   └── CommitUnknown              the answer was lost and could not be recovered
+    ├── StreamError                    a stream cannot go on
+    │   ├── StreamFencedError          another query has taken the stream over
+    │   ├── StreamMismatchError        the checkpoint, or the table, is not the one the stream began with
+    │   └── StreamBatchDoneError       the batch is in the lake already; nothing was changed
     ├── LeaseHeldError                 another process does this work already               (Transient)
     ├── CancelledError                 the caller cancelled the operation
     ├── UnsupportedFeatureError        the lake uses something this version cannot read or write
@@ -75,6 +79,10 @@ __all__ = [
     "StatementTimeoutError",
     "StorageError",
     "StorageUnavailableError",
+    "StreamBatchDoneError",
+    "StreamError",
+    "StreamFencedError",
+    "StreamMismatchError",
     "Terminal",
     "Transient",
     "UnsupportedFeatureError",
@@ -228,6 +236,28 @@ class CommitUnknown(CommitError, Terminal):
     """The database may or may not have committed, and its answer could not be recovered."""
 
     code = "commit.unknown"
+
+
+class StreamError(QuacklakeError):
+    code = "stream"
+
+
+class StreamFencedError(StreamError, Terminal):
+    """Another query has taken over the stream; this one has written nothing since."""
+
+    code = "stream.fenced"
+
+
+class StreamMismatchError(StreamError, Terminal):
+    """What a stream is asked to go on from is not what the lake knows of it."""
+
+    code = "stream.mismatch"
+
+
+class StreamBatchDoneError(StreamError, Terminal):
+    """The batch is in the lake already: there is nothing to do."""
+
+    code = "stream.done"
 
 
 class LeaseHeldError(QuacklakeError, Transient):

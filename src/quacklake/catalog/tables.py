@@ -80,6 +80,7 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
         "snapshot_tags": "name:name* snapshot_id:id created:time",
         "retention": "table_id:id* keep:text",
         "leases": "lease_id:id* holder:uid! expires_ms:id!",
+        "streams": "name:name* query:text! run:text! epoch:id! position:text snapshot_id:id",
     }
 )
 

@@ -13,6 +13,7 @@ from quacklake.lake import layout, operations
 from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import TableRef
+from quacklake.lake.spark_streams import SparkStreaming
 from quacklake.lake.spark_upkeep import SparkMaintaining
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
@@ -44,7 +45,7 @@ def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
     return SparkLake(lake, session)
 
 
-class SparkLake(SparkMaintaining):
+class SparkLake(SparkMaintaining, SparkStreaming):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
@@ -134,10 +135,12 @@ class SparkLake(SparkMaintaining):
         else:
             self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
 
-    def _write(self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None]) -> None:
+    def _write(
+        self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None], *, partial: bool = False
+    ) -> None:
         from quacklake.lake.spark_writing import SparkRows
 
-        rows = SparkRows(self._shared, self._writer, frame)
+        rows = SparkRows(self._shared, self._writer, frame, partial=partial)
         try:
             self._lake._run(lambda tx: work(tx, rows))
         except CommitUnknown:

@@ -36,6 +36,7 @@ from quacklake.transaction.changeset import (
     ChangeSet,
     NewDeleteFile,
     PastDeleteFile,
+    PendingMark,
     RevivedTable,
     TableChange,
 )
@@ -105,6 +106,7 @@ class Transaction:
         self._column_ids: dict[int, int] = {}
         self._reshaped: set[int] = set()
         self._schema_ids: dict[str, int] = {}
+        self._marks: dict[str, PendingMark] = {}
         self._written: list[str] = []
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
@@ -368,6 +370,16 @@ class Transaction:
         """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
         self._written.append(path)
 
+    def mark(self, stream: str, epoch: int, run: str, position: str | None = None, *, gaps: bool = False) -> None:
+        """Let the changes be batch ``epoch`` of a stream: they are committed together with that, and only once.
+
+        ``run`` is what claiming the stream gave. The commit raises ``StreamBatchDoneError`` when the batch is in the
+        lake already, ``StreamFencedError`` when another run has claimed the stream, and ``StreamMismatchError`` when
+        batches before it are missing, unless there may be ``gaps``; nothing is changed then.
+        """
+        self.check_writable()
+        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps)
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
@@ -406,6 +418,7 @@ class Transaction:
             objects=self.objects.changes(),
             inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
+            marks=tuple(self._marks.values()),
         )
 
     def _constrains(self, change: TableChange) -> bool:
@@ -467,7 +480,7 @@ class Transaction:
     def commit(self, changes: ChangeSet, retry: Retry) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
         self._open = False
-        if changes.empty:
+        if changes.empty and not changes.marks:
             self.discard_files()
             return self.base
         final = changes

@@ -155,7 +155,7 @@ class _Builder:
     def _came(self) -> list[_Part]:
         plan, files = self.plan, self.plan.rows.files
         begins, lasts = (files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
-        first = self._first_deletes()
+        first = plan.first_deletes
         groups: dict[tuple[bool, bool, bool], list[int]] = {}
         for index, (id_, begin, last) in enumerate(
             zip(files.column("data_file_id").to_pylist(), begins, lasts, strict=True)
@@ -230,17 +230,6 @@ class _Builder:
 
     # -- what is known first -------------------------------------------------------------------------------------------
 
-    def _first_deletes(self) -> dict[int, int]:
-        """The earliest snapshot that may have deleted a row of each data file that has deletes."""
-        first: dict[int, int] = {}
-        plan = self.plan
-        for table, file, date in (
-            (plan.delete_files, "data_file_id", "begin_snapshot"),
-            (plan.positions, "file_id", "snapshot_id"),
-        ):
-            for id_, begin in zip(table.column(file).to_pylist(), table.column(date).to_pylist(), strict=True):
-                first[id_] = min(begin, first.get(id_, begin))
-        return first
 
     def _updates(self, came: Sequence[_Part], went: Sequence[_Part]) -> str:
         """The temporary table of rows that went and came in one snapshot; its name."""
