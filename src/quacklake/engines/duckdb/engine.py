@@ -20,7 +20,7 @@ from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import FileShapes, Run
+from quacklake.engines.duckdb.shapes import FileShapes
 from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
@@ -126,7 +126,7 @@ class DuckDBEngine:
         """
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
-            shapes = self._shapes.find(_running(connection), plan, plan.schema.columns)
+            shapes = self._shapes.find(connection, plan, plan.schema.columns)
         asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes)
         return self.prepare(connection, sql)
@@ -187,11 +187,10 @@ class DuckDBEngine:
         """Prepare a feed plan on a connection; returns the query that yields its rows."""
         prefix = prefix or f"ql{next(self._names)}"
         find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
-        run = _running(connection)
         with reading():
             blocks = to_blocks(connection.execute(find).to_arrow_table())
-            numbered = partial(self._shapes.numbered, run)
-            shapes = partial(self._shapes.find, run)
+            numbered = partial(self._shapes.numbered, connection)
+            shapes = partial(self._shapes.find, connection)
             sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
         return self.prepare(connection, sql)
 
@@ -298,10 +297,6 @@ def places_to_target(places: pa.Table) -> Target:
         pa.table([in_files.column("_ql_file_id"), in_files.column("_ql_position")], schema=_NO_POSITIONS),
         pa.table([inlined.column("_ql_version"), inlined.column("_ql_position")], schema=_NO_INLINED),
     )
-
-
-def _running(connection: duckdb.DuckDBPyConnection) -> Run:
-    return lambda query: connection.execute(query).fetchall()
 
 
 def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:
