@@ -197,9 +197,8 @@ class Prover:
 
     def storms(self, outcome: Outcome) -> None:
         total = stores.Tally()
-        servers: list[S3Server | None] = [None]
-        if self._available("s3"):
-            servers.append(cast(S3Server, self.server("s3")))
+        remote = self.options.storms > _STORM and self._available("s3")
+        servers = [None, cast(S3Server, self.server("s3"))] if remote else [None]
         try:
             for number, (_, seed) in enumerate(self.rounds()):
                 if total.operations >= self.options.storms:

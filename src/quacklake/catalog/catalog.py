@@ -21,7 +21,7 @@ from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.sqlite import SqliteDatabase
-from quacklake.catalog.tables import NEWER_VERSIONS, READABLE_VERSIONS, VERSION, Tables
+from quacklake.catalog.tables import NEWER_VERSIONS, READABLE_VERSIONS, VERSION, Tables, tables_of
 from quacklake.catalog.totals import TotalsCache
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
@@ -75,7 +75,7 @@ class Catalog:
             url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
         )
         self._engine: Engine = self._database.create_engine()
-        self._tables = Tables(metadata_schema=self._schema)
+        self._tables = tables_of(metadata_schema=self._schema)
         self._cache: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._prepared = False
@@ -130,7 +130,7 @@ class Catalog:
                 hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
             )
         if version != self.version:
-            self._tables = Tables(version, self._schema)
+            self._tables = tables_of(version, self._schema)
             self._cache.clear()
         self.read_only = self._opened_read_only or version != VERSION
 
@@ -173,7 +173,7 @@ class Catalog:
         """
         if self._opened_read_only or self.version in NEWER_VERSIONS:
             raise self.refusal()
-        tables = Tables(VERSION, self._schema)
+        tables = tables_of(VERSION, self._schema)
         try:
             with telemetry.timed("migrate"):
                 with self._translate("migrate"), self._connection() as connection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant, Name, Text, Uid
 
-__all__ = ["INDEXES", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
+__all__ = ["INDEXES", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables", "tables_of"]
 
 VERSION = "1.0"
 #: Versions after ours whose tables we know well enough to read.
@@ -169,8 +170,14 @@ SPEC: Mapping[str, tuple[ColumnSpec, ...]] = MappingProxyType(
 )
 
 
+@lru_cache(maxsize=64)
+def tables_of(version: str = VERSION, metadata_schema: str | None = None) -> Tables:
+    """The tables of a format version in a schema. They take longer to make than a small read, so lakes share them."""
+    return Tables(version, metadata_schema)
+
+
 class Tables:
-    """The tables of one lake: a schema name, a format version, and what exists in it."""
+    """The tables of one lake: a schema name, a format version, and what exists in it. Nothing changes them."""
 
     def __init__(self, version: str = VERSION, metadata_schema: str | None = None) -> None:
         self.version = version
@@ -179,6 +186,7 @@ class Tables:
         missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
         renamed = _RENAMED_02 if base <= "0.2" else {}
         self._tables: dict[str, sa.Table] = {}
+        self._indexes: dict[str, list[sa.Index]] = {}
         for name, columns in SPEC.items():
             absent = missing.get(name, ())
             if absent is not None:
@@ -237,7 +245,12 @@ class Tables:
         return list(self._tables.values())
 
     def indexes(self, database: str) -> list[sa.Index]:
-        """Our indexes over these tables."""
+        """Our indexes over these tables, the same ones each time: a table keeps every index that is made for it."""
+        if database not in self._indexes:
+            self._indexes[database] = self._make_indexes(database)
+        return self._indexes[database]
+
+    def _make_indexes(self, database: str) -> list[sa.Index]:
         found = []
         for name, (table, columns) in INDEXES.items():
             # only SQLite can keep text of any length in an index, and then needs to look nowhere else
