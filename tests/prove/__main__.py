@@ -220,6 +220,8 @@ class Prover:
         report = soak(home, f"sqlite:///{home}/lake.db", self.options.soak, seed=seed)
         outcome.done |= {name: value for name, value in _facts(report).items() if name != "problems"}
         assert not report.problems, "; ".join(report.problems[:10])
+        # with the retries of the library itself, hardly a conflict gets as far as a writer
+        assert report.conflicts <= max(1, report.commits // 1000), f"{report.conflicts} conflicts"
 
 
 def _facts(tally: object) -> dict[str, Any]:
