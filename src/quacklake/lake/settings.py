@@ -11,14 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.catalog import Catalog
+from quacklake.catalog.objects import macros
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.format import inline
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.conform import Match, match
+from quacklake.lake.macros import order_macros
 from quacklake.storage import Store
 from quacklake.transaction import Retry, TableCache
 
@@ -139,7 +141,12 @@ class Shared:
             target_file_size=int(self.option("target_file_size", table)),
             hive=bool(self.option("hive_file_pattern", table)),
             sort=bool(self.option("sort_on_insert", table)),
+            macros=order_macros(table.sort, self._macros),
         )
+
+    def _macros(self) -> list[MacroInfo]:
+        with self.catalog.read() as reader:
+            return macros(reader, reader.latest())
 
 
 @lru_cache(maxsize=1024)

@@ -116,6 +116,8 @@ class FileWriter:
         if self.encrypted and not self._prepared:
             prepare_writing(connection)  # all connections are to one database: once is enough
             self._prepared = True
+        for statement in options.macros:
+            connection.execute(statement)
         job = _Job(connection, table, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
         keys = partition_keys(table)
         large = size_hint is not None and size_hint >= options.target_file_size
@@ -189,7 +191,8 @@ class FileWriter:
         ]
         # in the order of the keys few files are open at a time, and hardly one is closed and begun again
         rows_in_order = f"{keys.query(query)} ORDER BY {names}"
-        rows = self._run(job, rows_in_order, self.store.url(location.rstrip("/")), clauses, location, stem)
+        target = self.store.url(location + stem).removesuffix(f"/{stem}")  # the location may be the data path itself
+        rows = self._run(job, rows_in_order, target, clauses, location, stem)
         try:
             return [self._place(row, job, keys) for row in rows]
         except BaseException:

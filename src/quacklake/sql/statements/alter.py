@@ -18,7 +18,13 @@ from quacklake.lake.settings import Shared
 from quacklake.sql.attached import Target
 from quacklake.sql.names import missing
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.tables import LiteralText, default_of, schema_of_columns, with_literal
+from quacklake.sql.statements.tables import (
+    LiteralText,
+    check_reserved,
+    default_of,
+    schema_of_columns,
+    with_literal,
+)
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -86,7 +92,13 @@ def _change(session: Session, cursor: Cursor) -> Change:
         path = _path(cursor)
         cursor.expect("TO")
         name = cursor.name()
-        return lambda shared, tx, table: evolution.rename_column(shared, tx, table, path, name)
+
+        def rename(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+            if "." not in path:
+                check_reserved(shared, [name], table)
+            evolution.rename_column(shared, tx, table, path, name)
+
+        return rename
     if cursor.accept("ADD"):
         return _add(session, cursor)
     if cursor.accept("DROP"):
@@ -139,6 +151,7 @@ def _add(session: Session, cursor: Cursor) -> Change:
     def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
         if if_not_exists and _has(table, names):
             return
+        check_reserved(shared, names if len(names) == 1 else (), table)
         if literal is not None:
             after = evolution.add_column(shared, tx, table, format_path(names), type_)
             schema = with_literal(after.schema, names, LiteralText(literal), initial=True)

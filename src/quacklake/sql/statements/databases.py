@@ -16,6 +16,7 @@ from quacklake.lake.result import Result
 from quacklake.sql import tree
 from quacklake.sql.attached import SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
+from quacklake.sql.statements.secrets import with_secret
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def attach(session: Session, cursor: Cursor, params: Any) -> Result:
     if not str(url).startswith("ducklake:") and options.get("type", "").lower() != "ducklake":
         return session.native(cursor.text, params)
     name = alias or _alias(str(url))
+    url, options = with_secret(session, str(url), options)
     if replacing and session.attachments.get(name) is not None:
         _detach(session, name)
     if if_not_exists and session.attachments.get(name) is not None:
