@@ -30,8 +30,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     def compacted(arguments: dict[str, Any]) -> Any:
         table = arguments.get("table", "main.t").replace('"', "")
         return [
-            SimpleNamespace(table=table, snapshot=5, files_before=4, files_after=1, rows=7),
-            SimpleNamespace(table="main.idle", snapshot=None, files_before=0, files_after=0, rows=0),
+            SimpleNamespace(table=table, snapshot=5, groups=((4, 1),), rows=7),
+            SimpleNamespace(table="main.idle", snapshot=None, groups=(), rows=0),
         ]
 
     for name in ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files"):

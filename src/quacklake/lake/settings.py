@@ -129,6 +129,14 @@ class Shared:
         """Whether deletes from a table's files become deletion vectors."""
         return bool(self.option("write_deletion_vectors", table))
 
+    def hive(self, table: TableInfo) -> bool:
+        """Whether partitions are folders; in an encrypted lake only where that is set, for folders tell the values."""
+        name, otherwise = "hive_file_pattern", False if self.catalog.encrypted else None
+        if name in self.overrides:
+            return bool(self.overrides[name])
+        found = effective(self.options(), name, schema_id=table.schema_id, table_id=table.id, otherwise=otherwise)
+        return bool(found)
+
     def write_options(self, table: TableInfo) -> WriteOptions:
         """How files of a table are written."""
         size_bytes = self.option("parquet_row_group_size_bytes", table)
@@ -139,7 +147,7 @@ class Shared:
             row_group_size=int(self.option("parquet_row_group_size", table)),
             row_group_size_bytes=None if size_bytes is None else int(size_bytes),
             target_file_size=int(self.option("target_file_size", table)),
-            hive=bool(self.option("hive_file_pattern", table)),
+            hive=self.hive(table),
             sort=bool(self.option("sort_on_insert", table)),
             macros=order_macros(table.sort, self._macros),
         )

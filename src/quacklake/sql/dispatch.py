@@ -59,6 +59,8 @@ _HANDLERS: Mapping[str, Handler] = {
     "EXPORT": queries.not_for_lakes,
     "IMPORT": queries.not_for_lakes,
     "INSERT": inserting.insert,
+    "INSTALL": databases.extension,
+    "LOAD": databases.extension,
     "MERGE": merging.merge,
     "PRAGMA": databases.settings,
     "PREPARE": prepared.prepare,

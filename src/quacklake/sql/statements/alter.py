@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import InputError, NotFoundError, SqlError
+from quacklake.errors import InputError, NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.column_paths import find_column, format_path
 from quacklake.format.evolution import DefaultExpression
+from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.type_text import parse_column
 from quacklake.lake import evolution, layout
@@ -16,6 +17,7 @@ from quacklake.lake.expression import Expression
 from quacklake.lake.result import Result
 from quacklake.lake.settings import Shared
 from quacklake.sql.attached import Target
+from quacklake.sql.binder import Binder
 from quacklake.sql.names import missing
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import (
@@ -50,6 +52,8 @@ def alter(session: Session, cursor: Cursor, params: Any) -> Result:
         return queries.native_ddl(session, Cursor(cursor.text), params)
     if kind == "VIEW":
         return _alter_view(session, cursor, target, if_exists=if_exists)
+    if _sees_options(cursor):
+        return _options(session, cursor, target, params, if_exists=if_exists)
     change = _change(session, cursor)
     cursor.end()
 
@@ -79,6 +83,37 @@ def _alter_view(session: Session, cursor: Cursor, target: Target, *, if_exists: 
         tx.objects.rename_view(view, name)
 
     session.write(target.attached, work)
+    return Result()
+
+
+def _sees_options(cursor: Cursor) -> bool:
+    return any(cursor.sees(*words) for word in ("SET", "RESET") for words in ((word, "("), (word, "OPTIONS")))
+
+
+def _options(session: Session, cursor: Cursor, target: Target, params: Any, *, if_exists: bool) -> Result:
+    """SET (option = value, …) and RESET (option, …): the options of one table."""
+    setting = cursor.accept("SET") or not cursor.accept("RESET")
+    cursor.accept("OPTIONS")
+    items = [Cursor(item) for item in cursor.items()]
+    cursor.end()
+    if target.attached.lake is None or target.attached.read_only:
+        raise ReadOnlyError(f'"{target.attached.alias}" is attached in read-only mode')
+    tx = session.view(target.attached)
+    table = tx.get_table(target.schema, target.name)
+    if table is None:
+        if if_exists:
+            return Result()
+        raise missing(target, tx)
+    named = f"{quote(table.schema_name)}.{quote(table.name)}"
+    for item in items:
+        name = item.name()
+        if not setting:
+            item.end()
+            target.attached.lake.unset_option(name, table=named)
+            continue
+        item.expect("=")
+        value = Binder(session, params).evaluate_text(item.rest())
+        target.attached.lake.set_option(name, value, table=named)
     return Result()
 
 

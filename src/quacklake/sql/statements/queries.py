@@ -247,6 +247,12 @@ def _reading_part(session: Session, cursor: Cursor) -> str:
         named = cursor.until("USING", "WHERE", "RETURNING")
         others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
         return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    elif cursor.accept("MERGE", "INTO"):
+        named = cursor.until("USING")
+        cursor.expect("USING")
+        source = cursor.until("ON", "USING")
+        how = cursor.until("WHEN")
+        return f"SELECT * FROM {named} FULL JOIN {source} {how}"
     return cursor.rest()
 
 
