@@ -264,11 +264,16 @@ class DuckDBEngine:
             query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
             return connection.execute(query).to_arrow_table().column("v").combine_chunks()
 
-    def canonical_expression(self, expression: str, schema: TableSchema) -> str:
-        """An expression over columns as DuckDB itself would write it. Raises ``InputError`` when it makes no sense."""
+    def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[str] = ()) -> str:
+        """An expression over columns as DuckDB itself would write it; ``macros`` make the functions it may need.
+
+        Raises ``InputError`` when it makes no sense.
+        """
         columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
         with self.connection() as connection:
             try:
+                for statement in macros:
+                    connection.execute(statement)
                 question = "SELECT json_deserialize_sql(json_serialize_sql(?))"
                 found = connection.execute(question, [f"SELECT {expression}"]).fetchone()
                 text = str(found[0] if found else expression).removeprefix("SELECT ")
