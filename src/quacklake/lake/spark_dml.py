@@ -116,7 +116,8 @@ class Changes:
     def apply(self, staged: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> ChangeMetrics:
         """Delete the changed rows where they are and write the updated ones anew, under their row ids.
 
-        ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows ``keys`` when a row is changed in more than one way.
+        ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows ``keys`` when a row is
+        changed in more than one way.
         """
         files, inlined = self._counts(staged, keys, once=once)
         updated = sum(each.updated for each in (*files.values(), *inlined.values()))
