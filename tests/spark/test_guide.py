@@ -20,7 +20,7 @@ def test_the_examples_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert session.getActiveSession() is not None
     namespace: dict[str, object] = {"__name__": "example"}
     found = [block for block in blocks(page) if block.language == "python"]
-    assert len(found) == 4
+    assert len(found) == 6
     for block in found:
         _run_python(page, block, namespace)
     namespace["lake"].close()  # type: ignore[attr-defined]
