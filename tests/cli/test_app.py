@@ -67,7 +67,7 @@ def test_a_password_is_never_printed(
     run: Run, failing: list[BaseException], output: str, verbose: tuple[str, ...]
 ) -> None:
     failing.append(ConfigError("postgresql://ann:geheim@db/lake is down", hint="ask postgresql://ann:geheim@db/lake"))
-    answer = run("info", "--output", output, *verbose, "--url", "postgresql://ann:geheim@db/lake")
+    answer = run("info", "--output", output, *verbose, "--lake", "postgresql://ann:geheim@db/lake")
     assert answer.code == 1
     assert "geheim" not in answer.out + answer.err
     assert "ann:***@db" in answer.err
@@ -80,7 +80,7 @@ def test_a_password_is_not_printed_by_a_complaint_about_usage(run: Run) -> None:
 
 
 def test_a_password_is_not_printed_by_a_real_driver(run: Run) -> None:
-    answer = run("tables", "-v", "--url", "postgresql://ann:geheim@127.0.0.1:1/lake")
+    answer = run("tables", "-v", "--lake", "postgresql://ann:geheim@127.0.0.1:1/lake")
     assert answer.code == 1
     assert "ann:***@127.0.0.1" in answer.err
     assert "geheim" not in answer.out + answer.err
@@ -107,8 +107,8 @@ def test_an_interruption_that_a_library_hides_ends_with_130(run: Run, monkeypatc
 
 
 def test_without_a_lake_the_hint_names_the_options(run: Run) -> None:
-    assert "--url" in run("tables").err
-    missing = run("tables", "--url", "sqlite:///none.db")
+    assert "--lake" in run("tables").err
+    missing = run("tables", "--lake", "sqlite:///none.db")
     assert missing.code == 1
     assert "there is no lake" in missing.err
     assert "create=True" not in missing.err

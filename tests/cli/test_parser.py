@@ -9,8 +9,8 @@ from tests.cli.conftest import Run
 
 def test_options_may_stand_before_or_after_the_command() -> None:
     parser = build_parser()
-    before = parser.parse_args(["--url", "sqlite:///a.db", "--output", "json", "tables"])
-    after = parser.parse_args(["tables", "--url", "sqlite:///a.db", "--output", "json"])
+    before = parser.parse_args(["--lake", "sqlite:///a.db", "--output", "json", "tables"])
+    after = parser.parse_args(["tables", "--lake", "sqlite:///a.db", "--output", "json"])
     assert (before.url, before.output) == (after.url, after.output) == ("sqlite:///a.db", "json")
 
 
@@ -32,7 +32,7 @@ def test_the_version_is_the_package_s(run: Run) -> None:
         ("tables", "--output", "xml"),
         ("tables", "--outp", "json"),
         ("show",),
-        ("show", "t", "--at", "1", "--at-time", "2024-01-01"),
+        ("show", "t", "--at", "1", "--at", "2024-01-01"),
         ("show", "t", "--at", "-1"),
         ("show", "t", "--limit", "-1"),
     ],

@@ -84,7 +84,7 @@ def soak(
 
 
 def _start_maintenance(url: str, home: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "quacklake.cli", "maintain", "--watch", "--url", url, "--output", "json"]
+    command = [sys.executable, "-m", "quacklake.cli", "maintain", "--watch", "--lake", url, "--output", "json"]
     command += ["--interval", "1s", "--flush-rows", "200", "--small-files", "8", "--delete-ratio", "0.2"]
     command += ["--expire-older-than", "20s", "--delete-older-than", "5s"]
     return subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, text=True)
