@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from types import FrameType
 from typing import Annotated, Any
 
@@ -96,8 +97,8 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
 
 def _wants_json(words: Sequence[str]) -> bool:
     """Whether the answer was to be JSON, in words that could not be understood."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    return any(pair in (("--output", "json"), ("-o", "json")) or pair[0] == "--output=json" for pair in pairs)
+    asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
+    return asked or "--output=json" in words
 
 
 def _interrupted() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from quacklake.errors import CancelledError
 
@@ -36,30 +36,33 @@ class Statements:
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Do something with the session; Ctrl-C ends it with ``CancelledError``."""
-        outcome: list[Any] = []
+        ended = threading.Event()
+        results: list[T] = []
+        failures: list[BaseException] = []
 
         def target() -> None:
             try:
-                outcome.extend((True, work(self.session)))
+                results.append(work(self.session))
             except BaseException as error:
-                outcome.extend((False, error))
+                failures.append(error)
+            finally:
+                ended.set()
 
-        worker = threading.Thread(target=target, name="statement", daemon=True)
         cancelled = False
-        worker.start()
-        while worker.is_alive():
+        threading.Thread(target=target, name="statement", daemon=True).start()
+        # not Thread.join, which takes a thread for ended when it is interrupted itself
+        while not ended.is_set():
             try:
                 if cancelled:
                     self._interrupt()
-                worker.join(_GLANCE)
+                ended.wait(_GLANCE)
             except KeyboardInterrupt:
                 cancelled = True
-        done, value = outcome
-        if done and not cancelled:
-            return value  # type: ignore[no-any-return]
         if cancelled:
-            raise CancelledError("the statement was cancelled") from (None if done else value)
-        raise value
+            raise CancelledError("the statement was cancelled")
+        if failures:
+            raise failures[0]
+        return results[0]
 
     def _interrupt(self) -> None:
         """End what DuckDB is doing for the session; it may not have begun, so that this is done until it ends."""

@@ -198,7 +198,7 @@ def test_reading_commands_cannot_write(run: Run, lake: Path) -> None:
 def test_settings_are_listed_with_their_sources(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("quacklake.toml").write_text('[s3]\nsecret_key = "geheim"\naccess_key = "minio"\n')
     monkeypatch.setenv("QUACKLAKE_POOL_SIZE", "7")
-    answer = run("settings", "--output", "json", "--lake", "postgresql://ann:geheim@db/lake")
+    answer = run("config", "show", "--output", "json", "--lake", "postgresql://ann:geheim@db/lake")
     rows = {row["name"]: row for row in answer.json}
     assert rows["url"] == {"name": "url", "value": "postgresql://ann:***@db/lake", "source": "flag"}
     assert rows["pool_size"]["value"] == "7"
