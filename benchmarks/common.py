@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import quacklake
+from services.mysql import MySQLServer
 from services.postgres import PostgresServer
 
 __all__ = [
@@ -200,6 +201,12 @@ class Bench:
         with self.step("starting PostgreSQL"):
             return self._stack.enter_context(PostgresServer(durable=True))
 
+    @cached_property
+    def mysql(self) -> MySQLServer:
+        """A durable MariaDB server that ends with the run. Raises ``services.Unavailable``."""
+        with self.step("starting MariaDB"):
+            return self._stack.enter_context(MySQLServer(durable=True))
+
     @contextmanager
     def directory(self) -> Iterator[Path]:
         """An empty directory for one benchmark, removed afterwards."""
@@ -207,13 +214,15 @@ class Bench:
             yield Path(path)
 
     def place(self, directory: Path, catalog: str, name: str) -> Place:
-        """A new lake's place: ``catalog`` is ``sqlite`` or ``postgres``."""
+        """A new lake's place: ``catalog`` is ``sqlite``, ``postgres`` or ``mysql``, which the extension cannot open."""
         data = directory / f"{catalog}-{name}"
         if catalog == "sqlite":
             path = directory / f"{name}.db"
             return Place(f"sqlite:///{path}", f"ducklake:sqlite:{path}", data)
         self._databases += 1
         database = f"bench_{self._databases}"
+        if catalog == "mysql":
+            return Place(self.mysql.create_database(database), "", data)
         url = self.postgres.create_database(database)
         return Place(url, f"ducklake:postgres:{self.postgres.dsn(database)}", data)
 

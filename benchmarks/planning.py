@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,10 @@ def bulk_writer(place: Place) -> Iterator[Write]:
         with closing(sqlite3.connect(place.url.removeprefix("sqlite:///"))) as database, database:
             yield lambda table, columns, rows: _insert(database, table, columns, rows)
         return
+    if place.url.startswith("mysql"):
+        with sa.create_engine(place.url.replace("mysql:", "mysql+pymysql:", 1)).begin() as mysql:
+            yield lambda table, columns, rows: _execute(mysql, table, columns, rows)
+        return
     with psycopg.connect(place.url) as connection:
         yield lambda table, columns, rows: _copy(connection, table, columns, rows)
         # the server's own housekeeping would do so within a minute
@@ -153,6 +158,14 @@ def bulk_writer(place: Place) -> Iterator[Write]:
 def _insert(database: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Iterable[Any]) -> None:
     marks = ", ".join("?" * len(columns))
     database.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+
+def _execute(connection: sa.Connection, table: str, columns: tuple[str, ...], rows: Iterable[Any]) -> None:
+    marks = ", ".join(["%s"] * len(columns))
+    statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+    rest = iter(rows)
+    while some := list(islice(rest, 10_000)):
+        connection.exec_driver_sql(statement, some)
 
 
 def _copy(connection: psycopg.Connection[Any], table: str, columns: tuple[str, ...], rows: Iterable[Any]) -> None:

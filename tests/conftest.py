@@ -22,7 +22,7 @@ from tests.catalog.stock import Stock
 
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
-settings.register_profile("default", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("default", deadline=None, derandomize=seeds.FIXED, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
 
@@ -48,7 +48,7 @@ def pytest_configure_node(node: object) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out.
 
-    Of tests with the mark ``daily`` a run takes its share, another one each day; whoever names a file gets all of it.
+    Of tests with the mark ``daily`` a run takes its share, the same one for the same seed; whoever names a file gets all of it.
     """
     _take_samples(config, items)
     for item in items:

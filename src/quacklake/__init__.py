@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, restore_backup
     from quacklake.lake.spark import SparkLake, spark
-    from quacklake.sql import Result, Session
+    from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
 
 __version__ = "0.1.0"
@@ -52,6 +52,7 @@ __all__ = [
     "QuacklakeError",
     "RestoredTable",
     "Result",
+    "Safety",
     "Session",
     "SparkLake",
     "Table",
@@ -68,6 +69,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "Result": "quacklake.sql",
+    "Safety": "quacklake.sql",
     "Session": "quacklake.sql",
     "SparkLake": "quacklake.lake.spark",
     "session": "quacklake.sql",

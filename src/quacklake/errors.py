@@ -16,6 +16,11 @@ The tree::
     │   └── SnapshotExpiredError       the history that is needed has been removed
     ├── AlreadyExistsError             it exists already
     ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
+    ├── NotPermittedError              a safe session does not run such a statement
+    ├── LimitError                     a statement needs more than its session may take
+    │   ├── StatementTimeoutError      … of time
+    │   ├── MemoryLimitError           … of memory, or of room for what does not fit into it
+    │   └── ResultTooLargeError        … of rows or bytes in its result
     ├── CatalogError                   the metadata database failed
     │   └── CatalogUnavailableError    … and trying again may help        (Transient)
     ├── StorageError                   the object store failed
@@ -25,6 +30,10 @@ The tree::
     ├── CommitError                    a commit did not go through
     │   ├── CommitConflict             another commit got in the way; nothing was changed (Transient)
     │   └── CommitUnknown              the answer was lost and could not be recovered
+    ├── StreamError                    a stream cannot go on
+    │   ├── StreamFencedError          another query has taken the stream over
+    │   ├── StreamMismatchError        the checkpoint, or the table, is not the one the stream began with
+    │   └── StreamBatchDoneError       the batch is in the lake already; nothing was changed
     ├── LeaseHeldError                 another process does this work already               (Transient)
     ├── CancelledError                 the caller cancelled the operation
     ├── UnsupportedFeatureError        the lake uses something this version cannot read or write
@@ -54,17 +63,26 @@ __all__ = [
     "InternalError",
     "InvalidNameError",
     "LeaseHeldError",
+    "LimitError",
+    "MemoryLimitError",
     "MissingExtraError",
     "NotFoundError",
+    "NotPermittedError",
     "PathError",
     "PredicateError",
     "QuacklakeError",
     "ReadOnlyError",
+    "ResultTooLargeError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
     "SqlError",
+    "StatementTimeoutError",
     "StorageError",
     "StorageUnavailableError",
+    "StreamBatchDoneError",
+    "StreamError",
+    "StreamFencedError",
+    "StreamMismatchError",
     "Terminal",
     "Transient",
     "UnsupportedFeatureError",
@@ -158,6 +176,28 @@ class ReadOnlyError(QuacklakeError, Terminal):
     code = "read_only"
 
 
+class NotPermittedError(QuacklakeError, Terminal):
+    """A statement reaches for something that a safe session does not give; nothing of it was run."""
+
+    code = "not_permitted"
+
+
+class LimitError(QuacklakeError, Terminal):
+    code = "limit"
+
+
+class StatementTimeoutError(LimitError):
+    code = "limit.timeout"
+
+
+class MemoryLimitError(LimitError):
+    code = "limit.memory"
+
+
+class ResultTooLargeError(LimitError):
+    code = "limit.result"
+
+
 class CatalogError(QuacklakeError):
     code = "catalog"
 
@@ -196,6 +236,28 @@ class CommitUnknown(CommitError, Terminal):
     """The database may or may not have committed, and its answer could not be recovered."""
 
     code = "commit.unknown"
+
+
+class StreamError(QuacklakeError):
+    code = "stream"
+
+
+class StreamFencedError(StreamError, Terminal):
+    """Another query has taken over the stream; this one has written nothing since."""
+
+    code = "stream.fenced"
+
+
+class StreamMismatchError(StreamError, Terminal):
+    """What a stream is asked to go on from is not what the lake knows of it."""
+
+    code = "stream.mismatch"
+
+
+class StreamBatchDoneError(StreamError, Terminal):
+    """The batch is in the lake already: there is nothing to do."""
+
+    code = "stream.done"
 
 
 class LeaseHeldError(QuacklakeError, Transient):

@@ -103,7 +103,13 @@ def test_tables_columns_and_first_rows_are_those_of_stock_ducklake(
     quacklake.connect(ours, data_path=tmp_path / "ours").close()
     mine = tables(ours)
     own = {name: mine.pop(name) for name in list(mine) if name.startswith("quacklake_")}
-    assert set(own) == {"quacklake_commits", "quacklake_leases", "quacklake_retention", "quacklake_snapshot_tags"}
+    assert set(own) == {
+        "quacklake_commits",
+        "quacklake_leases",
+        "quacklake_retention",
+        "quacklake_snapshot_tags",
+        "quacklake_streams",
+    }
     assert mine == tables(theirs)
     assert rows(ours) == rows(theirs)
 

@@ -196,6 +196,15 @@ def test_a_lake_of_the_oldest_version_is_read_and_migrated(golden: GoldenLake, t
     check_stock_history(stock, ours.url, golden, stock_options(ours))
     settings = {"data_path": ours.data_path, "override_data_path": True}
     check_written_by_both(stock, ours.url, golden, stock_options(ours), **settings)
+    with connect(ours) as lake:  # whose tables have no folder of their own
+        days = lake.table("sales.days")
+        count, columns = days.count(), days.columns
+        rows = days.to_arrow().slice(0, 3)
+        assert days.append(rows) == 3
+        assert days.optimize().files_after > 1
+        assert lake.table("main.numbers").optimize().files_after == 1
+        assert (days.count(), days.columns) == (count + 3, columns)
+    assert stock.run(ours.url, "SELECT count(*) FROM sales.days", options=stock_options(ours)) == [(count + 3,)]
 
 
 # -- servers -----------------------------------------------------------------------------------------------------------
@@ -247,27 +256,29 @@ def test_f13_2_a_lake_on_a_server_is_migrated(
 # -- inlined rows ------------------------------------------------------------------------------------------------------
 
 
+AGE = """
+DROP TABLE ducklake_macro; DROP TABLE ducklake_macro_impl; DROP TABLE ducklake_macro_parameters;
+DROP TABLE ducklake_sort_info; DROP TABLE ducklake_sort_expression; DROP TABLE ducklake_file_variant_stats;
+ALTER TABLE ducklake_column DROP COLUMN default_value_type;
+ALTER TABLE ducklake_column DROP COLUMN default_value_dialect;
+ALTER TABLE ducklake_data_file ADD COLUMN partial_file_info VARCHAR;
+UPDATE ducklake_data_file SET partial_file_info = 'partial_max:' || partial_max
+  WHERE partial_max IS NOT NULL;
+ALTER TABLE ducklake_data_file DROP COLUMN partial_max;
+ALTER TABLE ducklake_delete_file DROP COLUMN partial_max;
+DROP TABLE ducklake_schema_versions;
+CREATE TABLE ducklake_schema_versions(begin_snapshot BIGINT, schema_version BIGINT);
+INSERT INTO ducklake_schema_versions
+  SELECT min(snapshot_id), schema_version FROM ducklake_snapshot GROUP BY schema_version;
+UPDATE ducklake_metadata SET value = '0.3' WHERE key = 'version';
+"""
+"""What makes a lake of format 0.3 out of one of 1.0: it is then as it would be had 1.4 written it."""
+
+
 def age(path: Path) -> None:
-    """Make a lake of format 0.3 out of a SQLite one of 1.0: as it would be had 1.4 written it."""
+    """Make a lake of format 0.3 out of a SQLite one of 1.0."""
     with sqlite3.connect(path) as connection:
-        connection.executescript(
-            """
-            DROP TABLE ducklake_macro; DROP TABLE ducklake_macro_impl; DROP TABLE ducklake_macro_parameters;
-            DROP TABLE ducklake_sort_info; DROP TABLE ducklake_sort_expression; DROP TABLE ducklake_file_variant_stats;
-            ALTER TABLE ducklake_column DROP COLUMN default_value_type;
-            ALTER TABLE ducklake_column DROP COLUMN default_value_dialect;
-            ALTER TABLE ducklake_data_file ADD COLUMN partial_file_info VARCHAR;
-            UPDATE ducklake_data_file SET partial_file_info = 'partial_max:' || partial_max
-              WHERE partial_max IS NOT NULL;
-            ALTER TABLE ducklake_data_file DROP COLUMN partial_max;
-            ALTER TABLE ducklake_delete_file DROP COLUMN partial_max;
-            DROP TABLE ducklake_schema_versions;
-            CREATE TABLE ducklake_schema_versions(begin_snapshot BIGINT, schema_version BIGINT);
-            INSERT INTO ducklake_schema_versions
-              SELECT min(snapshot_id), schema_version FROM ducklake_snapshot GROUP BY schema_version;
-            UPDATE ducklake_metadata SET value = '0.3' WHERE key = 'version';
-            """
-        )
+        connection.executescript(AGE)
     connection.close()
 
 
@@ -319,6 +330,21 @@ def test_files_of_several_snapshots_stay_so(tmp_path: Path, stock: Stock) -> Non
         assert [lake.at(version=v).table("t").count() for v in (2, 3, 4)] == [20, 40, 60]
         lake.migrate()
         assert [lake.at(version=v).table("t").count() for v in (2, 3, 4)] == [20, 40, 60]
+    assert stock.run(url, "SELECT count(*) FROM t AT (VERSION => 3)") == [(40,)]
+
+
+def test_a_file_of_duckdb_with_compacted_files_is_migrated(tmp_path: Path, stock: Stock) -> None:
+    url, options = f"duckdb:///{tmp_path / 'lake.db'}", [f"DATA_PATH '{tmp_path / 'data'}/'"]
+    inserts = [f"INSERT INTO t SELECT {n} FROM range(20)" for n in range(3)]
+    stock.run(url, "CREATE TABLE t (a INTEGER)", *inserts, "CALL ducklake_merge_adjacent_files('l')", options=options)
+    with duckdb.connect(tmp_path / "lake.db") as connection:
+        for statement in AGE.split(";"):
+            connection.execute(statement)
+    with quacklake.connect(url, migrate=True) as lake:
+        assert [lake.at(version=v).table("t").count() for v in (2, 3, 4)] == [20, 40, 60]
+    columns, rows = dump(url)["ducklake_data_file"]
+    assert columns[-2:] == ("mapping_id", "partial_max")
+    assert [row[-1] for row in rows] == ["4"]
     assert stock.run(url, "SELECT count(*) FROM t AT (VERSION => 3)") == [(40,)]
 
 

@@ -280,6 +280,19 @@ def _files_read(site: LakeSite, condition: str) -> int:
     return int("".join(filter(str.isdigit, found[0]))) if found else int(rows[0])
 
 
+def test_files_from_before_a_partition_by_buckets_are_found_by_an_id(make_site: MakeSite) -> None:
+    """Stock DuckLake looks for the id's bucket only, which files without partition values do not have."""
+    site = make_site("sqlite")
+    table = site.lake().create_table("t", {"id": pa.int32()})
+    table.append(pa.table({"id": pa.array(range(50), pa.int32())}))
+    table.set_partitioned_by("bucket(2, id)")
+    assert all(table.to_pylist(where=f"id = {id_}") == [{"id": id_}] for id_ in range(50))
+    assert table.delete("id = 35") == 1
+    stock = site.stock()
+    assert stock.execute("SELECT count(*) FROM t").fetchall() == [(49,)]
+    assert stock.execute("SELECT * FROM t WHERE id = 7").fetchall() == []
+
+
 def test_stock_reads_the_order_that_we_set(make_site: MakeSite) -> None:
     site = make_site("sqlite", inlining=0)
     lake = site.lake()

@@ -1,11 +1,13 @@
 """Processes that start in a few milliseconds, to be ended at any point.
 
-A small server process imports everything once and opens nothing; each child is a fork of it. So a child is as fresh as
-a new interpreter, and no thread or connection of the test process is in it.
+A small server process imports everything once, and may rehearse on a lake of its own that it closes again, so that what
+Python only finds out once is known; each child is a fork of it. So a child has nothing open, as a new interpreter, and no
+thread or connection of the test process is in it.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -62,7 +64,7 @@ class Child:
 
 
 class Forks:
-    """The server. ``modules`` are imported once, besides the library itself."""
+    """The server. ``modules`` are imported once, besides the library itself; those that have one do a ``rehearse()``."""
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="quacklake-forks-")
@@ -118,8 +120,11 @@ class Forks:
 
 
 def _serve() -> None:
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    modules = [importlib.import_module(name) for name in sys.argv[1:]]
+    for rehearse in {getattr(module, "rehearse", None) for module in modules} - {None}:
+        rehearse()
+    gc.collect()
+    gc.freeze()  # what is there stays there: no child copies a page to look through it
     children: set[int] = set()
     for line in sys.stdin:
         question = json.loads(line)

@@ -15,6 +15,7 @@ One entry in ``OPERATIONS`` is all that a new operation needs to join the whole 
   none, say. It raises ``AssertionError``.
 - ``snapshots=False``: it takes snapshots away, as expiry does, so their number is not checked, and the random kills, which
   count commits by them, do without it.
+- ``past=True``: it goes back to a snapshot, and is rightly refused beside one that takes snapshots away.
 
 What joins by that: the exhaustive crashes (``tests/crash/test_crashes.py``), the pairs (``tests/prove/pairs.py``), the bad
 stores (``tests/prove/stores.py``), and, when it ``keeps`` and prepares nothing, the random kills
@@ -27,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -34,9 +37,9 @@ import pyarrow as pa
 import quacklake
 from quacklake import Lake, faults
 from tests.catalog.stock import Rows
-from tests.crash.homes import Home
+from tests.crash.homes import Home, look
 
-__all__ = ["MAINTENANCE", "OPERATIONS", "Operation", "keeps", "note", "operate", "prepare", "rows"]
+__all__ = ["MAINTENANCE", "OPERATIONS", "Operation", "keeps", "note", "operate", "prepare", "rehearse", "rows"]
 
 Row = tuple[Any, ...]
 
@@ -52,6 +55,7 @@ class Operation:
     prepare: Callable[[Lake], object] | None = None
     check: Callable[[Home], None] | None = None
     snapshots: bool = True
+    past: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -268,8 +272,8 @@ _ALL = [
     Operation("expire", lambda lake: lake.expire_snapshots(keep_last=2), keeps, block=False, snapshots=False),
     Operation("orphans", lambda lake: lake.delete_orphaned_files(), keeps, block=False),
     Operation("cleanup", lambda lake: lake.cleanup_old_files(cleanup_all=True), keeps, block=False, prepare=discard),
-    Operation("restore", lambda lake: lake.table("t").restore(to=2), _restores, block=False),
-    Operation("undrop", lambda lake: lake.undrop("gone"), _undrops, block=False, prepare=lose),
+    Operation("restore", lambda lake: lake.table("t").restore(to=2), _restores, block=False, past=True),
+    Operation("undrop", lambda lake: lake.undrop("gone"), _undrops, block=False, prepare=lose, past=True),
 ]
 
 OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _ALL}
@@ -287,3 +291,15 @@ def operate(url: str, operation: str, fault: str | None = None) -> list[str]:
         with faults.record() as points, armed:
             OPERATIONS[operation].run(lake)
     return points
+
+
+def rehearse() -> None:
+    """Do some of everything on a lake that is gone afterwards: whoever is forked then need not warm up."""
+    with TemporaryDirectory(prefix="quacklake-rehearsal-") as folder:
+        home = Home(f"sqlite:///{folder}/lake.db", Path(folder, "data"))
+        quacklake.connect(home.url, data_path=home.data).close()
+        with home.connect() as lake:
+            prepare(lake)
+            for name in ("append_many", "delete_few", "update", "merge", "alter", "flush", "rewrite"):
+                OPERATIONS[name].run(lake)
+            look(lake)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake import faults, telemetry
 from quacklake.errors import ConstraintError, CorruptFileError, QuacklakeError, ReadOnlyError, StorageError
 
 
@@ -147,3 +148,12 @@ def test_a_value_that_no_file_can_hold_is_the_fault_of_the_value(lake: quacklake
         table.append(pa.table({"span": pa.array([month.as_py()] * 20, pa.month_day_nano_interval())}))
     assert lake.current_snapshot() == before + 1
     assert table.count() == 0
+
+
+@pytest.mark.parametrize("point", ["storage.footer.before", "storage.read.before"])
+def test_a_delete_file_is_read_again_when_the_store_fails_on_the_way(lake: quacklake.Lake, point: str) -> None:
+    telemetry.reset()
+    with faults.arm(faults.Fault(1, pattern=point, error=ConnectionResetError)):
+        lake.table("t").delete("id BETWEEN 200 AND 250")
+    assert telemetry.snapshot().counters["storage.retries"] == 1
+    assert lake.table("t").count() == 998

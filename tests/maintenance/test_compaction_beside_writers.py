@@ -215,6 +215,22 @@ def test_two_compactions_at_once_do_the_work_once(open_lake: Open) -> None:
     assert ids(lake) == list(range(60))
 
 
+@pytest.mark.parametrize("where", [None, "id >= 10 AND id < 30"])
+def test_a_transaction_does_not_see_again_what_it_has_deleted_when_files_are_merged(
+    open_lake: Open, where: str | None
+) -> None:
+    lake, other = open_lake(), open_lake()
+    small_files(lake, deletes=False)
+    with pytest.raises(CommitConflict, match="moved"), lake.transaction() as tx:
+        tx.table("small").update({"name": "mine"}, "id = 15")
+        assert sum(row["id"] == 15 for row in tx.table("small").to_pylist(where=where)) == 1
+        # what is pruned is not gone
+        assert [row["id"] for row in tx.table("small").to_pylist(where="id = 45")] == [45]
+        other.table("small").merge_adjacent_files()
+        tx.table("small").to_pylist(where=where)
+    assert ids(lake) == list(range(60))
+
+
 # -- flush -------------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +268,16 @@ def test_a_delete_begun_before_a_flush_is_refused_or_stands(open_lake: Open) -> 
             assert other.table("t").count() == before
             lake.table("t").delete(where)
         assert other.table("t").count() == before - 1
+
+
+def test_a_transaction_does_not_see_again_what_it_has_deleted_when_it_is_flushed(open_lake: Open) -> None:
+    lake, other = open_lake(), open_lake()
+    with pytest.raises(CommitConflict, match="moved"), lake.transaction() as tx:
+        tx.table("t").update({"name": "mine"}, "id = 120")
+        assert [row["name"] for row in tx.table("t").to_pylist(where="id = 120")] == ["mine"]
+        other.table("t").flush_inlined_data()
+        tx.table("t").to_pylist(where="id = 120")
+    assert lake.table("t").update({"name": "mine"}, "id = 120") == 1
 
 
 def test_deletes_that_a_flush_moves_while_a_file_is_rewritten_are_planned_again(

@@ -184,3 +184,24 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_files(lake: q
     few = statements()
     lay(tmp_path / "data", *(f"main/t/{NAME}{number}.parquet" for number in range(100)))
     assert statements() == few
+
+
+def test_a_report_keeps_the_first_paths_and_whoever_wants_them_is_told_all(
+    lake: quacklake.Lake, tmp_path: Path
+) -> None:
+    lake.create_table("t", numbers(0, 20))
+    names = {f"main/t/{NAME}{number}.parquet" for number in range(5)}
+    lay(tmp_path / "data", *names)
+    with quacklake.connect(lake.url, report_paths=2) as modest:
+        for dry_run in (True, False):
+            told: list[str] = []
+            report = modest.delete_orphaned_files(dry_run=dry_run, on_path=told.append)
+            assert (report.files, report.bytes, list(report.paths)) == (5, 5, told[:2])
+            assert set(told) == names
+        modest.table("t").overwrite(numbers(5, 20))
+        modest.table("t").overwrite(numbers(6, 20))
+        modest.table("t").overwrite(numbers(7, 20))
+        modest.expire_snapshots("0 seconds")
+        told = []
+        report = modest.cleanup_old_files(cleanup_all=True, on_path=told.append)
+        assert (report.files, list(report.paths), len(told)) == (3, told[:2], 3)

@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +37,8 @@ __all__ = ["main"]
 
 _TRANSACTIONS = 100
 _STORM = 12
+_MOST = 20
+"""Anomalies that end a proof."""
 
 
 @dataclass
@@ -44,6 +48,10 @@ class Outcome:
     proof: str
     done: dict[str, Any] = field(default_factory=dict)
     anomalies: list[str] = field(default_factory=list)
+
+
+class TooMany(Exception):
+    """So much was found that there is no point in going on."""
 
 
 class Prover:
@@ -92,12 +100,23 @@ class Prover:
         outcome = Outcome(proof)
         self.outcomes.append(outcome)
         began = time.perf_counter()
-        try:
+        with suppress(TooMany), self.watched(outcome):
             work(outcome)
-        except AssertionError as error:
-            outcome.anomalies.append(str(error))
-            print(f"FOUND by {proof}: {error}", flush=True)
         outcome.done["seconds"] = round(time.perf_counter() - began, 1)
+
+    @contextmanager
+    def watched(self, outcome: Outcome) -> Iterator[None]:
+        """Note what goes wrong, an untyped error as well as a failed check, and go on: until it is too much."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, TooMany):
+                raise
+            told = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
+            outcome.anomalies.append(told)
+            print(f"FOUND by {outcome.proof}: {told}", flush=True)
+            if len(outcome.anomalies) >= _MOST:
+                raise TooMany from error
 
     # -- the proofs ----------------------------------------------------------------------------------------------------
 
@@ -115,7 +134,7 @@ class Prover:
         total = kills.Tally()
         wanted: int = self.options.kills
         try:
-            with Forks(["tests.prove.kills"]) as forks, Stock() as stock:
+            with Forks(["tests.crash.operations", "tests.prove.kills"]) as forks, Stock() as stock:
                 for database, seed in self.rounds():
                     if total.kills >= wanted:
                         return
@@ -124,7 +143,8 @@ class Prover:
                     def tell(now: kills.Tally, before: int = total.kills) -> None:
                         self.say(f"kills: {before + now.kills} of {wanted}")
 
-                    total.add(kills.round_of_kills(self.places, forks, stock, database, many, seed, tell))
+                    with self.watched(outcome):
+                        total.add(kills.round_of_kills(self.places, forks, stock, database, many, seed, tell))
         finally:
             outcome.done |= _facts(total)
             outcome.done["seconds a kill"] = round(total.seconds / max(1, total.kills), 3)
@@ -135,7 +155,7 @@ class Prover:
         kinds = list(lists.KINDS)
         databases = [name for name in self.databases if name != "duckdb"]
         try:
-            with Forks(["tests.prove.lists"]) as forks:
+            with Forks(["tests.crash.operations", "tests.prove.lists"]) as forks:
                 for number, (_, seed) in enumerate(self.rounds()):
                     if total.transactions >= wanted or not databases:
                         return
@@ -143,7 +163,8 @@ class Prover:
                     kind, database = chance.choice(kinds), databases[number % len(databases)]
                     many = min(_TRANSACTIONS, wanted - total.transactions)
                     killed = chance.choice((0, 5))
-                    total.add(lists.round_of_lists(self.places, forks, database, kind, many, seed, killed))
+                    with self.watched(outcome):
+                        total.add(lists.round_of_lists(self.places, forks, database, kind, many, seed, killed))
                     self.say(f"transactions: {total.transactions} of {wanted}")
         finally:
             outcome.done |= _facts(total)
@@ -157,7 +178,8 @@ class Prover:
                 for database in self.databases:
                     chance = random.Random(self.options.seed)
                     for meeting in pairs.meetings(workshop := self._workshop(database), share, chance):
-                        both += pairs.meet(workshop, meeting, stock if done % 10 == 0 else None)
+                        with self.watched(outcome):
+                            both += pairs.meet(workshop, meeting, stock if done % 10 == 0 else None)
                         done += 1
                         self.say(f"pairs: {done} of {wanted or 'all'}")
                     workshop.close()
@@ -184,8 +206,9 @@ class Prover:
                     return
                 many = min(_STORM, self.options.storms - total.operations)
                 folder = self.folder / "lakes" / f"storm{number}"
-                total.add(stores.storm(folder, servers[number % len(servers)], many, seed))
-                shutil.rmtree(folder)
+                with self.watched(outcome):
+                    total.add(stores.storm(folder, servers[number % len(servers)], many, seed))
+                    shutil.rmtree(folder)
                 self.say(f"storms: {total.operations} of {self.options.storms} operations")
         finally:
             outcome.done |= _facts(total)

@@ -25,5 +25,5 @@ def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    with Forks(["tests.prove.kills", "tests.prove.lists"]) as server:
+    with Forks(["tests.crash.operations", "tests.prove.kills", "tests.prove.lists"]) as server:
         yield server

@@ -90,3 +90,7 @@ def test_pairs_that_are_not_serial_are_seen() -> None:
     with pytest.raises(AssertionError, match="was refused"):
         pairs._judge(delete.mean(start), start, (delete, update), [None, gone])
     pairs._judge({}, start, (OPERATIONS["drop"], update), [None, gone])
+    restore, expire = OPERATIONS["restore"], OPERATIONS["expire"]
+    pairs._judge(start, start, (expire, restore), [None, quacklake.errors.SnapshotExpiredError("2")])
+    with pytest.raises(AssertionError, match="was refused"):
+        pairs._judge(start, start, (OPERATIONS["flush"], restore), [None, quacklake.errors.SnapshotExpiredError("2")])

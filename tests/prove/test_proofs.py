@@ -1,4 +1,4 @@
-"""The proofs in short: a few of what ``make prove`` does by the thousand, with the seed of the day."""
+"""The proofs in short: a few of what ``make prove`` does by the thousand, with the seed of the run."""
 
 from __future__ import annotations
 

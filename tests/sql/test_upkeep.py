@@ -39,7 +39,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     expired = method("expire_snapshots", lambda given: SimpleNamespace(snapshots=tuple(given.get("versions", ()))))
     monkeypatch.setattr(quacklake.Lake, "expire_snapshots", expired, raising=False)
     for name in ("cleanup_old_files", "delete_orphaned_files"):
-        removed = method(name, lambda _: SimpleNamespace(paths=("main/t/x.parquet",)))
+        removed = method(name, lambda given: given.pop("on_path", str)("main/t/x.parquet"))
         monkeypatch.setattr(quacklake.Lake, name, removed, raising=False)
     return calls
 

@@ -1,85 +1,72 @@
-"""Runs the test files of a folder one after the other, each in a process of its own, and prints the figure."""
+"""Runs the test files of a folder, each in a process of its own, and prints the figure."""
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
 from collections import Counter
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.sqllogic.exceptions import EXCEPTIONS
-from tests.sqllogic.runner import lacking, run_file
-
-TIMEOUT = 60
-
-
-def run(root: Path, path: Path) -> tuple[str, str]:
-    """PASS, FAIL or SKIP, and why. Each file has a process of its own, which is thrown away."""
-    why = lacking(path)
-    if why is not None:
-        return "SKIP", why
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(sender, root, path))
-    process.start()
-    sender.close()
-    try:
-        if receiver.poll(TIMEOUT):
-            return tuple(receiver.recv())
-        return "FAIL", f"took more than {TIMEOUT} s"
-    except EOFError:
-        process.join()
-        return "FAIL", f"the process ended with {process.exitcode}"
-    finally:
-        process.kill()
-        process.join()
+from tests.sqllogic.page import PAGE, Figures, write
+from tests.sqllogic.processes import run
+from tests.sqllogic.runner import Outcome
 
 
-def _child(sender: Connection, root: Path, path: Path) -> None:
-    sender.send(run_file(root, path))
+def _outcomes(root: Path, files: Sequence[Path], jobs: int) -> Iterator[Outcome]:
+    with ThreadPoolExecutor(jobs) as threads:
+        yield from threads.map(lambda path: run(root, path), files)
 
 
-def main() -> int:
-    """Print the figure; the exit code is 1 when a file failed that is not expected to."""
+def _chosen(folder: Path, parts: str, names: Path | None) -> list[Path]:
+    listed = None if names is None else set(names.read_text(encoding="utf-8").split())
+    return [
+        path
+        for path in sorted(folder.rglob("*.test"))
+        if any(part in path.relative_to(folder).as_posix() for part in parts.split(","))
+        and (listed is None or path.relative_to(folder).as_posix() in listed)
+    ]
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default=os.environ.get("QUACKLAKE_YARDSTICK", ""))
     parser.add_argument("-k", default="", help="only files whose path contains one of these, with commas between them")
     parser.add_argument("-v", action="store_true", help="tell of each file")
-    chosen = parser.parse_args()
+    parser.add_argument("-e", action="store_true", help="tell of each error in other words than the extension's")
+    parser.add_argument("-j", type=int, default=1, help="how many files at a time")
+    parser.add_argument("--names", type=Path, help="a file with the paths of the test files to run")
+    parser.add_argument("--page", action="store_true", help=f"write what was found to {PAGE.name}")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Print the figure; the exit code is 1 when a file failed that is not expected to."""
+    chosen = _arguments()
     folder = Path(chosen.folder).resolve()
     if not chosen.folder or not folder.is_dir():
         print("skipped: no folder of sqllogictest files (set QUACKLAKE_YARDSTICK to the extension's test/sql)")
         return 0
-    root = folder.resolve().parent.parent
-    files = [
-        path
-        for path in sorted(folder.rglob("*.test"))
-        if any(part in str(path.relative_to(folder)) for part in chosen.k.split(","))
-    ]
-    outcomes: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    for path in files:
-        outcome, why = run(root, path)
-        outcomes[outcome] += 1
-        if outcome == "SKIP":
-            reasons[why] += 1
+    files = _chosen(folder, chosen.k, chosen.names)
+    figures = Figures(Counter(), Counter())
+    for path, outcome in zip(files, _outcomes(folder.parent.parent, files, chosen.j), strict=True):
         name = path.relative_to(folder).as_posix()
-        known = EXCEPTIONS.get(name) if outcome == "FAIL" else None
-        outcomes["known"] += known is not None
-        if chosen.v or (outcome == "FAIL" and known is None):
-            print(f"{outcome} {name}: {known or (why if outcome != 'PASS' else '')}", flush=True)
-    attempted = outcomes["PASS"] + outcomes["FAIL"]
-    for why, count in reasons.most_common():
+        figures.add(name, outcome)
+        surprise = (outcome.kind == "FAIL") != (name in EXCEPTIONS) and outcome.kind != "SKIP"
+        if chosen.v or surprise:
+            print(f"{outcome.kind} {name}: {outcome.why}", flush=True)
+        if chosen.e:
+            for line in outcome.reworded:
+                print(f"  {name} {line}", flush=True)
+    for why, count in figures.skipped.most_common():
         print(f"skipped {count}: {why}")
-    share = 100 * outcomes["PASS"] / attempted if attempted else 0.0
-    print(
-        f"passed {outcomes['PASS']} of {attempted} attempted ({share:.1f} %), {outcomes['known']} failures are known and"
-        f" have a reason, skipped {outcomes['SKIP']}"
-    )
-    return 1 if outcomes["FAIL"] > outcomes["known"] else 0
+    print(figures.shown)
+    if chosen.page:
+        write(figures)
+    return 1 if figures.outcomes["FAIL"] > figures.outcomes["known"] else 0
 
 
 if __name__ == "__main__":

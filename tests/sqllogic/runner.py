@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import re
 import tempfile
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
-import duckdb
 import pyarrow as pa
 
 import quacklake
+from tests.sqllogic.comparing import difference, says, texts
 from tests.sqllogic.script import VARIABLE, Command, parse, values
 
-__all__ = ["Failed", "Runner", "Skipped", "lacking", "run_file"]
+__all__ = ["Outcome", "Runner", "run_file"]
 
 #: What the tests may require without our having more than DuckDB itself.
 _AVAILABLE = {"ducklake", "parquet", "icu", "json", "notwindows", "no_alternative_verify", "skip_reload", "64bit"}
-_SEPARATOR = re.compile(r"\t+")
+_EXTENSIONS = {"httpfs", "postgres_scanner", "sqlite_scanner", "tpch"}
+
+
+class Outcome(NamedTuple):
+    """What became of a file: PASS, FAIL or SKIP, why, how many commands held, and errors in other words than stock's."""
+
+    kind: str
+    why: str = ""
+    held: int = 0
+    reworded: tuple[str, ...] = ()
 
 
 class Skipped(Exception):
@@ -35,16 +45,17 @@ class Failed(Exception):
 class Runner:
     """Runs the commands of a file; connections are cursors of one session."""
 
-    def __init__(self, root: Path, directory: Path) -> None:
+    def __init__(self, root: Path, directory: Path, session: quacklake.Session | None = None) -> None:
         self.root = root
         self.variables = {"UUID": uuid.uuid4().hex, "TEST_DIR": str(directory)}
         self.directory = directory
-        self.session = self._new()
+        self.session = session or self._new()
         self.connections: dict[str, quacklake.Session] = {}
         self.labelled: dict[str, list[list[str]]] = {}
         self.skipping = False
         self.halted = False
-        self.passed = 0
+        self.held = 0
+        self.reworded: list[str] = []
 
     def _new(self) -> quacklake.Session:
         return quacklake.session(python_frames=False)
@@ -66,12 +77,28 @@ class Runner:
             return
         if kind in ("loop", "foreach", "concurrentloop", "concurrentforeach"):
             if kind.startswith("concurrent"):
-                raise Skipped("runs statements at the same time")
+                self._at_the_same_time(command, words)
+                return
             for value in list(values(words)):
                 self.variables[words[1]] = value
                 self._run(command.body)
             return
         getattr(self, f"_do_{kind.replace('-', '_')}", self._unknown)(command, words)
+
+    def _at_the_same_time(self, command: Command, words: list[str]) -> None:
+        """Run a loop's body for every value in a thread and a connection of its own."""
+        runners = []
+        for value in values(words):
+            runner = Runner(self.root, self.directory, self.session.cursor())
+            runner.variables = {**self.variables, words[1]: value}
+            runners.append(runner)
+        with ThreadPoolExecutor(len(runners)) as threads:
+            futures = [threads.submit(runner._run, command.body) for runner in runners]
+        for runner, future in zip(runners, futures, strict=True):
+            runner.session.close()
+            future.result()
+            self.held += runner.held
+            self.reworded += runner.reworded
 
     def _holds(self, command: Command) -> bool:
         for condition in command.conditions:
@@ -94,7 +121,12 @@ class Runner:
     def _do_require(self, _: Command, words: list[str]) -> None:
         if words[1] == "vector_size" or words[1] in _AVAILABLE:
             return
-        raise Skipped(f"needs {words[1]}")
+        if words[1] not in _EXTENSIONS:
+            raise Skipped(f"needs {words[1]}")
+        try:
+            self.session.sql(f"LOAD {words[1]}")
+        except quacklake.QuacklakeError as error:
+            raise Skipped(f"needs {words[1]}") from error
 
     def _do_require_env(self, _: Command, words: list[str]) -> None:
         raise Skipped(f"needs the environment variable {words[1]}")
@@ -162,10 +194,16 @@ class Runner:
                 raise Failed(f"{self._place(command)}{type(error).__name__} is no error of ours: {error}") from error
             if words[1] == "ok":
                 raise Failed(f"{self._place(command)}{type(error).__name__}: {error}") from error
+            self._compare_error(command, str(error))
         else:
             if words[1] == "error":
                 raise Failed(f"{self._place(command)}no error was raised; expected: {(command.expected or [''])[0]}")
-        self.passed += 1
+        self.held += 1
+
+    def _compare_error(self, command: Command, message: str) -> None:
+        expected = [self._fill(line) for line in command.expected or []]
+        if not says(message, expected):
+            self.reworded.append(f"line {command.line}: {' '.join(expected)!r} is told as {message[:300]!r}")
 
     def _do_query(self, command: Command, words: list[str]) -> None:
         types, rest = words[1], words[2:]
@@ -173,20 +211,22 @@ class Runner:
         labels = [word for word in rest if word.startswith("con")]
         try:
             table = self._execute(command, labels[0] if labels else None)
-            rows = _texts(table)
+            rows = texts(table)
         except Exception as error:
             raise Failed(f"{self._place(command)}{type(error).__name__}: {error}") from error
         label = next((word for word in rest if word not in labels and word != sort), None)
         if not command.expected and label is not None:
             if self.labelled.setdefault(label, rows) != rows:
                 raise Failed(f"{self._place(command)}other rows than before under the label {label}")
-            self.passed += 1
+            self.held += 1
             return
         expected = [self._fill(line) for line in command.expected or []]
-        problem = _difference(rows, expected, len(types), sort, self.root)
+        if len(expected) == 1 and expected[0].startswith("<FILE>:"):
+            raise Skipped("expects rows of a file that is not in the folder")
+        problem = difference(rows, expected, len(types), sort)
         if problem is not None and command.expected is not None:
             raise Failed(f"{self._place(command)}{problem}")
-        self.passed += 1
+        self.held += 1
 
     def _place(self, command: Command) -> str:
         return f"line {command.line}: {self._fill(command.sql)[:300]}\n    "
@@ -199,67 +239,8 @@ def _compare(left: str, operator: str, right: str) -> bool:
     return {"<": one < two, ">": one > two, "<=": one <= two, ">=": one >= two}[operator]
 
 
-def _texts(table: pa.Table) -> list[list[str]]:
-    """The values as DuckDB prints them."""
-    if not table.num_columns:
-        return []
-    names = [f"c{number}" for number in range(table.num_columns)]
-    with duckdb.connect(":memory:") as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("rows", table.rename_columns(names))
-        found = connection.execute(f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)} FROM rows").fetchall()
-    return [["NULL" if value is None else value.replace("\0", "\\0") or "(empty)" for value in row] for row in found]
-
-
-def _difference(rows: list[list[str]], expected: list[str], columns: int, sort: str, root: Path) -> str | None:
-    if len(expected) == 1 and expected[0].startswith("<FILE>:"):
-        return None
-    flat = [value for row in rows for value in row]
-    if len(expected) == 1 and "values hashing to" in expected[0]:
-        ordered = (
-            sorted(flat)
-            if sort == "valuesort"
-            else [v for r in (sorted(rows) if sort == "rowsort" else rows) for v in r]
-        )
-        digest = hashlib.md5("".join(f"{value}\n" for value in ordered).encode()).hexdigest()
-        return None if expected[0].endswith(digest) else f"other values than {expected[0]}"
-    width = len(rows[0]) if rows else columns
-    if rows and width != columns:
-        return f"{width} columns, not {columns}"
-    wanted = [_SEPARATOR.split(line) if columns > 1 else [line] for line in expected]
-    if columns > 1 and any(len(row) != columns for row in wanted):
-        wanted = [line.split("\t") for line in expected]
-    if columns > 1 and all(len(row) == 1 for row in wanted):
-        single = [row[0] for row in wanted]
-        wanted = [single[at : at + columns] for at in range(0, len(single), columns)]
-    if sort == "rowsort":
-        rows, wanted = sorted(rows), sorted(wanted)
-    if sort == "valuesort":
-        rows, wanted = [[value] for value in sorted(flat)], [[v] for v in sorted(v for r in wanted for v in r)]
-    same = len(rows) == len(wanted) and all(
-        len(one) == len(two) and all(_same(a, b) for a, b in zip(one, two, strict=True))
-        for one, two in zip(rows, wanted, strict=True)
-    )
-    return None if same else f"got {rows[:6]}, expected {wanted[:6]}"
-
-
-def _same(found: str, wanted: str) -> bool:
-    if found == wanted or found.strip() == wanted.strip():
-        return True
-    if wanted.startswith("<REGEX>:"):
-        return re.fullmatch(wanted.removeprefix("<REGEX>:"), found, re.DOTALL) is not None
-    if wanted.startswith("<!REGEX>:"):
-        return re.fullmatch(wanted.removeprefix("<!REGEX>:"), found, re.DOTALL) is None
-    if {found.lower(), wanted.lower()} in ({"true", "1"}, {"false", "0"}, {"true"}, {"false"}):
-        return True
-    try:
-        return abs(float(found) - float(wanted)) <= 1e-9 * max(1.0, abs(float(wanted)))
-    except ValueError:
-        return False
-
-
-def run_file(root: Path, path: Path) -> tuple[str, str]:
-    """Run a file in a directory of its own: PASS, FAIL or SKIP, and why."""
+def run_file(root: Path, path: Path) -> Outcome:
+    """Run a file in a directory of its own."""
     os.chdir(root)
     with tempfile.TemporaryDirectory(prefix="yardstick-", ignore_cleanup_errors=True) as directory:
         os.environ["QUACKLAKE_FOREIGN_PATHS"] = f"{directory},{root}"  # stock reads files from anywhere
@@ -267,30 +248,9 @@ def run_file(root: Path, path: Path) -> tuple[str, str]:
             runner = Runner(root, Path(directory))
             runner.run(path)
         except Skipped as reason:
-            return "SKIP", str(reason)
+            return Outcome("SKIP", str(reason))
         except Failed as reason:
-            return "FAIL", str(reason)
+            return Outcome("FAIL", str(reason))
         except Exception as error:
-            return "FAIL", f"{type(error).__name__}: {error}"
-        return "PASS", str(runner.passed)
-
-
-def lacking(path: Path) -> str | None:
-    """Why a file cannot be tried at all, as its text tells; None when it can."""
-    text = path.read_text(encoding="utf-8")
-    for name in UPKEEP:
-        if name in text and not hasattr(quacklake.Lake, name):
-            return f"needs {name}"
-    if re.search(r"^checkpoint\b", text, re.IGNORECASE | re.MULTILINE) and not hasattr(quacklake.Lake, UPKEEP[0]):
-        return "needs CHECKPOINT"
-    return "runs statements at the same time" if "concurrentloop" in text or "concurrentforeach" in text else None
-
-
-UPKEEP = (
-    "flush_inlined_data",
-    "merge_adjacent_files",
-    "rewrite_data_files",
-    "expire_snapshots",
-    "cleanup_old_files",
-    "delete_orphaned_files",
-)
+            return Outcome("FAIL", f"{type(error).__name__}: {error}")
+        return Outcome("PASS", "", runner.held, tuple(runner.reworded))

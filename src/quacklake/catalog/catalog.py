@@ -75,7 +75,7 @@ class Catalog:
             url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
         )
         self._engine: Engine = self._database.create_engine()
-        self._tables = Tables(metadata_schema=self._schema)
+        self._tables = Tables.of(metadata_schema=self._schema)
         self._cache: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._prepared = False
@@ -130,7 +130,7 @@ class Catalog:
                 hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
             )
         if version != self.version:
-            self._tables = Tables(version, self._schema)
+            self._tables = Tables.of(version, self._schema)
             self._cache.clear()
         self.read_only = self._opened_read_only or version != VERSION
 
@@ -173,7 +173,7 @@ class Catalog:
         """
         if self._opened_read_only or self.version in NEWER_VERSIONS:
             raise self.refusal()
-        tables = Tables(VERSION, self._schema)
+        tables = Tables.of(VERSION, self._schema)
         try:
             with telemetry.timed("migrate"):
                 with self._translate("migrate"), self._connection() as connection:
@@ -194,6 +194,8 @@ class Catalog:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"):
+            self._database.make_file()
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
@@ -210,6 +212,8 @@ class Catalog:
         """
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with self._translate("create"):
+            self._database.make_file()
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
@@ -234,25 +238,20 @@ class Catalog:
             writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
         for table in self._tables.stock():
             writer.run("create_table", CreateTable(table, if_not_exists=self.database == "mysql"))
-        self._create_own(writer._connection, self._tables)
+        # on MySQL a making that failed may have left some
+        self._create_own(writer._connection, self._tables, fresh=self.database != "mysql")
 
-    def _create_own(self, connection: Connection, tables: Tables) -> None:
+    def _create_own(self, connection: Connection, tables: Tables, *, fresh: bool = False) -> None:
         for table in tables.own.values():
             connection.execute(CreateTable(table, if_not_exists=True))
         if self.database != "duckdb":
             # DuckDB scans columns fast without one, and an index there makes updates of a row fail in one transaction
-            have = self._index_names(connection)
+            have = set() if fresh else self._database.index_names(connection, self._schema)
             for index in tables.indexes(self.database):
                 if index.name not in have:
                     connection.execute(sa.schema.CreateIndex(index))
         if self.database == "postgres" and self._schema is None:
             lakehouse.create_views(connection)
-
-    def _index_names(self, connection: Connection) -> set[str]:
-        names: set[str] = set()
-        for found in sa.inspect(connection).get_multi_indexes(schema=self._schema).values():
-            names.update(str(index["name"]) for index in found)
-        return names
 
     def prepare(self) -> None:
         """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
@@ -296,6 +295,17 @@ class Catalog:
             self.prepare()
         with self._queued() as writer:
             yield writer
+
+    def run_sql(self, make: Callable[[str], str]) -> int:
+        """Run a statement in the database's own SQL, for repairs by hand; returns how many rows it changed.
+
+        ``make`` is given what stands before the names of the metadata tables. Nothing checks what is changed.
+        """
+        schema = self._tables.metadata.schema
+        with self.commit() as writer:
+            changed = writer.run_sql(make("" if schema is None else f"{schema}."))
+        self._cache.clear()
+        return changed
 
     @contextmanager
     def _queued(self) -> Iterator[Writer]:

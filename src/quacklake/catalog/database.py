@@ -7,6 +7,7 @@ by their text.
 from __future__ import annotations
 
 import enum
+import functools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Dialect, Engine
+from sqlalchemy.util import LRUCache
 
 from quacklake.catalog.url import CatalogUrl
 from quacklake.errors import MissingExtraError
@@ -35,12 +37,28 @@ class Failure(enum.Enum):
     OTHER = "other"
 
 
+#: How many statements the lakes of a process keep compiled together.
+_COMPILED = 2_000
+
+
+@functools.cache
+def _common(url: str) -> tuple[Dialect, LRUCache[Any, Any]]:
+    """What all files of a kind of database are spoken to with, and the statements compiled for it so far."""
+    engine = sa.create_engine(url)
+    with engine.connect():  # the first connection tells the dialect what the library can do
+        pass
+    engine.dispose()
+    return engine.dialect, LRUCache(_COMPILED)
+
+
 class Database(ABC):
     """One kind of database. Subclasses say how it is opened, how commits queue and what its errors mean."""
 
     name: ClassVar[str]
     extra: ClassVar[str | None] = None
     driver: ClassVar[str | None] = None
+    #: The address of an empty database, where all are spoken to alike: no server is of another version.
+    empty: ClassVar[str | None] = None
     #: How many rows an insert may have inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
 
@@ -64,6 +82,11 @@ class Database(ABC):
                 f"the {self.name} catalog needs the Python package {self.driver}",
                 hint=f'pip install "quacklake[{self.extra}]"',
             ) from None
+        if self.empty is not None:
+            # compiling takes longer than running: lakes in files, which come and go, do it once for all
+            dialect, compiled = _common(self.empty)
+            options = {"compiled_cache": compiled}
+            engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
         self.listen(engine)
         return engine
 
@@ -91,6 +114,9 @@ class Database(ABC):
 
     def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
         """Release what outlives the transaction."""
+
+    def make_file(self) -> None:  # noqa: B027
+        """Make the file of a new database, where its form has to be chosen."""
 
     def prepare_write(self, connection: Connection) -> None:  # noqa: B027
         """Once per catalog before its first write."""
@@ -140,6 +166,11 @@ class Database(ABC):
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
         """True when there is a table of that name, which another may be making at this moment."""
         return sa.inspect(connection).has_table(name, schema=schema)
+
+    def index_names(self, connection: Connection, schema: str | None) -> set[str]:
+        """The indexes that there are."""
+        found = sa.inspect(connection).get_multi_indexes(schema=schema).values()
+        return {str(index["name"]) for indexes in found for index in indexes}
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.database import Database, Failure, Rows
+from quacklake.format.names import literal
 
 __all__ = ["DuckDBDatabase"]
 
@@ -23,12 +24,21 @@ class DuckDBDatabase(Database):
     """A DuckDB file, open in this process only. A lock in the process is the commit queue."""
 
     name = "duckdb"
+    empty = "duckdb:///:memory:"
     _locks: ClassVar[dict[str, threading.RLock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
 
     def engine_options(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {"read_only": True} if self.read_only else {}
         return {**super().engine_options(), "poolclass": sa.pool.QueuePool, "connect_args": arguments}
+
+    def make_file(self) -> None:
+        """Choose the newest form, as stock does: in older ones no VARIANT can live in the catalog."""
+        path = self.url.path
+        if path is not None and not path.exists():
+            with duckdb.connect(":memory:") as connection:
+                connection.execute(f"ATTACH {literal(str(path))} AS made (STORAGE_VERSION 'latest')")
+                connection.execute("DETACH made")
 
     def _lock(self) -> threading.RLock:
         path = self.url.path

@@ -10,14 +10,15 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import sqlalchemy as sa
 
-from quacklake.catalog.file_names import SOME, dead_delete, parts, unseen
+from quacklake.catalog.file_names import SOME, parts
 from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.unseen import LIVES, dead_data_file, dead_delete, inlined_table, inlined_tables, unseen
 from quacklake.catalog.writer import Writer
-from quacklake.format.inline import data_table_name
 
 __all__ = [
     "dead_tables",
@@ -69,13 +70,12 @@ def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
     return found
 
 
-def dead_tables(reader: Reader) -> list[int]:
+def dead_tables(writer: Writer) -> list[int]:
     """The dropped tables that no snapshot sees any more."""
-    t = reader._t["table"]
-    other = t.alias("other")
-    seen = sa.select(other.c.table_id).where(~unseen(reader, other))
-    statement = sa.select(t.c.table_id).where(unseen(reader, t), t.c.table_id.not_in(seen)).distinct()
-    return sorted(row[0] for row in reader.run("dead_tables", statement))
+    t = writer._t["table"]
+    seen = sa.func.sum(sa.case((unseen(t), 0), else_=1))
+    statement = sa.select(t.c.table_id).group_by(t.c.table_id).having(seen == 0)
+    return sorted(row[0] for row in writer.run("dead_tables", statement))
 
 
 # -- taking away -------------------------------------------------------------------------------------------------------
@@ -96,14 +96,13 @@ def remove_snapshots(writer: Writer, ranges: Sequence[tuple[int, int]], old_toke
 def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
     """Remove the rows of the files that ``dead_files`` gives, and what else is known of these files."""
     f, d = writer._t["data_file"], writer._t["delete_file"]
-    dead = unseen(writer, f) if tables is None else f.c.table_id.in_(tables)
-    chosen = sa.select(f.c.data_file_id).where(dead)
     for name in ("file_column_stats", "file_variant_stats", "file_partition_value"):
         t = writer._t[name]
-        mine = t.c.data_file_id.in_(chosen) if tables is None else t.c.table_id.in_(tables)
+        mine = dead_data_file(t.c.data_file_id) if tables is None else t.c.table_id.in_(tables)
         writer.run(f"expire_{name}", sa.delete(t).where(mine))
     gone = dead_delete(writer) if tables is None else d.c.table_id.in_(tables)
     writer.run("expire_delete_file", sa.delete(d).where(gone))
+    dead = dead_data_file(f.c.data_file_id) if tables is None else f.c.table_id.in_(tables)
     writer.run("expire_data_file", sa.delete(f).where(dead))
 
 
@@ -138,17 +137,19 @@ def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
         writer.run("expire_retention", sa.delete(own).where(own.c.table_id.in_(tables)))
 
 
-def remove_objects(writer: Writer) -> None:
+def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:
     """Remove schemas, tables, views, macros, tags, partitionings and orders that no snapshot sees.
 
-    A partitioning stays as long as a file has it.
+    ``names`` are the tables that have such rows. A partitioning stays as long as a file has it.
     """
-    for name in ("schema", "table", "view", "tag", "column_tag", "macro", "sort_info"):
-        t = writer._t[name]
-        writer.run(f"expire_{name}", sa.delete(t).where(unseen(writer, t)))
-    info, files = writer._t["partition_info"], writer._t["data_file"]
-    used = sa.select(files.c.partition_id).where(files.c.partition_id.is_not(None))
-    writer.run("expire_partition_info", sa.delete(info).where(unseen(writer, info), info.c.partition_id.not_in(used)))
+    for name in LIVES:
+        if name in names and name not in ("data_file", "delete_file", "partition_info"):
+            t = writer._t[name]
+            writer.run(f"expire_{name}", sa.delete(t).where(unseen(t)))
+    if "partition_info" in names:
+        info, files = writer._t["partition_info"], writer._t["data_file"]
+        used = sa.select(files.c.partition_id).where(files.c.partition_id.is_not(None))
+        writer.run("expire_partition_info", sa.delete(info).where(unseen(info), info.c.partition_id.not_in(used)))
     for name, owner, key in (
         ("macro_impl", "macro", "macro_id"),
         ("macro_parameters", "macro", "macro_id"),
@@ -160,22 +161,18 @@ def remove_objects(writer: Writer) -> None:
         writer.run(f"expire_{name}", sa.delete(t).where(~there))
 
 
-def remove_inlined(writer: Writer, with_dead_files: Sequence[int]) -> int:
+def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Sequence[int]) -> int:
     """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; returns how many rows.
 
-    ``with_dead_files`` are the tables that have lost data files.
+    ``names`` are the tables that have such rows, ``with_dead_files`` those that have lost data files.
     """
-    t = writer._t["inlined_data_tables"]
-    listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
-    # a name that is not of this form would be another table
-    names = [row[2] for row in listed if row[2] == data_table_name(row[0], row[1])]
     removed = 0
-    for some in parts(sorted(names), 50):
-        for name in _with_unseen_rows(writer, some):
-            rows = _inlined(writer, name)
-            count = sa.select(sa.func.count()).select_from(rows).where(unseen(writer, rows))
+    for name in inlined_tables(writer):
+        if name in names:
+            rows = inlined_table(writer, name)
+            count = sa.select(sa.func.count()).select_from(rows).where(unseen(rows))
             removed += writer.run("unseen_rows_count", count).scalar_one()
-            writer.run("expire_inlined_rows", sa.delete(rows).where(unseen(writer, rows)))
+            writer.run("expire_inlined_rows", sa.delete(rows).where(unseen(rows)))
     files = writer._t["data_file"]
     for table_id in with_dead_files:
         deletes = delete_table(table_id, writer._t.metadata.schema)
@@ -183,21 +180,6 @@ def remove_inlined(writer: Writer, with_dead_files: Sequence[int]) -> int:
             left = sa.select(files.c.data_file_id).where(files.c.table_id == table_id)
             writer.run("expire_inlined_deletes", sa.delete(deletes).where(deletes.c.file_id.not_in(left)))
     return removed
-
-
-def _with_unseen_rows(writer: Writer, names: Sequence[str]) -> list[str]:
-    """Of some inlined tables, those that have rows to remove."""
-    parts = []
-    for name in names:
-        table = _inlined(writer, name)
-        some = sa.exists(sa.select(sa.literal(1)).select_from(table).where(unseen(writer, table)))
-        parts.append(sa.select(sa.literal(name, sa.String).label("name")).where(some))
-    return [row[0] for row in writer.run("unseen_rows", sa.union_all(*parts))]
-
-
-def _inlined(writer: Writer, name: str) -> sa.Table:
-    columns = (sa.Column(column, sa.BigInteger()) for column in ("row_id", "begin_snapshot", "end_snapshot"))
-    return sa.Table(name, sa.MetaData(), *columns, schema=writer._t.metadata.schema)
 
 
 def drop_inlined_tables(writer: Writer) -> None:

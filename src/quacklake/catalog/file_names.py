@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.unseen import dead_data_file, dead_delete
 from quacklake.catalog.writer import Writer
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "ScheduledFile",
     "absolute_files",
     "all_files",
-    "dead_delete",
     "dead_files",
     "folders",
     "named_among",
@@ -35,7 +35,6 @@ __all__ = [
     "shared_paths",
     "sum_dead_files",
     "unschedule",
-    "unseen",
 ]
 
 PAGE = 10_000
@@ -94,42 +93,27 @@ class ScheduledFile:
 # -- rows of files -----------------------------------------------------------------------------------------------------
 
 
-def unseen(reader: Reader, table: sa.FromClause) -> sa.ColumnElement[bool]:
-    """True for rows that have ended and that no snapshot sees."""
-    s = reader._t["snapshot"]
-    seen = sa.select(sa.literal(1)).where(
-        s.c.snapshot_id >= table.c.begin_snapshot, s.c.snapshot_id < table.c.end_snapshot
-    )
-    return sa.and_(table.c.end_snapshot.is_not(None), ~sa.exists(seen.correlate(table)))
-
-
-def dead_delete(reader: Reader) -> sa.ColumnElement[bool]:
-    """True for delete files that no snapshot sees, and those of such data files."""
-    f, d = reader._t["data_file"], reader._t["delete_file"]
-    return sa.or_(unseen(reader, d), d.c.data_file_id.in_(sa.select(f.c.data_file_id).where(unseen(reader, f))))
-
-
-def _dead(reader: Reader, name: str, tables: Sequence[int] | None) -> sa.ColumnElement[bool]:
+def _dead(writer: Writer, name: str, tables: Sequence[int] | None) -> sa.ColumnElement[bool]:
     """True for the files that no snapshot sees; with ``tables`` for all of these tables."""
-    t = reader._t[name]
+    t = writer._t[name]
     if tables is not None:
         return t.c.table_id.in_(tables)
-    return unseen(reader, t) if name == "data_file" else dead_delete(reader)
+    return dead_data_file(t.c.data_file_id) if name == "data_file" else dead_delete(writer)
 
 
-def dead_files(reader: Reader, tables: Sequence[int] | None = None) -> Iterator[list[NamedFile]]:
+def dead_files(writer: Writer, tables: Sequence[int] | None = None) -> Iterator[list[NamedFile]]:
     """The files that no snapshot sees, data files first; with ``tables`` all of these tables."""
     for name in ("data_file", "delete_file"):
-        yield from _pages(reader, name, [_dead(reader, name, tables)])
+        yield from _pages(writer, name, [_dead(writer, name, tables)])
 
 
-def sum_dead_files(reader: Reader, tables: Sequence[int] | None = None) -> list[DeadFiles]:
+def sum_dead_files(writer: Writer, tables: Sequence[int] | None = None) -> list[DeadFiles]:
     """How many files ``dead_files`` gives, by table and kind, and their bytes."""
     found = []
     for name in ("data_file", "delete_file"):
-        t = reader._t[name]
+        t = writer._t[name]
         total = sa.select(t.c.table_id, sa.func.count(), sa.func.sum(t.c.file_size_bytes))
-        rows = reader.run(f"dead_{name}s", total.where(_dead(reader, name, tables)).group_by(t.c.table_id))
+        rows = writer.run(f"dead_{name}s", total.where(_dead(writer, name, tables)).group_by(t.c.table_id))
         found += [DeadFiles(row[0], name == "delete_file", row[1], int(row[2] or 0)) for row in rows]
     return found
 

@@ -85,6 +85,19 @@ class _Work:
         table = self.tables[name]
         self.run("fill", sa.update(table).where(table.c[column].is_(None)).values({column: value}))
 
+    def compute(self, column: sa.Column[Any], value: sa.ColumnElement[Any]) -> None:
+        """Give a column the value of an expression, unless that is NULL."""
+        if self.writer._database.name != "duckdb":
+            statement = sa.update(column.table).where(value.is_not(None)).values({column.name: value})
+            self.run("compute", statement)
+            return
+        # DuckDB alters no table any more whose rows the same transaction has changed
+        dialect = self._connection.dialect
+        text = value.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        kind = column.type.compile(dialect=dialect)
+        name = self._preparer.format_column(column)
+        self._alter("compute", column.table, f"ALTER COLUMN {name} TYPE {kind} USING {text}")
+
     def version(self) -> str:
         table = self.tables["metadata"]
         return str(self.run("version", sa.select(table.c.value).where(table.c.key == "version")).scalar_one())
@@ -196,8 +209,7 @@ def _read_partial_info(work: _Work) -> None:
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
-        found = partial_max(info)
-        work.run("partial_max", sa.update(files).where(found.is_not(None)).values(partial_max=found))
+        work.compute(files.c.partial_max, partial_max(info))
 
 
 def _assign_versions(work: _Work) -> None:

@@ -112,6 +112,14 @@ class PostgresDatabase(Database):
             # raised when the batch ends, outside SQLAlchemy: give it the same form
             raise sa.exc.DBAPIError("batch", None, error, connection_invalidated=driver.closed) from error
 
+    def index_names(self, connection: Connection, schema: str | None) -> set[str]:
+        known = sa.table("pg_indexes", sa.column("schemaname", sa.String), sa.column("indexname", sa.String))
+        return set(
+            connection.scalars(
+                sa.select(known.c.indexname).where(known.c.schemaname == (schema or func.current_schema()))
+            )
+        )
+
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element.collate("C")
 

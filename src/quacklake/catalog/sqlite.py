@@ -20,6 +20,7 @@ class SqliteDatabase(Database):
     """SQLite in WAL mode, through the standard library's driver. ``BEGIN IMMEDIATE`` is the commit queue."""
 
     name = "sqlite"
+    empty = "sqlite://"
 
     def create_engine(self) -> Engine:
         path = self.url.path
@@ -68,6 +69,10 @@ class SqliteDatabase(Database):
         assert driver is not None
         # WAL is a property of the file: readers then never block the writer
         driver.execute("PRAGMA journal_mode=WAL")
+
+    def index_names(self, connection: Connection, schema: str | None) -> set[str]:
+        known = sa.table("sqlite_master", sa.column("type", sa.String), sa.column("name", sa.String))
+        return set(connection.scalars(sa.select(known.c.name).where(known.c.type == "index")))
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         # a cast reads as far as it understands: only what is a number as a whole counts, as JSON has it

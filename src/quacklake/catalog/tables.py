@@ -6,6 +6,7 @@ them; ``Tables`` knows which, so that readers select NULL in their place (``Tabl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -79,6 +80,7 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
         "snapshot_tags": "name:name* snapshot_id:id created:time",
         "retention": "table_id:id* keep:text",
         "leases": "lease_id:id* holder:uid! expires_ms:id!",
+        "streams": "name:name* query:text! run:text! epoch:id! position:text snapshot_id:id",
     }
 )
 
@@ -170,7 +172,13 @@ SPEC: Mapping[str, tuple[ColumnSpec, ...]] = MappingProxyType(
 
 
 class Tables:
-    """The tables of one lake: a schema name, a format version, and what exists in it."""
+    """The tables of a lake: a schema name, a format version, and what exists in it. ``of`` makes them once."""
+
+    @staticmethod
+    @functools.lru_cache(maxsize=64)
+    def of(version: str = VERSION, metadata_schema: str | None = None) -> Tables:
+        """Those of all lakes of a version in a schema of that name: statements over them are the same ones."""
+        return Tables(version, metadata_schema)
 
     def __init__(self, version: str = VERSION, metadata_schema: str | None = None) -> None:
         self.version = version
@@ -188,6 +196,7 @@ class Tables:
                 self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
         own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
         self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
+        self._indexes: dict[str, list[sa.Index]] = {}
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
         return sa.Table(
@@ -238,11 +247,13 @@ class Tables:
 
     def indexes(self, database: str) -> list[sa.Index]:
         """Our indexes over these tables."""
-        found = []
-        for name, (table, columns) in INDEXES.items():
-            # only SQLite can keep text of any length in an index, and then needs to look nowhere else
-            covered = COVERED.get(name, ()) if database == "sqlite" else ()
-            found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
+        found = self._indexes.get(database)
+        if found is None:
+            found = self._indexes[database] = []
+            for name, (table, columns) in INDEXES.items():
+                # only SQLite can keep text of any length in an index, and then needs to look nowhere else
+                covered = COVERED.get(name, ()) if database == "sqlite" else ()
+                found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
         return found
 
 

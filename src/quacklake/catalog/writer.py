@@ -18,3 +18,7 @@ __all__ = ["Writer"]
 
 class Writer(ObjectWriter, FileWriter, TotalsWriter, InlinedWriter, LeaseWriter, RevivalWriter):
     """The commit transaction: a reader that also inserts. It sees everything committed before its turn."""
+
+    def run_sql(self, text: str) -> int:
+        """Run a statement as it is; returns how many rows it changed, as far as the database tells."""
+        return max(self._connection.exec_driver_sql(text).rowcount, 0)

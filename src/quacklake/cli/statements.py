@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
-
-from quacklake.errors import CancelledError
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake, LakeAt
@@ -29,13 +26,15 @@ class Statements:
 
         self.session: Session = session_of(lake)
         self.session.python_frames = False  # a statement does not see the variables of this program
+        self.interrupted = False
+        """Whether Ctrl-C was pressed during the last piece of work."""
 
     def close(self) -> None:
         """Roll back what is open."""
         self.session.close()
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """Do something with the session; Ctrl-C ends it with ``CancelledError``."""
+        """Do something with the session. Ctrl-C ends it with ``CancelledError``, unless it is too late for that."""
         ended = threading.Event()
         results: list[T] = []
         failures: list[BaseException] = []
@@ -54,17 +53,11 @@ class Statements:
         while not ended.is_set():
             try:
                 if cancelled:
-                    self._interrupt()
+                    self.session.interrupt()  # once more, as it may not have begun, or have begun something new
                 ended.wait(_GLANCE)
             except KeyboardInterrupt:
                 cancelled = True
-        if cancelled:
-            raise CancelledError("the statement was cancelled")
+        self.interrupted = cancelled
         if failures:
             raise failures[0]
         return results[0]
-
-    def _interrupt(self) -> None:
-        """End what DuckDB is doing for the session; it may not have begun, so that this is done until it ends."""
-        with suppress(Exception):
-            self.session.connection.interrupt()

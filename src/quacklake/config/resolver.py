@@ -69,6 +69,7 @@ class Config:
     storage_list_limit: int
     orphan_grace: timedelta
     cleanup_threads: int
+    report_paths: int
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)

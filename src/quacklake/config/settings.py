@@ -177,6 +177,14 @@ SETTINGS: tuple[Setting, ...] = (
         maximum=31_536_000,
     ),
     _number("cleanup_threads", "QUACKLAKE_CLEANUP_THREADS", "Files that are removed at a time", 8, 1, 256),
+    _number(
+        "report_paths",
+        "QUACKLAKE_REPORT_PATHS",
+        "Most paths that the report of a cleanup keeps, of removed files and of those left alone",
+        1000,
+        0,
+        1_000_000,
+    ),
     _text("log_format", "QUACKLAKE_LOG_FORMAT", "Form of the log", "text", ("text", "json")),
     _text("log_level", "QUACKLAKE_LOG_LEVEL", "Least level logged", "warning", ("debug", "info", "warning", "error")),
 )

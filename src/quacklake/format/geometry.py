@@ -7,10 +7,18 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 
-__all__ = ["EVERYTHING", "extent", "merge_extra", "written_extent"]
+__all__ = ["EVERYTHING", "GEOMETRY_KINDS", "extent", "merge_extra", "rendered", "written_extent"]
 
 _AXES = ("x", "y", "z", "m")
-_KINDS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+GEOMETRY_KINDS = (
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
 _SUFFIXES = ("", "_z", "_m", "_zm")
 _MAX_DEPTH = 32
 _LARGEST = 1.7976931348623157e308
@@ -18,18 +26,28 @@ _LARGEST = 1.7976931348623157e308
 _Box = dict[str, float | None]
 
 
-def _render(box: _Box, types: Iterable[str]) -> str:
+def rendered(box: Mapping[str, float | None], types: Iterable[str]) -> str:
+    """The extra statistics of a box and the types in it."""
     # Numbers keep their decimal point: the reference implementation reads a JSON integer as 0.
-    return json.dumps({"bbox": box, "types": sorted(types)})
+    numbers = ", ".join(f'"{key}": {_number(value)}' for key, value in box.items())
+    return f'{{"bbox": {{{numbers}}}, "types": {json.dumps(sorted(types))}}}'
+
+
+def _number(value: float | None) -> str:
+    """Six decimals, as the reference implementation writes them, but all where there are more."""
+    if value is None:
+        return "null"
+    short = f"{value:.6f}"
+    return short if float(short) == value and abs(value) < 1e15 else repr(value)
 
 
 def _empty_box() -> _Box:
     return {f"{axis}{end}": None for axis in _AXES for end in ("min", "max")}
 
 
-EVERYTHING = _render(
+EVERYTHING = rendered(
     {f"{axis}{end}": sign * _LARGEST for axis in _AXES for end, sign in (("min", -1.0), ("max", 1.0))},
-    [kind + suffix for kind in ("unknown", *_KINDS) for suffix in _SUFFIXES],
+    [kind + suffix for kind in ("unknown", *GEOMETRY_KINDS) for suffix in _SUFFIXES],
 )
 """The statistics of geometries nothing is known of. The reference implementation takes missing statistics for an
 empty box, which excludes every row; this one excludes none."""
@@ -44,7 +62,7 @@ def extent(values: Iterable[bytes | None]) -> str:
                 _Reader(value, box, types).geometry(0, top=True)
     except (struct.error, ValueError):
         return EVERYTHING
-    return _render(box, types)
+    return rendered(box, types)
 
 
 def written_extent(statistics: Mapping[str, str]) -> str:
@@ -54,7 +72,7 @@ def written_extent(statistics: Mapping[str, str]) -> str:
         if (text := statistics.get(f"bbox_{key}")) is not None:
             box[key] = float(text)
     types = statistics.get("geo_types", "").strip("[]")
-    return _render(box, types.split(", ") if types else ())
+    return rendered(box, types.split(", ") if types else ())
 
 
 def merge_extra(old: str | None, new: str | None) -> str:
@@ -68,7 +86,7 @@ def merge_extra(old: str | None, new: str | None) -> str:
             types.update(map(str, part["types"]))
         except (ValueError, KeyError, TypeError, AttributeError):
             return EVERYTHING
-    return _render(box, types)
+    return rendered(box, types)
 
 
 def _stretch(box: _Box, key: str, value: float | None) -> None:
@@ -102,10 +120,10 @@ class _Reader:
             self.take(order + "I")  # the spatial reference id of extended WKB
         dimension, kind = divmod(code & 0x0FFFFFFF, 1000)
         has_z, has_m = has_z or dimension in (1, 3), has_m or dimension in (2, 3)
-        if not 1 <= kind <= len(_KINDS) or dimension > 3:
+        if not 1 <= kind <= len(GEOMETRY_KINDS) or dimension > 3:
             raise ValueError("an unknown kind of geometry")
         if top:
-            self.types.add(_KINDS[kind - 1] + _SUFFIXES[has_z + 2 * has_m])
+            self.types.add(GEOMETRY_KINDS[kind - 1] + _SUFFIXES[has_z + 2 * has_m])
         axes = "xy" + "z" * has_z + "m" * has_m
         if kind == 1:
             self.points(order, axes, 1)

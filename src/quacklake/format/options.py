@@ -36,6 +36,7 @@ class OptionType(enum.Enum):
     BYTES = "bytes"
     FRACTION = "fraction"
     CODEC = "codec"
+    UPDATE_MODE = "update_mode"
     VERSION = "version"
     INTERVAL = "interval"
 
@@ -100,6 +101,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             ),
             Option("sort_on_insert", _T.BOOLEAN, True, "sort new rows by the table's sort order"),
             Option("target_file_size", _T.BYTES, 1 << 29, "size that written and merged files aim at"),
+            Option(
+                "update_mode",
+                _T.UPDATE_MODE,
+                "auto",
+                "whether Spark writes files anew (copy_on_write), adds delete files (merge_on_read), or decides (auto)",
+            ),
             Option("write_deletion_vectors", _T.BOOLEAN, False, "write deletes as puffin vectors instead of Parquet"),
         )
     }
@@ -110,6 +117,7 @@ READ_ONLY_KEYS = frozenset({"created_by", "data_path", "encrypted", "version"})
 """The keys of the same catalog table that describe the lake and are never options."""
 
 _BOOLEANS = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
+UPDATE_MODES = ("auto", "copy_on_write", "merge_on_read")
 _CODECS = ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4", "lz4_raw")
 _UNITS = {
     "": 1, "b": 1, "byte": 1, "bytes": 1,
@@ -176,6 +184,10 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
             return fraction
         case OptionType.CODEC:
             if text not in _CODECS:
+                raise ValueError(text)
+            return text
+        case OptionType.UPDATE_MODE:
+            if text not in UPDATE_MODES:
                 raise ValueError(text)
             return text
         case OptionType.VERSION:

@@ -13,7 +13,16 @@ from quacklake.errors import InputError, nearest
 from quacklake.format.names import fold
 from quacklake.format.schema import TableSchema
 
-__all__ = ["SortKey", "SortSpec", "make_sort", "order_by", "parse_sort", "rename_column", "sort_columns"]
+__all__ = [
+    "SortKey",
+    "SortSpec",
+    "make_sort",
+    "order_by",
+    "parse_sort",
+    "rename_column",
+    "sort_columns",
+    "sort_of_stored",
+]
 
 _DIALECT = "duckdb"
 _DIRECTION = re.compile(r"(\s+(ASC|DESC))?(\s+NULLS\s+(FIRST|LAST))?\s*\Z", re.IGNORECASE)
@@ -114,6 +123,22 @@ def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
     """The ids of the columns that an order speaks of: they cannot be dropped."""
     named = (schema.get(column.name) for key in _readable(spec) for column in _parse(str(key)).find_all(exp.Column))
     return frozenset(column.id for column in named if column is not None)
+
+
+def sort_of_stored(
+    spec: SortSpec | None, schema: TableSchema, stored: TableSchema
+) -> tuple[TableSchema, SortSpec | None]:
+    """The columns of older files under the names that a table has for them now, and its order where they have it all.
+
+    Without such an order the columns are as they were.
+    """
+    if spec is None or stored.names == schema.names:
+        return stored, spec
+    now = {column.id: column.name for column in schema.columns}
+    columns = tuple(replace(column, name=now.get(column.id, column.name)) for column in stored.columns)
+    distinct = len({fold(column.name) for column in columns}) == len(columns)
+    has_all = sort_columns(spec, schema) <= {column.id for column in columns} and len(_readable(spec)) == len(spec.keys)
+    return (TableSchema(columns), spec) if distinct and has_all else (stored, None)
 
 
 def rename_column(spec: SortSpec, before: str, after: str) -> SortSpec:

@@ -31,6 +31,7 @@ __all__ = [
     "EPOCH_NTZ",
     "RAISED",
     "adopted",
+    "as_stored",
     "initial_value",
     "key_expression",
     "literal",
@@ -50,6 +51,7 @@ RAISED = "quacklake: "
 
 _SHOWN: Mapping[str, str] = {"timetz": "STRING", "time_ns": "STRING", "uuid": "STRING", "interval": "STRING"}
 _STORED: Mapping[str, str] = {"timetz": "STRING", "interval": "STRING", "timestamp_ns": "TIMESTAMP_NTZ"}
+_IN_FILES: Mapping[str, str] = {"timetz": "varchar", "interval": "varchar", "timestamp_ns": "timestamp", "uuid": "blob"}
 _UNSIGNED: Mapping[str, int] = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 _STAMPS = ("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns")
 _TIMES = ("time", "timetz", "time_ns")
@@ -100,6 +102,12 @@ def shown_type(column: Column, *, time: bool) -> str:
 def stored_type(column: Column) -> str:
     """The Spark type as which Spark writes a column. Raises ``UnsupportedFeatureError`` for one it cannot."""
     return _spelled(column, _stored)
+
+
+def as_stored(column: Column) -> Column:
+    """The column of a file that Spark wrote for a column, as it is read again."""
+    children = tuple(as_stored(child) for child in column.children)
+    return _with(column, type=_IN_FILES.get(column.type), children=children)
 
 
 def plain_in_parquet(column: Column) -> bool:

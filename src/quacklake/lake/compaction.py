@@ -11,11 +11,12 @@ from quacklake.engines.duckdb.compaction import CompactionFiles, z_order
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.lake import layout
 from quacklake.lake.settings import Shared
-from quacklake.maintenance.compaction import Compactor, Limits, Once
+from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
 from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
 from quacklake.maintenance.sources import TableFiles
@@ -110,13 +111,22 @@ class TableCompaction:
         if order_by is not None:
             sort = layout.sort_spec(self._shared, -1, table.schema, layout.texts(order_by))
         elif zorder is not None:
-            sort = _curve(table, layout.texts(zorder))
+            sort = self._along(compactor, _curve(table, layout.texts(zorder)))
 
         def groups(files: TableFiles) -> list[Group]:
             partition = files.table.partition
             return optimize_groups(files.files.values(), partition.id if partition and partition.keys else None)
 
         return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
+
+    def _files(self) -> Files:
+        """What writes the files of compactions."""
+        shared = self._shared
+        return CompactionFiles(shared.engine, shared.writer, shared.write_options, shared.writes_vectors)
+
+    def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
+        """The order along a z-order curve, for what writes the files."""
+        return SortSpec(-1, (SortKey(z_order(columns)),))
 
     def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
         view = self._view()
@@ -132,7 +142,7 @@ class TableCompaction:
         compactor = Compactor(
             catalog=shared.catalog,
             store=shared.store,
-            files=CompactionFiles(shared.engine, shared.writer, shared.write_options, shared.writes_vectors),
+            files=self._files(),
             once=self._once,
             latest=shared.latest,
             find=find,
@@ -225,7 +235,8 @@ class LakeCompaction:
         return reports
 
 
-def _curve(table: TableInfo, names: Sequence[str]) -> SortSpec:
+def _curve(table: TableInfo, names: Sequence[str]) -> list[Column]:
+    """The columns of a z-order curve."""
     columns = [table.schema.find(name) for name in names]
     if not 1 <= len(columns) <= _MAX_CURVE:
         raise InputError(f"a z-order curve goes through 1 to {_MAX_CURVE} columns, not {len(columns)}")
@@ -234,7 +245,7 @@ def _curve(table: TableInfo, names: Sequence[str]) -> SortSpec:
     wrong = next((column.name for column in columns if column.nested or column.type in ("variant", "geometry")), None)
     if wrong is not None:
         raise InputError(f'the column "{wrong}" has no order that a curve could follow')
-    return SortSpec(-1, (SortKey(z_order(columns)),))
+    return columns
 
 
 def _check_sizes(max_compacted_files: int | None, min_file_size: int | None, max_file_size: int | None) -> None:

@@ -15,7 +15,7 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store
 
-__all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table"]
+__all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table", "type_problem"]
 
 _CHECKED = ("json", "uuid", "variant")
 
@@ -50,7 +50,7 @@ def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial:
     for column in schema.columns:
         source = names.get(fold(column.name))
         if source is not None:
-            problem = _type_problem(given.find(source), column, column.name, partial=partial)
+            problem = type_problem(given.find(source), column, column.name, partial=partial)
             if problem:
                 problems.append(problem)
     if problems:
@@ -93,13 +93,13 @@ def _with_unknown(column: Column, arrow: pa.DataType) -> Column:
     return replace(column, children=tuple(_with_unknown(child, type_) for child, type_ in children))
 
 
-def _type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
+def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
     """Why values of one column cannot be stored in another, or None; with ``partial`` structs may lack fields."""
     if wanted.type == "variant":
         return None  # it takes anything
 
     def below(pairs: Iterable[tuple[Column, Column]]) -> str | None:
-        problems = (_type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)
+        problems = (type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)
         return next((problem for problem in problems if problem), None)
 
     if given.type == "unknown":

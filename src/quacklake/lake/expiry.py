@@ -16,9 +16,10 @@ from quacklake.format.snapshot_tags import SnapshotTag, check_tag
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.times import Age, before, span
-from quacklake.maintenance.cleanup import CleanupReport, cleanup_old_files
+from quacklake.maintenance.cleanup import cleanup_old_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
 from quacklake.maintenance.orphans import delete_orphaned_files
+from quacklake.maintenance.removal import CleanupReport, OnPath
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.transaction import Transaction
 
@@ -118,13 +119,15 @@ class Expiring:
         *,
         cleanup_all: bool = False,
         dry_run: bool = False,
+        on_path: OnPath | None = None,
         progress: Progress = silent,
     ) -> CleanupReport:
         """Remove the files that are in no snapshot any more, as expiry and compaction have left them.
 
         They must have been left before ``older_than`` (default: the option ``delete_older_than``, else two days), so
         that reads which have begun can end; with ``cleanup_all`` all go. A file that a table still has, and one that is
-        not below the data path, is never removed. Files that cannot be removed now stay for the next time.
+        not below the data path, is never removed. Files that cannot be removed now stay for the next time. The report
+        has the first paths; ``on_path`` is told every one, also in a dry run.
         """
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
@@ -135,7 +138,9 @@ class Expiring:
             shared.store,
             before=limit,
             threads=shared.config.cleanup_threads,
+            keep=shared.config.report_paths,
             dry_run=dry_run,
+            on_path=on_path,
             progress=progress,
         )
 
@@ -145,6 +150,7 @@ class Expiring:
         *,
         cleanup_all: bool = False,
         dry_run: bool = False,
+        on_path: OnPath | None = None,
         progress: Progress = silent,
     ) -> CleanupReport:
         """Remove files below the data path that the catalog does not name, left by crashes and failed commits.
@@ -152,7 +158,7 @@ class Expiring:
         They must have been written before ``older_than`` (default: the setting ``orphan_grace``, or the option
         ``delete_older_than`` where that is longer). The files of an open transaction are not named either: give it time
         to end, and use ``cleanup_all`` only when nobody writes. Only files with names of the lake's own kind, in the
-        lake's own folders, are removed.
+        lake's own folders, are removed. ``on_path`` is told the path of every one.
         """
         limit = self._removal_limit(older_than, cleanup_all)
         if older_than is None and not cleanup_all:
@@ -164,7 +170,9 @@ class Expiring:
             shared.store,
             before=limit,
             threads=shared.config.cleanup_threads,
+            keep=shared.config.report_paths,
             dry_run=dry_run,
+            on_path=on_path,
             progress=progress,
         )
 

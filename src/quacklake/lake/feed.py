@@ -23,7 +23,7 @@ from quacklake.scan import Filter
 from quacklake.scan.feed import FeedPlan, plan_feed
 from quacklake.transaction import Transaction
 
-__all__ = ["Bound", "ChangeFrame"]
+__all__ = ["Bound", "ChangeFrame", "first_of"]
 
 Bound: TypeAlias = "int | dt.datetime | str"
 """An end of a range of snapshots: the id or the tag of one, or a time."""
@@ -76,7 +76,7 @@ class ChangeFrame(Frame):
         catalog = view.catalog
         with catalog.read() as reader:
             until = _last(reader, self._until, view.base)
-            since = _first(reader, self._since, view.base)
+            since = first_of(reader, self._since, view.base)
             past = table if until == view.base else reader.table_by_id(until, table.id)
             if past is None:
                 raise NotFoundError(f"{table.qualified_name} did not exist yet at snapshot {until.id}")
@@ -132,7 +132,7 @@ def _number(reader: Reader, bound: Bound) -> int | None:
         return None
 
 
-def _first(reader: Reader, bound: Bound, newest: Snapshot) -> int:
+def first_of(reader: Reader, bound: Bound, newest: Snapshot) -> int:
     """The first snapshot of a range; the one after the newest when it has not begun yet."""
     number = _number(reader, bound)
     if number is None:

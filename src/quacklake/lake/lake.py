@@ -33,6 +33,7 @@ from quacklake.lake.options import Configuring
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.settings import Shared
 from quacklake.lake.speaking import SpeaksSql
+from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table
 from quacklake.lake.times import instant
 from quacklake.lake.undo import RollingBack, Undropping
@@ -264,7 +265,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
-class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifying, BackingUp, Configuring):
+class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifying, BackingUp, Configuring, Streaming):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
@@ -479,6 +480,14 @@ class LakeTransaction(Undropping, _Writing):
         raise InputError(
             "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
         )
+
+    def mark(self, stream: str, epoch: int, run: str, position: str | None = None) -> None:
+        """Let this be batch ``epoch`` of a stream, in the lake once and only once; see ``Lake.claim_stream``.
+
+        The end of the block raises ``StreamBatchDoneError`` when the batch is there already, ``StreamFencedError`` when
+        another run has claimed the stream, and ``StreamMismatchError`` when the batch before it is not there.
+        """
+        self._tx.mark(stream, epoch, run, position)
 
     def __repr__(self) -> str:
         state = (

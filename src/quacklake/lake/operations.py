@@ -37,6 +37,7 @@ __all__ = [
     "append_new",
     "check_not_null",
     "delete",
+    "delete_keys",
     "insert_kept",
     "insert_query",
     "merge",
@@ -115,6 +116,33 @@ def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None)
         target = shared.engine.find(connection, query, where, table.schema)
     pending.delete(plan, target)
     return target.count
+
+
+def delete_keys(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> int:
+    """Delete the rows whose keys some rows have; returns how many."""
+    keys = [table.schema.find(name) for name in on]
+    if not rows.num_rows:
+        return 0
+    with shared.engine.connection() as connection:
+        incoming = _temporary()
+        select = ", ".join(f"CAST({quote(key.name)} AS {key.duckdb_type()}) AS {quote(key.name)}" for key in keys)
+        try:
+            with writing():
+                connection.register("ql_source", rows)
+                connection.execute(f"CREATE TABLE {incoming} AS SELECT DISTINCT {select} FROM ql_source")
+            predicate = _key_range(connection, incoming, keys)
+            plan = tx.plan(table, predicate)
+            pending = tx.pending(table)
+            pending.add_read(predicate)
+            query = shared.engine.bind(connection, plan, rows=True)
+            same = " AND ".join(f"t.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
+            found = shared.engine.find(
+                connection, f"SELECT t.* FROM ({query}) t SEMI JOIN {incoming} s ON {same}", None, table.schema
+            )
+            pending.delete(plan, found)
+            return found.count
+        finally:
+            connection.execute(f"DROP TABLE IF EXISTS {incoming}")
 
 
 def overwrite(

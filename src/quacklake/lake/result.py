@@ -151,7 +151,16 @@ class Result(Rows):
             self._end()
         return self._kept
 
+    def fail(self, error: Exception) -> None:
+        """Raise an error where the rows that are left are asked for."""
+        self._reader = pa.RecordBatchReader.from_batches(self.schema, (_raise(each) for each in [error]))
+        self._end()
+
     def _end(self) -> None:
         finish, self._finish = self._finish, None
         if finish is not None:
             finish()
+
+
+def _raise(error: Exception) -> pa.RecordBatch:
+    raise error

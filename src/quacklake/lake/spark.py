@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import sqlglot
-
-from quacklake.errors import CommitUnknown, MissingExtraError, PredicateError
+from quacklake.errors import CommitUnknown, MissingExtraError
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import from_arrow
 from quacklake.lake import layout, operations
+from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import TableRef
+from quacklake.lake.spark_streams import SparkStreaming
+from quacklake.lake.spark_upkeep import SparkMaintaining
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from quacklake.lake.spark_dml import ChangeMetrics
+    from quacklake.lake.spark_merge import SparkMerge
     from quacklake.lake.spark_writing import SparkRows
 
 __all__ = ["SparkLake", "spark"]
@@ -41,17 +45,19 @@ def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
     return SparkLake(lake, session)
 
 
-class SparkLake:
+class SparkLake(SparkMaintaining, SparkStreaming):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
         from quacklake.engines.spark import SparkScan, SparkWriter, find_session
+        from quacklake.lake.spark_dml import SparkParts
 
         self._lake = lake
         self._shared = lake._shared
         self.session: SparkSession = find_session(session, self._shared.store)
         self._scan = SparkScan(self.session, self._shared.store)
         self._writer = SparkWriter(self.session, self._shared.store)
+        self._parts = SparkParts(self._shared, self._scan, self._writer)
 
     def __repr__(self) -> str:
         return f"<SparkLake over {self._lake!r}>"
@@ -72,7 +78,11 @@ class SparkLake:
         info = view.find_table(ref.schema, ref.name)
         plan = view.plan(info, to_predicate(where, info.schema), max_files=self._shared.config.plan_max_files)
         frame = self._scan.frame(plan)
-        return frame if where is None else frame.filter(_spark_sql(where))
+        if where is None:
+            return frame
+        from quacklake.lake.spark_changing import spark_sql
+
+        return frame.filter(spark_sql(where))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -125,10 +135,12 @@ class SparkLake:
         else:
             self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
 
-    def _write(self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None]) -> None:
+    def _write(
+        self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None], *, partial: bool = False
+    ) -> None:
         from quacklake.lake.spark_writing import SparkRows
 
-        rows = SparkRows(self._shared, self._writer, frame)
+        rows = SparkRows(self._shared, self._writer, frame, partial=partial)
         try:
             self._lake._run(lambda tx: work(tx, rows))
         except CommitUnknown:
@@ -136,6 +148,37 @@ class SparkLake:
         except BaseException:
             rows.discard()
             raise
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def delete(self, name: str, where: str | None = None) -> ChangeMetrics:
+        """Delete the rows that satisfy a filter in the SQL of the lake, or all, in one snapshot.
+
+        Executors find the rows and write the delete files. Raises as ``Table.delete`` does.
+        """
+        from quacklake.lake.spark_statements import delete
+
+        return self._lake._run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
+
+    def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
+        """Set columns of the rows that satisfy a filter, or of all, in one snapshot. Row ids stay.
+
+        Values are as ``Table.update`` takes them: what is to be computed is ``quacklake.expr("n + 1")``, or a column of
+        Spark.
+        """
+        from quacklake.lake.spark_statements import update
+
+        return self._lake._run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
+
+    def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
+        """Merge the rows of a DataFrame into a table: add clauses to what this returns, then ``execute()`` it.
+
+        ``on`` is the name of a key column, or several; or a condition in the SQL of the lake (or a column of Spark)
+        that speaks of ``target`` and ``source``.
+        """
+        from quacklake.lake.spark_merge import SparkMerge
+
+        return SparkMerge(self._parts, self._lake._run, self._lake._view, TableRef.parse(name), source, on)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -148,12 +191,3 @@ class SparkLake:
     def spark_defaults(self) -> str:
         """The same as lines for ``spark-defaults.conf``."""
         return "".join(f"{key} {value}\n" for key, value in self.settings().items())
-
-
-def _spark_sql(where: str) -> str:
-    """A filter of the lake in the SQL of Spark. Raises ``PredicateError``."""
-    try:
-        (found,) = sqlglot.transpile(where, read="duckdb", write="spark")
-    except (sqlglot.errors.SqlglotError, ValueError, RecursionError) as error:
-        raise PredicateError(f"the filter {where!r} cannot be understood: {error}") from None
-    return found

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import sqlglot
+from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
 from quacklake.engines.spark import SortBy, SparkWriter, WriteJob, Written, arrow_schema, has_time, with_variants
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.mappings import MappedColumn, NameMapping
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
 from quacklake.format.partitions import IDENTITY, directory
 from quacklake.format.paths import data_file_name
 from quacklake.format.schema import Column, TableSchema
@@ -24,13 +25,14 @@ from quacklake.lake.add_files import known_mappings
 from quacklake.lake.conform import Match, given_schema, match_given, to_table
 from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
+from quacklake.lake.spark_python import written_in_python
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRows"]
+__all__ = ["SparkRows", "spark_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,21 @@ class _Prepared:
 
 @dataclass
 class SparkRows:
-    """The rows of one DataFrame for one table. What was written is used again when a commit has to be repeated."""
+    """The rows of one DataFrame for one table. What was written is used again when a commit has to be repeated.
+
+    ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
+    With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
+    go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
+    """
 
     shared: Shared
     writer: SparkWriter
     frame: DataFrame
+    kept: Mapping[int, str] = field(default_factory=dict)
+    folder: str = ""
+    tasks: int | None = None
+    order: Sequence[SortBy] | None = None
+    partial: bool = False
     _few: pa.Table | None = None
     _looked: bool = False
     _row_bytes: float | None = None
@@ -76,13 +88,25 @@ class SparkRows:
         few = self._small(table, matches, given)
         if few is not None:
             if few.num_rows:
+                row_ids = few.column(self.kept[FIELD_ROW_ID]).to_pylist() if self.kept else [None] * few.num_rows
                 rows = to_table(self.shared.engine, few, matches)
-                tx.pending(table).add_insert(encoded_insert(self.shared, table, rows, [None] * rows.num_rows))
+                tx.pending(table).add_insert(encoded_insert(self.shared, table, rows, row_ids))
             return
         if self._prepared is None or not self._prepared.fits(table):
             self.discard()
             self._prepared = self._write(table, matches, given, time=time)
         self._register(tx, table, self._prepared)
+
+    def files(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
+        """The rows as files that are no part of a transaction yet, which removes them if it fails."""
+        time = has_time(self.session)
+        matches, given = self._match(table, time=time)
+        prepared = self._write(table, matches, given, time=time)
+        for _, path in prepared.files:
+            tx.wrote(path)
+        spec = table.partition
+        partition_id = spec.id if spec is not None and spec.keys else None
+        return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in prepared.files]
 
     def discard(self) -> None:
         """Remove the files that were written; one that cannot be removed is an orphan for maintenance."""
@@ -94,11 +118,11 @@ class SparkRows:
 
     def _match(self, table: TableInfo, *, time: bool) -> tuple[list[Match], TableSchema]:
         """The columns of the rows as those of the table; where Spark shows a type just so, they have that type."""
-        schema = self.frame.schema
+        schema = StructType([each for each in self.frame.schema.fields if each.name not in self.kept.values()])
         given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
         wanted = ((column, table.schema.get(column.name)) for column in given.columns)
         given = TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
-        return match_given(given, table.schema, table.qualified_name), given
+        return match_given(given, table.schema, table.qualified_name, partial=self.partial), given
 
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
         """All rows when they are few enough for the catalog; one more than those is all that is ever fetched."""
@@ -116,13 +140,24 @@ class SparkRows:
 
     def _write(self, table: TableInfo, matches: Sequence[Match], given: TableSchema, *, time: bool) -> _Prepared:
         options = self.shared.write_options(table)
+        plain = all(map(plain_in_parquet, table.schema.columns))
+        if self.kept and not plain:
+            # such files need a name mapping, and those have no place for row ids
+            frame = self.frame if self.tasks is None else self.frame.coalesce(self.tasks)
+            if self.order and self.tasks is not None:
+                order = [each.column() for each in self.order]
+                frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
+            found = written_in_python(self.shared, frame, table, self.kept, self.folder)
+            return _Prepared(table, tuple((file, table.location + file.path) for file in found), False)
         stem = data_file_name().removesuffix(".parquet")
         job = WriteJob(
             table,
             [_value(found, given, time=time) for found in matches],
             f"{table.location}{stem}/",
             self._parquet_options(table),
-            _order(table) if options.sort else (),
+            spark_order(table) if options.sort and self.order is None else self.order or (),
+            {id_: quote(name) for id_, name in self.kept.items()},
+            self.tasks,
         )
         self.shared.store.make_parent(job.folder + stem)
         placed: list[str] = []
@@ -135,9 +170,9 @@ class SparkRows:
                     placed.append(path)
                     self.shared.store.rename(each.path, path)
                 self.shared.store.sync(paths)
-            mapped = not all(map(plain_in_parquet, table.schema.columns)) or not all(
-                _has_ids(each.footer, table.schema) for each in written
-            )
+            mapped = not plain or not all(_has_ids(each.footer, table.schema) for each in written)
+            if mapped and self.kept:
+                raise QuacklakeError("Spark wrote files without field ids")
             rows = zip(written, paths, keys, strict=True)
             files = tuple((_file(table, *row), row[1]) for row in rows)
             return _Prepared(table, files, mapped)
@@ -195,7 +230,7 @@ class SparkRows:
         if not self.shared.store.is_local:
             return [each.path for each in written]
         spec = table.partition
-        folders = ["" if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]
+        folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]
         return [f"{table.location}{folder}{stem}_{number}.parquet" for number, folder in enumerate(folders)]
 
     def _register(self, tx: Transaction, table: TableInfo, prepared: _Prepared) -> None:
@@ -245,7 +280,8 @@ def _value(found: Match, given: TableSchema, *, time: bool) -> str:
     return value if column.nullable else required(value, column.name)
 
 
-def _order(table: TableInfo) -> list[SortBy]:
+def spark_order(table: TableInfo) -> list[SortBy]:
+    """The order of a table's rows in the SQL of Spark. Raises ``UnsupportedFeatureError``."""
     found = []
     for key in table.sort.keys if table.sort is not None else ():
         if key.dialect != "duckdb":
@@ -298,7 +334,7 @@ def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
 def _has_ids(footer: Footer, schema: TableSchema) -> bool:
     """True when every leaf has the field id of its column."""
     ids = _ids(footer, schema)
-    return all(leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
+    return all(leaf.field_id in RESERVED_FIELDS or leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
 
 
 def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str | None]) -> NewDataFile:
@@ -311,6 +347,7 @@ def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str 
             raise ConstraintError(f'NULL in the NOT NULL column "{needed[each.column_id]}"')
     if not path.startswith(table.location):
         raise QuacklakeError(f"Spark wrote {path} outside of the table's folder")
+    dates = next((leaf for leaf in footer.columns if leaf.field_id == FIELD_SNAPSHOT_ID), None)
     return NewDataFile(
         id=0,
         path=path.removeprefix(table.location),
@@ -319,6 +356,9 @@ def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str 
         footer_size=footer.footer_size,
         stats=tuple(stats),
         partition_values=keys,
+        moved=dates is not None,
+        begin_snapshot=None if dates is None else int(str(dates.min)),
+        partial_max=None if dates is None else int(str(dates.max)),
     )
 
 

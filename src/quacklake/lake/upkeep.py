@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from quacklake.lake.compaction import TableCompaction
 from quacklake.lake.expiry import DELETE_AFTER
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.reports import Progress, silent
@@ -20,9 +21,14 @@ __all__ = ["CheckpointReport", "Maintainer", "Maintaining"]
 
 
 class Maintainer:
-    """Does for a lake what a policy says: once, or until it is told to stop."""
+    """Does for a lake what a policy says: once, or until it is told to stop.
 
-    def __init__(self, lake: Lake, policy: Policy | None = None) -> None:
+    ``table`` gives the tables that are compacted, where it is not the lake itself that compacts them.
+    """
+
+    def __init__(
+        self, lake: Lake, policy: Policy | None = None, table: Callable[[str], TableCompaction] | None = None
+    ) -> None:
         given = policy or Policy()
         self.policy = replace(
             given,
@@ -30,6 +36,7 @@ class Maintainer:
             delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than", DELETE_AFTER),
         )
         self._lake = lake
+        self._table = lake.table if table is None else table
         self._scheduler = self._make_scheduler()
 
     def _make_scheduler(self) -> Scheduler:
@@ -41,9 +48,9 @@ class Maintainer:
             for table in lake._view().tables()
         }
         workers: dict[JobKind, Callable[[str | None], Any]] = {
-            JobKind.FLUSH: lambda name: lake.table(str(name)).flush_inlined_data(),
-            JobKind.MERGE: lambda name: lake.table(str(name)).merge_adjacent_files(),
-            JobKind.REWRITE: lambda name: lake.table(str(name)).rewrite_data_files(
+            JobKind.FLUSH: lambda name: self._table(str(name)).flush_inlined_data(),
+            JobKind.MERGE: lambda name: self._table(str(name)).merge_adjacent_files(),
+            JobKind.REWRITE: lambda name: self._table(str(name)).rewrite_data_files(
                 delete_threshold=policy.delete_ratio
             ),
             JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),

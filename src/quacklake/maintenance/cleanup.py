@@ -7,45 +7,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import ScheduledFile
 from quacklake.errors import PathError
 from quacklake.maintenance.places import absolute_places, locate, named
-from quacklake.maintenance.removal import BATCH, remove
-from quacklake.maintenance.reports import Progress, Skipped, silent
+from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
+from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage import Store
 
-__all__ = ["CleanupReport", "cleanup_old_files"]
-
-
-@dataclass(frozen=True, slots=True)
-class CleanupReport:
-    """What was removed: ``paths`` below the data path, and how many ``bytes`` where that is known.
-
-    ``skipped`` are files that stay although they were scheduled, or could not be removed, and why; those that
-    ``failed`` are tried again next time.
-    """
-
-    paths: tuple[str, ...] = ()
-    bytes: int | None = None
-    failed: int = 0
-    skipped: Sequence[Skipped] = ()
-    dry_run: bool = False
-
-    @property
-    def files(self) -> int:
-        """How many files were removed."""
-        return len(self.paths)
-
-
-@dataclass
-class _Work:
-    removed: list[str] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    failed: int = 0
+__all__ = ["cleanup_old_files"]
 
 
 def cleanup_old_files(
@@ -54,14 +26,16 @@ def cleanup_old_files(
     *,
     before: dt.datetime | None,
     threads: int,
+    keep: int,
     dry_run: bool = False,
+    on_path: OnPath | None = None,
     progress: Progress = silent,
 ) -> CleanupReport:
     """Remove the files scheduled before a time (None: all), unless a row of the catalog still names them.
 
-    A file that is not below the data path is never removed: the lake only lets go of it.
+    A file that is not below the data path is never removed: the lake only lets go of it. ``keep`` paths are reported.
     """
-    work = _Work()
+    work = Tally(keep, on_path)
     with telemetry.timed("maintenance.cleanup"):
         with catalog.read() as reader:
             absolute = absolute_places(reader, store)
@@ -76,13 +50,13 @@ def cleanup_old_files(
                 break
             after = page[-1].id
             hopeless = _remove(catalog, store, due, found, taken, work, threads=threads, dry_run=dry_run)
-            progress("files", len(work.removed), None)
+            progress("files", work.files, None)
             if hopeless:
                 break
-    return CleanupReport(tuple(work.removed), None, work.failed, work.skipped, dry_run)
+    return work.report(None, dry_run=dry_run)
 
 
-def _sort_out(store: Store, due: Sequence[ScheduledFile], work: _Work) -> dict[str, list[ScheduledFile]]:
+def _sort_out(store: Store, due: Sequence[ScheduledFile], work: Tally) -> dict[str, list[ScheduledFile]]:
     """The files below the data root by their places; each may be scheduled more than once."""
     found: dict[str, list[ScheduledFile]] = {}
     for file in due:
@@ -91,7 +65,7 @@ def _sort_out(store: Store, due: Sequence[ScheduledFile], work: _Work) -> dict[s
         except PathError:
             where = None
         if where is None:
-            work.skipped.append(Skipped(file.path, "it is not below the data path"))
+            work.stay([(file.path, "it is not below the data path")])
         else:
             found.setdefault(where, []).append(file)
     return found
@@ -103,21 +77,19 @@ def _remove(
     due: Sequence[ScheduledFile],
     found: dict[str, list[ScheduledFile]],
     taken: set[str],
-    work: _Work,
+    work: Tally,
     *,
     threads: int,
     dry_run: bool,
 ) -> bool:
     """Remove one batch; True when there is no use in going on."""
-    work.skipped += [Skipped(path, "a table still has it") for path in sorted(taken)]
+    work.stay((path, "a table still has it") for path in sorted(taken))
     paths = [path for path in found if path not in taken]
     if dry_run:
-        work.removed += paths
+        work.gone(paths)
         return False
     removal = remove(store, paths, threads)
-    work.removed += removal.gone
-    work.failed += len(removal.failed)
-    work.skipped += [Skipped(path, error.message) for path, error in removal.failed.items()]
+    work.tried(removal)
     faults.reach("maintenance.cleanup.removed")
     # what a table still has, or is elsewhere, must not be left for a client that looks at the schedule alone
     left = {id(file) for path in removal.failed for file in found[path]}

@@ -20,6 +20,7 @@ from quacklake.format.changes import ChangeKind
 from quacklake.format.objects import TableInfo
 from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import sort_of_stored
 from quacklake.maintenance.planning import Group, batches
 from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
 from quacklake.maintenance.sources import TableFiles, read_files
@@ -216,9 +217,10 @@ class Compactor:
         assert first.version is not None
         plan = files.part_as_written(group.ids, first.version)
         current = files.table
-        # an order may speak of columns that these files do not have
-        sort = current.sort if stored_alike(plan.schema, current.schema) else None
-        table = replace(current, schema=plan.schema, sort=sort)
+        # an order may speak of columns that these files do not have, or have by another name
+        schema, sort = sort_of_stored(current.sort, current.schema, plan.schema)
+        plan = replace(plan, schema=schema)
+        table = replace(current, schema=schema, sort=sort)
         partition_id, values = first.layout
         folder = files.folder(plan, first.layout, hive=self.limits.hive)
         new = self.files.merge(tx, table, plan, folder, partition_id, dict(values))
@@ -276,7 +278,8 @@ class Compactor:
                 # files of older columns are partitioned as the table was
                 at = reader.table_by_id(replace(base, id=first), table.id)
                 partition = None if at is None else at.partition
-                then = replace(table, schema=stored.schema, partition=partition, sort=None)
+                schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
+                then = replace(table, schema=schema, partition=partition, sort=sort)
         rows = inlined.decode([stored], stored.schema, self.catalog.database, ends=True)
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
@@ -349,10 +352,15 @@ class Compactor:
             files_after=report.files_after + len(new),
             bytes_after=report.bytes_after + sum(file.file_size_bytes for file in new),
             rows=report.rows + sum(file.record_count for file in new),
+            groups=(*report.groups, *_counts(groups, changes)),
         )
 
     def _end(self) -> CompactionReport:
         return replace(self._report, skipped=tuple(self._skipped))
+
+
+def _counts(groups: Sequence[Group], changes: Sequence[TableChange]) -> list[tuple[int, int]]:
+    return [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
 
 
 def _together(table: TableInfo, changes: Sequence[TableChange]) -> TableChange:

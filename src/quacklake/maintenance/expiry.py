@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, snapshot_tags
+from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, snapshot_tags, unseen
 from quacklake.catalog.file_names import NamedFile
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 from quacklake.format.changes import parse
@@ -121,18 +121,20 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     times = dict(expiring.snapshot_times(writer))
     chosen, kept = _choose(writer, times, request, now)
     progress("snapshots", len(chosen), len(chosen))
-    oldest = min(times.keys() - chosen)
+    left = sorted(times.keys() - chosen)
     if not chosen:
-        return ExpiryReport(oldest=oldest, kept=kept, dry_run=dry_run)
+        return ExpiryReport(oldest=left[0], kept=kept, dry_run=dry_run)
     old = [id_ for id_ in chosen if (time := times[id_]) is not None and time < now - _TOKENS]
     faults.reach("maintenance.expire.before")
     expiring.remove_snapshots(writer, list(_ranges(times, chosen)), max(old, default=-1))
-    files, tables = _Files(kept=kept), expiring.dead_tables(writer)
-    _remove_files(writer, store, tables, files, now, progress)
-    for some in file_names.parts(tables):
-        expiring.remove_dead_tables(writer, some)
-    expiring.remove_objects(writer)
-    rows = expiring.remove_inlined(writer, sorted(files.tables.difference(tables)))
+    files = _Files(kept=kept)
+    with unseen.spans_of_nobody(writer, left) as names:
+        tables = expiring.dead_tables(writer)
+        _remove_files(writer, store, tables, files, now, progress)
+        for some in file_names.parts(tables):
+            expiring.remove_dead_tables(writer, some)
+        expiring.remove_objects(writer, names)
+        rows = expiring.remove_inlined(writer, names, sorted(files.tables.difference(tables)))
     faults.reach("maintenance.expire.after")
     return ExpiryReport(
         snapshots=tuple(sorted(chosen)),
@@ -141,7 +143,7 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
         bytes=files.bytes,
         tables=len(tables),
         inlined_rows=rows,
-        oldest=oldest,
+        oldest=left[0],
         kept=files.kept,
         dry_run=dry_run,
     )

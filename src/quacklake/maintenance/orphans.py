@@ -5,16 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, Reader, file_names
 from quacklake.errors import ConfigError
-from quacklake.maintenance.cleanup import CleanupReport
 from quacklake.maintenance.known import KnownPaths
 from quacklake.maintenance.places import locate, place
-from quacklake.maintenance.removal import BATCH, remove
-from quacklake.maintenance.reports import Progress, Skipped, silent
+from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
+from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage import FileEntry, Store
 
 __all__ = ["delete_orphaned_files"]
@@ -24,11 +23,8 @@ _NAME = re.compile(r"ducklake-[^/]*\.(?:parquet|puffin)")
 
 
 @dataclass
-class _Work:
-    removed: list[str] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
+class _Work(Tally):
     bytes: int = 0
-    failed: int = 0
     seen: int = 0
 
 
@@ -59,7 +55,9 @@ def delete_orphaned_files(
     *,
     before: dt.datetime | None,
     threads: int,
+    keep: int,
     dry_run: bool = False,
+    on_path: OnPath | None = None,
     progress: Progress = silent,
 ) -> CleanupReport:
     """Remove the files that no row names and that were last changed before a time (None: all of them).
@@ -68,7 +66,7 @@ def delete_orphaned_files(
     another lake of the same database has the same data path, ``PathError`` when a row of the catalog has a path that
     nobody can tell the file of.
     """
-    work = _Work()
+    work = _Work(keep, on_path)
     with telemetry.timed("maintenance.orphans"), KnownPaths() as known:
         with catalog.read() as reader:
             next_file = _remember(reader, store, known)
@@ -86,7 +84,7 @@ def delete_orphaned_files(
             progress("files", work.seen, None)
             if hopeless:
                 break
-    return CleanupReport(tuple(work.removed), work.bytes, work.failed, work.skipped, dry_run)
+    return work.report(work.bytes, dry_run=dry_run)
 
 
 def _remember(reader: Reader, store: Store, known: KnownPaths, since: int = 0) -> int:
@@ -156,13 +154,11 @@ def _remove(store: Store, orphans: list[FileEntry], work: _Work, *, threads: int
     """Remove one page; True when there is no use in going on."""
     sizes = {entry.path: entry.size for entry in orphans}
     if dry_run:
-        work.removed += sizes
+        work.gone(list(sizes))
         work.bytes += sum(sizes.values())
         return False
     removal = remove(store, list(sizes), threads)
     faults.reach("maintenance.orphans.removed")
-    work.removed += removal.gone
+    work.tried(removal)
     work.bytes += sum(sizes[path] for path in removal.gone)
-    work.failed += len(removal.failed)
-    work.skipped += [Skipped(path, error.message) for path, error in removal.failed.items()]
     return removal.hopeless

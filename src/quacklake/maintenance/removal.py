@@ -1,18 +1,80 @@
-"""Removing many files, a few at a time, when some may fail."""
+"""Removing many files, a few at a time, when some may fail, and telling of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quacklake.errors import QuacklakeError
+from quacklake.maintenance.reports import Skipped
 from quacklake.storage import Store
 
-__all__ = ["BATCH", "Removal", "remove"]
+__all__ = ["BATCH", "CleanupReport", "OnPath", "Removal", "Tally", "remove"]
 
 BATCH = 1000
 """Files that are removed before the next are looked for."""
+
+
+#: Told the path of every file that is removed.
+OnPath = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """How many ``files`` were removed: the first of their ``paths`` below the data path, ``bytes`` where that is known.
+
+    ``left`` files stay although they were scheduled, or could not be removed: ``skipped`` are the first of them, and
+    why. Those that ``failed`` are tried again next time. The setting ``report_paths`` says how many the first are.
+    """
+
+    paths: tuple[str, ...] = ()
+    files: int = 0
+    bytes: int | None = None
+    failed: int = 0
+    left: int = 0
+    skipped: Sequence[Skipped] = ()
+    dry_run: bool = False
+
+
+@dataclass
+class Tally:
+    """What has become of files so far; of a great many only the first ``keep`` are remembered."""
+
+    keep: int
+    on_path: OnPath | None = None
+    files: int = 0
+    failed: int = 0
+    _paths: list[str] = field(default_factory=list)
+    _left: int = 0
+    _skipped: list[Skipped] = field(default_factory=list)
+
+    def gone(self, paths: Sequence[str]) -> None:
+        """Count files as removed."""
+        self.files += len(paths)
+        self._paths += paths[: self.keep - len(self._paths)]
+        if self.on_path is not None:
+            for path in paths:
+                self.on_path(path)
+
+    def stay(self, paths: Iterable[tuple[str, str]]) -> None:
+        """Count files, each with the reason, as left where they are."""
+        for path, reason in paths:
+            self._left += 1
+            if len(self._skipped) < self.keep:
+                self._skipped.append(Skipped(path, reason))
+
+    def tried(self, removal: Removal) -> None:
+        """Count what became of one batch."""
+        self.gone(removal.gone)
+        self.failed += len(removal.failed)
+        self.stay((path, error.message) for path, error in removal.failed.items())
+
+    def report(self, size: int | None, *, dry_run: bool) -> CleanupReport:
+        """All of it."""
+        return CleanupReport(
+            tuple(self._paths), self.files, size, self.failed, self._left, tuple(self._skipped), dry_run
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What one operation did to the files of one table. ``snapshot`` is None when there was nothing to do."""
+    """What one operation did to the files of one table. ``snapshot`` is None when there was nothing to do.
+
+    ``groups`` has for each group of files how many there were, and how many took their place.
+    """
 
     operation: str
     table: str
@@ -36,3 +39,4 @@ class CompactionReport:
     bytes_after: int = 0
     rows: int = 0
     skipped: Sequence[Skipped] = ()
+    groups: Sequence[tuple[int, int]] = ()

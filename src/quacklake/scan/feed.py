@@ -8,6 +8,7 @@ What compaction wrote or ended neither comes nor goes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,6 +74,18 @@ class FeedPlan:
     compactions: tuple[int, ...] = ()
     updates: tuple[int, ...] = ()
 
+    @cached_property
+    def first_deletes(self) -> dict[int, int]:
+        """The earliest snapshot that may have deleted a row of each data file that has deletes."""
+        first: dict[int, int] = {}
+        for table, file, date in (
+            (self.delete_files, "data_file_id", "begin_snapshot"),
+            (self.positions, "file_id", "snapshot_id"),
+        ):
+            for id_, begin in zip(table.column(file).to_pylist(), table.column(date).to_pylist(), strict=True):
+                first[id_] = min(begin, first.get(id_, begin))
+        return first
+
     @property
     def schema(self) -> TableSchema:
         """The columns of the feed. One of the table's with a name of the feed's own gets a number."""
@@ -105,7 +118,14 @@ def plan_feed(
     Raises ``SnapshotExpiredError`` when one of them, or the one before, has expired; otherwise as ``plan_scan`` does.
     """
     empty = ScanPlan(
-        table.id, table.schema_name, table.name, until.id, store.root, table.schema, files=FILES.empty_table()
+        table.id,
+        table.schema_name,
+        table.name,
+        until.id,
+        store.root,
+        table.schema,
+        files=FILES.empty_table(),
+        columns_since=table.columns_since,
     )
     if since > until.id:
         return FeedPlan(since, until.id, empty)

@@ -16,6 +16,7 @@ from quacklake.lake.view import declared
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
+from quacklake.sql.known import answer, tell_statistics
 from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.pruning import filters_of, scan_filters
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
@@ -52,16 +53,20 @@ class Binder(Values):
     wanted: frozenset[str] = frozenset()
     """The virtual columns that the query block around a call speaks of."""
     _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
+    _makers: dict[str, Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=dict)
     _renamed: list[tuple[str, ...]] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _steady: bool = True
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
-    def bind(self, sql: str, *, target: bool = False, change: Callable[[Node], None] | None = None) -> Bound:
+    def bind(
+        self, sql: str, *, target: bool = False, looking: bool = False, change: Callable[[Node], None] | None = None
+    ) -> Bound:
         """The query, with scans planned. With ``target`` the first table of FROM also gives where its rows are.
 
-        ``change`` may alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
+        ``looking`` says that nothing is changed by what is found, so that metadata may answer for rows. ``change`` may
+        alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
         """
         parsed = tree.parse(self.session.connection, sql)
         if change is not None:
@@ -70,7 +75,10 @@ class Binder(Values):
             first_table(parsed["node"]["from_table"])[_TARGET] = True
         self._rewrite(parsed, _Scope())
         if self.scans:
+            tell_statistics(self.session, parsed, self.scans)
             settle(parsed, self.constant)
+        if self.scans and looking:
+            self._leave_out(answer(self.session, parsed, self.scans))
         values = self.used(parsed, renumber=True)
         text = tree.render(self.session.connection, parsed)
         found = next((scan for scan in self.scans if scan.rows), None)
@@ -94,6 +102,7 @@ class Binder(Values):
         return text
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> None:
+        self.session.guard.check(parsed, lambda names, is_table: self._has_macro(names, scope, is_table))
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
         except RecursionError:
@@ -174,7 +183,8 @@ class Binder(Values):
             extra = tuple(sorted(v for v in wanted if virtual_columns.get(info.schema, v) is not None))
             scan = Scan(self.session.fresh_name(), attached, tx, info, extra, rows=bool(is_target), past=past)
             self.scans.append(scan)
-            self._made.append(self._maker(scan))
+            make = self._makers[scan.name] = self._maker(scan)
+            self._made.append(make)
             name = scan.name
         alias = node["alias"] or names[-1]
         if not node["alias"] and len(names) > 1:
@@ -314,11 +324,20 @@ class Binder(Values):
             node.update(replaced, alias=alias)
 
     def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
+        found = self._find_macro(names, scope, is_table)
+        return None if found is None else self._make_macro(*found, scope)
+
+    def _has_macro(self, names: Sequence[str], scope: _Scope, is_table: bool) -> bool:
+        return self._find_macro(names, scope, is_table) is not None
+
+    def _find_macro(
+        self, names: Sequence[str], scope: _Scope, is_table: bool
+    ) -> tuple[Target, Transaction, MacroInfo] | None:
         for place in self._places(names, scope):
             tx = scope.tx if scope.tx is not None else self.session.view(place.attached)
             found = tx.objects.get_macro(place.schema, place.name, is_table=is_table)
             if found is not None:
-                return self._make_macro(place, tx, found, scope)
+                return place, tx, found
         return None
 
     def _make_macro(self, target: Target, tx: Transaction, macro: MacroInfo, scope: _Scope) -> str:
@@ -360,6 +379,12 @@ class Binder(Values):
                 return  # it names what only the other connection knows
         for scan in self.scans:
             scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
+
+    def _leave_out(self, names: set[str]) -> None:
+        """Forget scans that are not needed."""
+        self.scans = [scan for scan in self.scans if scan.name not in names]
+        for name in names:
+            self._made.remove(self._makers[name])
 
     def _install(self) -> None:
         for make in self._made:

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.engines.duckdb.failures import translate
-from quacklake.errors import SqlError, StorageError
+from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 
 __all__ = ["translated"]
 
@@ -27,19 +27,32 @@ _STATEMENT = (
 
 
 @contextmanager
-def translated(roots: Sequence[str] = ()) -> Iterator[None]:
+def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[None]:
     """Raise DuckDB's errors as ours; those about the statement keep their whole text, which shows the place.
 
-    A file that cannot be read is damaged when it is below one of ``roots``, where lakes have theirs.
+    A file that cannot be read is damaged when it is below one of ``roots``, where lakes have theirs. In a ``safe``
+    session DuckDB's own limits are the session's.
     """
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid) as error:
+        if safe and isinstance(error, duckdb.PermissionException):
+            raise NotPermittedError(str(error).strip().splitlines()[0]) from error
+        if safe and isinstance(error, duckdb.OutOfMemoryException):
+            raise _out_of_memory() from error
         if isinstance(error, _STATEMENT):
             raise SqlError(str(error).strip()) from error
         if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):
             raise StorageError(str(error).strip()) from error
         raise translate(error, "run the statement") or error from error
     except OSError as error:
+        if "INTERRUPT Error" in str(error):
+            raise CancelledError("the statement was cancelled") from error
+        if safe and "Out of Memory Error" in str(error):
+            raise _out_of_memory() from error
         # what Arrow says when DuckDB has no Arrow type for a column
         raise SqlError(str(error)) from error
+
+
+def _out_of_memory() -> MemoryLimitError:
+    return MemoryLimitError("the statement needs more memory than this session may take")

@@ -1,19 +1,25 @@
-"""The metadata tables of a lake as relations: ``__ducklake_metadata_<alias>.ducklake_…``."""
+"""The metadata tables of a lake as relations: ``__ducklake_metadata_<alias>.ducklake_…``.
+
+They are read like any table. INSERT, UPDATE and DELETE go to the database that holds them, for repairs by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.errors import NotFoundError
+from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
+from quacklake.format.names import fold
+from quacklake.lake.result import Result
 from quacklake.sql.attached import Attached
+from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["relation", "rows"]
+__all__ = ["change", "relation", "rows"]
 
 
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
@@ -31,3 +37,43 @@ def rows(attached: Attached, name: str) -> pa.Table:
     if found is None:
         raise NotFoundError(f'the metadata of the lake "{attached.alias}" has no table "{name}"')
     return found
+
+
+def change(session: Session, cursor: Cursor, params: Any) -> Result | None:
+    """Run an INSERT, UPDATE or DELETE of a metadata table in its own database; None when it names another table."""
+    cursor.until("INTO", "UPDATE", "FROM")
+    cursor.accept("INTO") or cursor.accept("UPDATE") or cursor.accept("FROM")
+    word = cursor.peek()
+    if word is None or word.kind not in ("word", "name"):
+        return None
+    names = cursor.names()
+    attached = session.attachments.metadata_of(names[0]) if len(names) > 1 else None
+    if attached is None:
+        return None
+    if attached.read_only:
+        raise ReadOnlyError(f'the metadata of "{attached.alias}" cannot be changed: it is attached in read-only mode')
+    if session.work.explicit:
+        raise SqlError("metadata tables cannot be changed in a transaction: COMMIT or ROLLBACK first")
+    if params:
+        raise SqlError("a statement that changes metadata tables takes no parameters")
+    shared = attached.shared
+    count = shared.catalog.run_sql(lambda prefix: _own_text(cursor.text, attached, prefix))
+    shared.forget()
+    return Result(pa.table({"Count": pa.array([count], pa.int64())}), types=("BIGINT",), rowcount=count)
+
+
+def _own_text(text: str, attached: Attached, prefix: str) -> str:
+    """The statement with the names that its tables have in their own database."""
+    cursor = Cursor(text)
+    parts: list[str] = []
+    done = 0
+    while not cursor.done:
+        first = cursor.at
+        word = cursor.take()
+        if word.kind in ("word", "name") and fold(word.value) == fold(attached.metadata) and cursor.accept("."):
+            names = cursor.names()
+            parts += [text[done : word.start], f"{prefix}{names[-1]}"]
+            done = cursor.words[cursor.at - 1].end
+        else:
+            cursor.at = first + 1
+    return "".join([*parts, text[done:]])

@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame
 from quacklake.sql.names import Names
+from quacklake.sql.running import Budget, Running
+from quacklake.sql.safety import Guard
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
 from quacklake.sql.units import Work
@@ -37,17 +39,8 @@ __all__ = ["Session"]
 T = TypeVar("T")
 Parameters = Sequence[Any] | dict[str, Any] | None
 
-_BATCH_ROWS = 122_880
 _TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
 """Types that DuckDB does not give to Arrow whole."""
-#: What DuckDB's optimizer would do because tables are empty, or because they are its own.
-_NOT_PLANNED = (
-    "statistics_propagation",
-    "empty_result_pullup",
-    "late_materialization",
-    "row_group_pruner",
-    "top_n_window_elimination",
-)
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 _LEFT_BEHIND = 50
 _TEMPORARY = """
@@ -64,12 +57,12 @@ class Session:
     Not safe to share between threads; ``cursor()`` gives another connection to the same lakes.
     """
 
-    def __init__(self, attachments: Attachments, *, python_frames: bool = True) -> None:
+    def __init__(self, attachments: Attachments, *, python_frames: bool = True, guard: Guard | None = None) -> None:
         self.attachments = attachments
         self.connection = attachments.root.cursor()
-        self.connection.execute("SET python_enable_replacements = false")
-        self.connection.execute("SET TimeZone = 'UTC'")
         self.python_frames = python_frames
+        self.guard = Guard() if guard is None else guard
+        self.running = Running(self._stop)
         self.names = Names(attachments, self.view)
         self.work = Work()
         self.prepared: dict[str, str] = {}
@@ -79,6 +72,7 @@ class Session:
         self._made: list[str] = []
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
+        self._budget = Budget(None)
         self._closed = False
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -87,7 +81,7 @@ class Session:
         """Another connection to the same lakes, with a transaction of its own."""
         with self.attachments.lock:
             self.attachments.cursors += 1
-        other = Session(self.attachments, python_frames=self.python_frames)
+        other = Session(self.attachments, python_frames=self.python_frames, guard=self.guard)
         if self.names.catalog != other.names.catalog or self.names.schema != other.names.schema:
             other.use(self.names.catalog, self.names.schema)
         return other
@@ -105,6 +99,7 @@ class Session:
             self.attachments.cursors -= 1
             if not self.attachments.cursors:
                 self.attachments.close()
+                self.guard.close()
 
     def __enter__(self) -> Session:
         return self
@@ -120,6 +115,7 @@ class Session:
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
         """Attach a lake."""
+        self.guard.attaching(attached)
         added = self.attachments.add(attached, if_not_exists=if_not_exists)
         if added:
             connect_store(self.attachments.root, attached.shared.store)
@@ -157,7 +153,25 @@ class Session:
         finally:
             self._frame = None
 
+    def interrupt(self) -> bool:
+        """Cancel the statement that runs now, or the reading of its rows, from another thread.
+
+        There it raises ``CancelledError``, and the session can go on. A commit that has begun is not cut off. Returns
+        False when nothing runs.
+        """
+        return self.running.interrupt()
+
+    def _stop(self, thread: int) -> None:
+        """Interrupt what a thread does for this session, wherever DuckDB does it."""
+        for connection in (self.connection, self._planner):
+            if connection is not None:
+                with suppress(duckdb.Error):  # closed in between
+                    connection.interrupt()
+        for attached in list(self.attachments.lakes.values()):
+            attached.shared.engine.interrupt(thread)
+
     def _run(self, text: str, params: Parameters) -> Result:
+        self.guard.text(text)
         statements = split(text)
         result = Result()
         for number, statement in enumerate(statements, 1):
@@ -169,12 +183,13 @@ class Session:
         if self._closed:
             raise SqlError("the session is closed")
         self._settle()
-        cursor = Cursor(with_at(sql))
-        handler = dispatch.handler(cursor)
-        self.work.check(ends=dispatch.ends_transaction(cursor))
+        if not self.running.busy:
+            self._budget = Budget(self.guard.seconds)
         try:
-            with translated([found.shared.store.root for found in self.attachments.lakes.values()]):
-                result = handler(self, cursor, params)
+            with self.running.working(self._budget), self._translated():
+                cursor = self.guard.admit(self, Cursor(with_at(sql)))
+                self.work.check(ends=dispatch.ends_transaction(cursor))
+                result = dispatch.handler(cursor)(self, cursor, params)
         except BaseException as error:
             self.work.failed(error)
             if isinstance(error, SqlError) and error.hint is None:
@@ -184,6 +199,9 @@ class Session:
             self.work.forget_views()
         self._last = weakref.ref(result)
         return result
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated([found.shared.store.root for found in self.attachments.lakes.values()], safe=self.guard.safe)
 
     def _near_names(self, text: str) -> str | None:
         """The names of the lake that is used which are like the one that DuckDB does not know."""
@@ -200,7 +218,10 @@ class Session:
         last = self._last() if self._last is not None else None
         self._last = None
         if last is not None:
-            last.keep()
+            try:
+                last.keep()
+            except Exception as error:  # whoever reads the rest of it is told
+                last.fail(error)
         self._tidy()
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -210,6 +231,10 @@ class Session:
         name = f"{PREFIX}{next(self._count)}"
         self._made.append(name)
         return name
+
+    def has_made(self, name: str) -> bool:
+        """True for the name of a temporary object that is still there."""
+        return name in self._made
 
     def use(self, catalog: str, schema: str | None = None) -> None:
         """Look for names in a lake or database first."""
@@ -233,6 +258,7 @@ class Session:
 
     def foreign(self, names: Sequence[str]) -> Any:
         """The rows of a relation that is of no lake but not DuckDB's either, or None."""
+        self.guard.foreign(self, names)
         found = metadata.relation(self, names)
         if found is None:
             found = listing.relation(self, names)
@@ -282,7 +308,7 @@ class Session:
 
     def query(self, sql: str, params: Parameters = None) -> Result:
         """Run a query over lakes."""
-        bound = Binder(self, params).bind(sql)
+        bound = Binder(self, params).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
         try:
             return self.run(bound.sql, bound.values, odd=odd)
@@ -291,6 +317,8 @@ class Session:
 
     def _in_own_words(self, sql: str, params: Parameters, error: duckdb.Error) -> duckdb.Error:
         """The same error about the text that was given, where tables without rows and with their own names show it."""
+        if self.guard.safe:
+            return error
         try:
             with listing.listing(self) as copies:
                 copies.execute(sql, params)
@@ -300,6 +328,7 @@ class Session:
 
     def native(self, sql: str, params: Parameters = None) -> Result:
         """Let DuckDB run a statement as it is."""
+        self.guard.native()
         self.connection.execute(sql, params)
         description = self.connection.description or []
         if not description:
@@ -326,8 +355,19 @@ class Session:
 
     def _result(self, description: Sequence[Any]) -> Result:
         types = tuple(str(column[1]) for column in description)
-        reader = self.connection.to_arrow_reader(_BATCH_ROWS)
-        return Result(_started(reader), types=types)
+        reader = self.connection.to_arrow_reader(self.guard.batch_rows)
+        batches = self.guard.limited(self._batches(reader, self._budget))
+        return Result(_started(reader.schema, batches), types=types)
+
+    def _batches(self, reader: pa.RecordBatchReader, budget: Budget) -> Iterator[pa.RecordBatch]:
+        """What DuckDB gives, batch after batch; it works on each only when it is asked for."""
+        while True:
+            with self.running.working(budget), self._translated():
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    return
+            yield batch
 
     def rows(self, sql: str, values: Any = None) -> pa.Table:
         """The rows of a bound query as a table."""
@@ -338,8 +378,7 @@ class Session:
         """A connection to a database without rows, on which statements are bound but never run."""
         if self._planner is None:
             self._planner = self.attachments.planner.cursor()
-            self._planner.execute(f"SET disabled_optimizers = '{','.join(_NOT_PLANNED)}'")
-            for statement in ("SET TimeZone = 'UTC'", *self._said):
+            for statement in self._said:
                 self._tell_planner(self._planner, statement)
         yield self._planner
 
@@ -373,11 +412,8 @@ class Session:
         self._made.clear()
 
 
-def _started(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The reader after its first batch, so that what goes wrong at once is raised at once."""
-    schema = reader.schema
-    try:
-        first = reader.read_next_batch()
-    except StopIteration:
-        return pa.RecordBatchReader.from_batches(schema, [])
-    return pa.RecordBatchReader.from_batches(schema, itertools.chain([first], reader))
+def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """A reader of batches after the first, so that what goes wrong at once is raised at once."""
+    first = next(batches, None)
+    found = batches if first is None else itertools.chain([first], batches)
+    return pa.RecordBatchReader.from_batches(schema, found)

@@ -10,6 +10,7 @@ from quacklake.errors import (
     AlreadyExistsError,
     InputError,
     NotFoundError,
+    NotPermittedError,
     ReadOnlyError,
     SchemaMismatchError,
     SqlError,
@@ -22,6 +23,7 @@ from quacklake.transaction import Transaction
 __all__ = ["Work"]
 
 T = TypeVar("T")
+_HARMLESS = SqlError | NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
 _ABORTED = "Current transaction is aborted (please ROLLBACK)"
 
 
@@ -42,6 +44,8 @@ class Work:
     _lakes: dict[str, Attached] = field(default_factory=dict)
     _views: dict[str, Transaction] = field(default_factory=dict)
     _past: dict[tuple[Any, ...], Transaction] = field(default_factory=dict)
+    afterwards: list[Callable[[], object]] = field(default_factory=list)
+    """What is to be done once the transaction is committed."""
     committed: dict[str, int] = field(default_factory=dict)
     """The last snapshot that this connection made in each lake."""
 
@@ -151,8 +155,11 @@ class Work:
                     except BaseException:
                         tx.rollback()
                         raise
+            afterwards = self.afterwards
         finally:
             self._end()
+        for work in afterwards:
+            work()
 
     def rollback(self) -> None:
         """Give up what was changed."""
@@ -163,6 +170,7 @@ class Work:
     def _end(self) -> None:
         self._open.clear()
         self._lakes.clear()
+        self.afterwards = []
         self.forget_views()
         self.explicit = self.aborted = self.wrote_others = False
         self.wrote = None
@@ -179,6 +187,5 @@ class Work:
 
     def failed(self, error: BaseException) -> None:
         """Note that a statement failed: as in DuckDB, one that was understood and then failed ends the transaction."""
-        harmless = SqlError | NotFoundError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
-        if self.explicit and not isinstance(error, harmless) and type(error) is not InputError:
+        if self.explicit and not isinstance(error, _HARMLESS) and type(error) is not InputError:
             self.aborted = True

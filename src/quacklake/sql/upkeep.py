@@ -1,6 +1,6 @@
 """The functions that keep a lake in shape: the lake's own methods, with the columns that DuckDB's functions have.
 
-They commit by themselves, so that none of them is part of an open transaction.
+They make snapshots of their own, so that in a transaction which has changed the lake they wait for its COMMIT.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ _STEPS = (
 
 def _run(call: Call, name: str, **arguments: Any) -> Any:
     """Call a method of the lake with those arguments that are given."""
-    if call.session.work.explicit and call.session.work.wrote is call.attached:
-        raise SqlError(f"{name} makes snapshots of its own: COMMIT or ROLLBACK first")
     empty = next((key for key, value in call.given.items() if value is None), None)
     if empty is not None:
         raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
@@ -49,7 +47,12 @@ def _run(call: Call, name: str, **arguments: Any) -> Any:
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
-    return method(**{key: value for key, value in given.items() if value is not None})
+    chosen = {key: value for key, value in given.items() if value is not None}
+    work = call.session.work
+    if work.explicit and work.wrote is call.attached:
+        work.afterwards.append(lambda: method(**chosen))
+        return None
+    return method(**chosen)
 
 
 def _scope(call: Call, schema: str) -> dict[str, str | None]:
@@ -63,40 +66,48 @@ def _scope(call: Call, schema: str) -> dict[str, str | None]:
 
 
 def _reports(found: Any) -> list[Any]:
-    reports: Iterable[Any] = found if isinstance(found, list | tuple) else [found]
+    """The reports of what was done; none where it waits."""
+    reports: Iterable[Any] = found if isinstance(found, list | tuple) else [] if found is None else [found]
     return [report for report in reports if report.snapshot is not None]
 
 
-def _named(reports: Iterable[Any], numbers: tuple[str, ...], names: tuple[str, ...]) -> pa.Table:
+def _named(names: tuple[str, ...], rows: Iterable[tuple[Any, tuple[int, ...]]]) -> pa.Table:
+    """The numbers of reports, with the tables they are about."""
     columns: dict[str, list[Any]] = {name: [] for name in ("schema_name", "table_name", *names)}
-    for report in reports:
+    for report, numbers in rows:
         ref = TableRef.parse(report.table)
         columns["schema_name"].append(ref.schema or DEFAULT_SCHEMA)
         columns["table_name"].append(ref.name)
-        for number, name in zip(numbers, names, strict=True):
-            columns[name].append(getattr(report, number))
+        for name, number in zip(names, numbers, strict=True):
+            columns[name].append(number)
     types = {name: pa.int64() if name in names else pa.string() for name in columns}
     return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+
+
+def _groups(found: Any) -> pa.Table:
+    """A row for each group of files that became others."""
+    rows = [(report, group) for report in _reports(found) for group in report.groups]
+    return _named(("files_processed", "files_created"), rows)
 
 
 def flush_inlined_data(call: Call) -> pa.Table:
     """Move rows from the catalog into files."""
     found = _run(call, "flush_inlined_data", **_scope(call, "schema_name"))
-    return _named(_reports(found), ("rows",), ("rows_flushed",))
+    return _named(("rows_flushed",), [(report, (report.rows,)) for report in _reports(found)])
 
 
 def merge_adjacent_files(call: Call) -> pa.Table:
     """Make few large files of many small ones."""
     limits = {name: call.given.get(name) for name in ("max_compacted_files", "min_file_size", "max_file_size")}
     found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits)
-    return _named(_reports(found), ("files_before", "files_after"), ("files_processed", "files_created"))
+    return _groups(found)
 
 
 def rewrite_data_files(call: Call) -> pa.Table:
     """Write files anew that have many deleted rows."""
     threshold = call.given.get("delete_threshold")
     found = _run(call, "rewrite_data_files", **_scope(call, "schema"), delete_threshold=threshold)
-    return _named(_reports(found), ("files_before", "files_after"), ("files_processed", "files_created"))
+    return _groups(found)
 
 
 def _age(value: Any) -> Any:
@@ -115,7 +126,7 @@ def expire_snapshots(call: Call) -> pa.Table:
         there = {info.id for info in before}
         given["versions"] = [version for version in given["versions"] if version in there]
     report = _run(call, "expire_snapshots", **given)
-    gone = set(report.snapshots)
+    gone = set() if report is None else set(report.snapshots)
     return snapshot_rows([info for info in before if info.id in gone])
 
 
@@ -131,9 +142,9 @@ def delete_orphaned_files(call: Call) -> pa.Table:
 
 def _removed(call: Call, name: str) -> pa.Table:
     given = {key: _age(call.given.get(key)) for key in ("cleanup_all", "older_than", "dry_run")}
-    report = _run(call, name, **given)
-    store = call.attached.shared.store
-    return pa.table({"path": pa.array(store.urls(list(report.paths)), pa.string())})
+    paths: list[str] = []
+    _run(call, name, **given, on_path=paths.append)
+    return pa.table({"path": pa.array(call.attached.shared.store.urls(paths), pa.string())})
 
 
 def checkpoint(call: Call) -> None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from quacklake.format.bounds import Comparable
-from quacklake.format.geometry import EVERYTHING
+from quacklake.format.geometry import EVERYTHING, rendered
 from quacklake.format.temporal import INFINITY, NANOS, from_physical
 from quacklake.format.types import StatsKind, parse_type, scalar
 
@@ -163,4 +163,4 @@ def geometry_extent(statistics: Any) -> str:
         return EVERYTHING
     types = sorted(_SHAPES[code % 1000 - 1] + _DIMENSIONS[code // 1000] for code in codes)
     numbers = {key: None if value is None else float(value) for key, value in box.items()}
-    return json.dumps({"bbox": numbers, "types": types})
+    return rendered(numbers, types)

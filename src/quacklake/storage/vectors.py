@@ -44,5 +44,4 @@ def dated_positions(store: Store, path: str, rows: int | None) -> pa.Table:
 
 
 def _blobs(store: Store, path: str) -> list[tuple[int | None, memoryview]]:
-    with store.open_input(path) as source:
-        return blobs_of(source.read())
+    return blobs_of(store.read(path))

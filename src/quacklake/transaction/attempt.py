@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from quacklake.catalog import Catalog, TableTotals, Totals, Writer
+from quacklake.catalog import Catalog, TableTotals, Totals, Writer, streams
 from quacklake.catalog.inlined import InlinedTable
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
@@ -19,6 +19,7 @@ from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, merge
+from quacklake.format.streams import StreamMark, marked
 from quacklake.transaction.changeset import ChangeSet, TableChange
 from quacklake.transaction.validation import check_conflicts
 
@@ -60,6 +61,11 @@ class Attempt:
     def apply(self) -> Snapshot:
         """Everything the change set says, as the snapshot after the latest one."""
         writer = self.writer
+        marks = self._next_marks()
+        if self.changes.empty:
+            with writer.batch():
+                self._put_marks(marks, self.latest)
+            return self.latest
         check_conflicts(writer, self.changes, self.latest, self.catalog.database)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
@@ -91,10 +97,24 @@ class Attempt:
             self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)
             writer.put_totals(rows.totals, known)
             writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
-            if self.catalog.has_tokens:
-                writer.add_token(changes.token, snapshot.id)
+            self._put_marks(marks, snapshot)
         self._written = rows.totals
         return snapshot
+
+    def _next_marks(self) -> list[StreamMark]:
+        """The marks of streams as they are to be; raises when a batch must not be committed."""
+        found = []
+        for mark in self.changes.marks:
+            known = streams.find(self.writer, mark.stream)
+            found.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
+        return found
+
+    def _put_marks(self, marks: list[StreamMark], snapshot: Snapshot) -> None:
+        """What tells later that this was committed: the marks of streams, and the token."""
+        for mark in marks:
+            streams.put(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
+        if self.catalog.has_tokens:
+            self.writer.add_token(self.changes.token, snapshot.id)
 
     def remember(self, snapshot: Snapshot) -> None:
         """After the commit went through: spare the next one some reading."""

@@ -245,10 +245,22 @@ class RevivedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingMark:
+    """A batch of a stream that is to be marked: see ``Transaction.mark``."""
+
+    stream: str
+    run: str
+    epoch: int
+    position: str | None = None
+    gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSet:
     """Everything one transaction will change. ``token`` names the commit for as long as the lake lives.
 
-    ``inlining`` are the created and altered tables whose small inserts will go into the catalog.
+    ``inlining`` are the created and altered tables whose small inserts will go into the catalog. ``marks`` are
+    committed with the changes; without any change they make no snapshot.
     """
 
     token: str
@@ -263,6 +275,7 @@ class ChangeSet:
     objects: ObjectChanges = NO_OBJECTS
     inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
+    marks: tuple[PendingMark, ...] = ()
     author: str | None = None
     message: str | None = None
     extra: str | None = None

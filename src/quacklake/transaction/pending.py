@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.errors import InputError
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate, some
 from quacklake.scan.inlined import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
-from quacklake.transaction.changeset import InlinedInsert, NewDataFile
+from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile
 
 __all__ = ["PendingTable", "Target", "TouchedFile", "touched_files"]
 
@@ -65,6 +66,7 @@ class PendingTable:
     mappings: list[NameMapping] = field(default_factory=list)
     reads: Predicate | None = None
     next_local_id: int = -1
+    written_deletes: list[NewDeleteFile] = field(default_factory=list)
 
     def add_insert(self, insert: InlinedInsert) -> None:
         """Add inlined rows."""
@@ -113,6 +115,15 @@ class PendingTable:
         kept = [part.filter(pc.invert(pc.is_in(part.column("file_id"), value_set=chosen))) for part in self.deleted]
         self.deleted = [part for part in kept if part.num_rows]
 
+    def delete_by_files(self, plan: ScanPlan, files: Iterable[NewDeleteFile]) -> None:
+        """Delete rows of planned files by delete files that are written already.
+
+        Whoever does so reads nothing of the table in this transaction afterwards.
+        """
+        new = list(files)
+        self.touched.update(touched_files(plan, {file.data_file_id for file in new} - set(self.touched)))
+        self.written_deletes += new
+
     def keep_inserts(self, inserts: list[InlinedInsert]) -> None:
         """Keep only these inlined inserts; the others have become files."""
         kept = [(insert, ids) for insert, ids in zip(self.inserts, self.local_ids, strict=True) if insert in inserts]
@@ -127,8 +138,21 @@ class PendingTable:
                 self.inserts[index] = _without(self.inserts[index], at)
                 return
 
+    def unplanned(self, plan: ScanPlan) -> list[int]:
+        """The committed files with rows deleted here that a plan does not have: they are pruned, or compacted away."""
+        return sorted({id_ for id_ in self.touched if id_ >= 0} - set(plan.files.column("data_file_id").to_pylist()))
+
+    def flushed(self, plan: ScanPlan) -> bool:
+        """True when a committed inlined row that is deleted here is not inlined any more."""
+        ended = {(version, row) for version, rows in self.ended_rows.items() for row in rows}
+        if not ended:
+            return False
+        return plan.inlined is None or not ended <= set(_pairs(plan.inlined, "schema_version"))
+
     def overlay(self, plan: ScanPlan) -> ScanPlan:
         """The plan as the transaction sees it: its own files, rows and deletes included."""
+        if self.written_deletes:
+            raise InputError("a table with rows that Spark has deleted cannot be read before the commit")
         files = plan.files
         if self.ended_files:
             gone = pc.is_in(files.column("data_file_id"), value_set=pa.array(sorted(self.ended_files), pa.int64()))

@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog, DatedDeletes
+from quacklake.catalog import Catalog, DatedDeletes, Reader
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -36,6 +36,7 @@ from quacklake.transaction.changeset import (
     ChangeSet,
     NewDeleteFile,
     PastDeleteFile,
+    PendingMark,
     RevivedTable,
     TableChange,
 )
@@ -43,6 +44,7 @@ from quacklake.transaction.commit import Retry, commit
 from quacklake.transaction.objects import PendingObjects
 from quacklake.transaction.pending import PendingTable, TouchedFile
 from quacklake.transaction.tables import TableCache
+from quacklake.transaction.validation import overtaken
 
 __all__ = ["DeleteWriter", "Transaction"]
 
@@ -104,6 +106,7 @@ class Transaction:
         self._column_ids: dict[int, int] = {}
         self._reshaped: set[int] = set()
         self._schema_ids: dict[str, int] = {}
+        self._marks: dict[str, PendingMark] = {}
         self._written: list[str] = []
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
@@ -171,7 +174,11 @@ class Transaction:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
-        """The scan plan of a table as this transaction sees it."""
+        """The scan plan of a table as this transaction sees it.
+
+        Raises ``CommitConflict`` when rows that were deleted here have been moved by a compaction since: they would be
+        seen again, and the commit could only fail.
+        """
         if table.id < 0:
             empty = ScanPlan(
                 table.id,
@@ -196,7 +203,18 @@ class Transaction:
                 encrypted=self.catalog.encrypted,
                 remains=revived is not None,
             )
+            if revived is None:
+                self._check_unmoved(reader, plan)
         return self._overlay(plan)
+
+    def _check_unmoved(self, reader: Reader, plan: ScanPlan) -> None:
+        pending = self._pending.get(plan.table_id)
+        if pending is None:
+            return
+        unplanned = pending.unplanned(plan)
+        compacted = bool(unplanned) and len(reader.live_files(plan.table_id, unplanned)) < len(unplanned)
+        if compacted or pending.flushed(plan):
+            raise overtaken(pending.table, "rows of it were moved")
 
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)
@@ -352,6 +370,16 @@ class Transaction:
         """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
         self._written.append(path)
 
+    def mark(self, stream: str, epoch: int, run: str, position: str | None = None, *, gaps: bool = False) -> None:
+        """Let the changes be batch ``epoch`` of a stream: they are committed together with that, and only once.
+
+        ``run`` is what claiming the stream gave. The commit raises ``StreamBatchDoneError`` when the batch is in the
+        lake already, ``StreamFencedError`` when another run has claimed the stream, and ``StreamMismatchError`` when
+        batches before it are missing, unless there may be ``gaps``; nothing is changed then.
+        """
+        self.check_writable()
+        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps)
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
@@ -390,6 +418,7 @@ class Transaction:
             objects=self.objects.changes(),
             inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
+            marks=tuple(self._marks.values()),
         )
 
     def _constrains(self, change: TableChange) -> bool:
@@ -421,7 +450,7 @@ class Transaction:
             table=pending.table,
             data_files=tuple(file for file in pending.files if file.id not in dead),
             inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
-            delete_files=tuple(delete_files),
+            delete_files=(*pending.written_deletes, *delete_files),
             inlined_deletes=tuple(inlined),
             ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
             ended_files=tuple(ended),
@@ -451,7 +480,7 @@ class Transaction:
     def commit(self, changes: ChangeSet, retry: Retry) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
         self._open = False
-        if changes.empty:
+        if changes.empty and not changes.marks:
             self.discard_files()
             return self.base
         final = changes

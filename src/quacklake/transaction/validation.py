@@ -15,7 +15,7 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import column_key
 from quacklake.transaction.changeset import ChangeSet, TableChange
 
-__all__ = ["check_conflicts"]
+__all__ = ["check_conflicts", "overtaken"]
 
 _AGAIN = "run the operation again on the new state"
 
@@ -43,7 +43,7 @@ def _check_added(writer: Writer, table: TableChange, base: Snapshot) -> None:
     """A file from elsewhere must not be added twice."""
     mine = {file.path for file in table.data_files if file.mapping_id is not None}
     if mine and not mine.isdisjoint(writer.added_since(table.table.id, base.id)):
-        raise _overtaken(table.table, "a file was added")
+        raise overtaken(table.table, "a file was added")
 
 
 def _blind(changes: ChangeSet) -> bool:
@@ -86,9 +86,9 @@ def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
     live = writer.live_files(table.table.id, files)
     for id_ in files:
         if id_ not in live or live[id_] != table.touched[id_]:
-            raise _overtaken(table.table, "a file of it was changed")
+            raise overtaken(table.table, "a file of it was changed")
     if writer.inlined_deletes_since(table.table.id, files, base.id):
-        raise _overtaken(table.table, "rows of the same file were deleted")
+        raise overtaken(table.table, "rows of the same file were deleted")
 
 
 def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Snapshot, database: str) -> None:
@@ -100,7 +100,7 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     # a file made of others begins with the oldest of its rows
     newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
     if pc.any(pc.greater(newest, base.id)).as_py():
-        raise _overtaken(table.table, "rows it depends on were inserted")
+        raise overtaken(table.table, "rows it depends on were inserted")
     rows = inlined.decode(writer.inlined_rows(latest, table.table, since=base.id), table.table.schema, database)
     if rows is None:
         return
@@ -111,8 +111,9 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
         if column.id in wanted
     }
     if reads == ANYTHING or may_match(reads, bounds):
-        raise _overtaken(table.table, "rows it depends on were inserted")
+        raise overtaken(table.table, "rows it depends on were inserted")
 
 
-def _overtaken(table: TableInfo, why: str) -> CommitConflict:
+def overtaken(table: TableInfo, why: str) -> CommitConflict:
+    """The conflict of a change to a table with one that another has committed."""
     return CommitConflict(f"the change to {table.qualified_name} was overtaken: {why} by another commit", hint=_AGAIN)

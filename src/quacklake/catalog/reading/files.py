@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from quacklake.catalog import layout, pruning
-from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reading.inlined import InlinedReader
 from quacklake.catalog.reading.statements import arrow_table
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
@@ -178,7 +177,7 @@ class FileReader(InlinedReader):
             f.c.data_file_id.in_(with_deletes),
         ]
         if self._has_inlined_deletes(table.id, until):
-            sql = delete_table(table.id, self._t.metadata.schema)
+            sql = self._delete_table(table.id)
             changed.append(
                 f.c.data_file_id.in_(sa.select(sql.c.file_id).where(sql.c.begin_snapshot.between(since, until)))
             )

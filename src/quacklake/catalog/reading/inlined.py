@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -169,7 +170,7 @@ class InlinedReader(TableReader):
         types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
         if not self._has_inlined_deletes(table_id, until):
             return pa.schema(types).empty_table()
-        sql = delete_table(table_id, self._t.metadata.schema)
+        sql = self._delete_table(table_id)
         statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
         return arrow_table(self.run("inlined_deletes_until", statement), types)
 
@@ -178,7 +179,7 @@ class InlinedReader(TableReader):
         empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
         if not self._has_inlined_deletes(table_id, snapshot.id):
             return empty
-        sql = delete_table(table_id, self._t.metadata.schema)
+        sql = self._delete_table(table_id)
         statement = sa.select(sql.c.file_id, sql.c.row_id).where(sql.c.begin_snapshot <= snapshot.id)
         rows = self.run("inlined_deletes", statement).all()
         if not rows:
@@ -192,7 +193,7 @@ class InlinedReader(TableReader):
         """The inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
         found: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
         if self._has_inlined_deletes(table_id, snapshot.id):
-            sql = delete_table(table_id, self._t.metadata.schema)
+            sql = self._delete_table(table_id)
             statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
                 sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
             )
@@ -202,6 +203,12 @@ class InlinedReader(TableReader):
         begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
         known = {row[0]: row[1] for row in self.run("delete_file_begins", begins)}
         return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
+
+    def _delete_table(self, table_id: int) -> sa.Table:
+        """The table of inlined deletes, always the same object: compiled statements are found again by it."""
+        build = partial(delete_table, table_id, self._t.metadata.schema)
+        found: sa.Table = self._cached(("delete_table", table_id), build)
+        return found
 
     def _has_inlined_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
         """Whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant
 from quacklake.catalog.reading.statements import Statements
-from quacklake.format.snapshots import parse_time
+from quacklake.format.snapshots import Snapshot, parse_time
 
 __all__ = ["RawReader"]
 
@@ -38,6 +39,25 @@ class RawReader(Statements):
         names = list(result.keys())
         found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
         return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
+
+    def file_bounds(
+        self, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
+    ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None]]:
+        """Least and greatest value and number of nulls of columns in the files of a table, by file and column."""
+        stats, files = self._t["file_column_stats"], self._t["data_file"]
+        alive = sa.and_(
+            files.c.data_file_id == stats.c.data_file_id,
+            files.c.table_id == table_id,
+            files.c.begin_snapshot <= snapshot.id,
+            sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
+        )
+        statement = (
+            sa.select(stats.c.data_file_id, stats.c.column_id, stats.c.min_value, stats.c.max_value, stats.c.null_count)
+            .join(files, alive)
+            .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
+        )
+        rows = self.run("file_bounds", statement).all()
+        return {(file_id, column_id): (least, most, nulls) for file_id, column_id, least, most, nulls in rows}
 
 
 def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:

@@ -14,7 +14,7 @@ from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 
 if TYPE_CHECKING:
-    from quacklake.maintenance.cleanup import CleanupReport
+    from quacklake.maintenance.removal import CleanupReport
     from quacklake.maintenance.reports import Skipped
 
 __all__ = ["cleanup", "expire"]
@@ -91,8 +91,9 @@ def _cleanup_sentence(report: CleanupReport) -> str:
     size = "" if report.bytes is None else f" ({human_size(report.bytes)})"
     lines = [f"{plural(report.files, 'file')}{size} {'would be removed' if report.dry_run else 'removed'}"]
     if report.dry_run:
-        lines += [f"  {path}" for path in report.paths[:_SHOWN]]
-        lines += [f"  … and {report.files - _SHOWN:,} more"] if report.files > _SHOWN else []
+        shown = report.paths[:_SHOWN]
+        lines += [f"  {path}" for path in shown]
+        lines += [f"  … and {report.files - len(shown):,} more"] if report.files > len(shown) else []
     if report.failed:
         lines.append(f"{report.failed:,} could not be removed and are tried again next time")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import typer
 from quacklake.cli.context import Context
 from quacklake.cli.options import At, count_of
 from quacklake.cli.output import plural
-from quacklake.errors import InputError
+from quacklake.errors import CancelledError, InputError
 
 if TYPE_CHECKING:
     from quacklake.cli.statements import Statements
@@ -80,6 +80,8 @@ def run_text(context: Context, statements: Statements, text: str, limit: int | N
     for number, part in enumerate(parts, 1):
         result = statements.run(lambda session, part=part: session.statement(part))  # type: ignore[misc]
         last = number == len(parts)
+        if statements.interrupted and not last:
+            raise CancelledError("this statement was done already, the others are left out")
         if context.output.for_people and (result.rowcount >= 0 or not result.columns):
             context.output.say(f"{plural(result.rowcount, 'row')} changed" if result.rowcount >= 0 else "done")
         elif last or context.output.for_people:

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.feed import feed_sql
+from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import FileShapes, Shapes
+from quacklake.engines.duckdb.shapes import FileShapes, Run
 from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
@@ -71,6 +71,7 @@ class DuckDBEngine:
         self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
+        self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
 
     def session(self) -> duckdb.DuckDBPyConnection:
         """A database in memory with the same limits that reads the store's files; the caller closes it."""
@@ -85,12 +86,25 @@ class DuckDBEngine:
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection for one piece of work."""
+        thread = threading.get_ident()
         with self._lock:
             cursor = self._root.cursor()
+            self._working.setdefault(thread, []).append(cursor)
         try:
             yield cursor
         finally:
+            with self._lock:
+                mine = self._working[thread]
+                mine.remove(cursor)
+                if not mine:
+                    del self._working[thread]
             cursor.close()
+
+    def interrupt(self, thread: int) -> None:
+        """Stop what a thread does on its connections; there it raises ``CancelledError``."""
+        with self._lock:
+            for connection in self._working.get(thread, ()):
+                connection.interrupt()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -112,7 +126,7 @@ class DuckDBEngine:
         """
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
-            shapes = self._shapes_on(connection)(plan, plan.schema.columns)
+            shapes = self._shapes.find(_running(connection), plan, plan.schema.columns)
         asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes)
         return self.prepare(connection, sql)
@@ -172,15 +186,14 @@ class DuckDBEngine:
     ) -> str:
         """Prepare a feed plan on a connection; returns the query that yields its rows."""
         prefix = prefix or f"ql{next(self._names)}"
+        find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
+        run = _running(connection)
         with reading():
-            sql = feed_sql(plan, self.store, prefix, self._shapes_on(connection), inserts=inserts, deletes=deletes)
+            blocks = to_blocks(connection.execute(find).to_arrow_table())
+            numbered = partial(self._shapes.numbered, run)
+            shapes = partial(self._shapes.find, run)
+            sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
         return self.prepare(connection, sql)
-
-    def _shapes_on(self, connection: duckdb.DuckDBPyConnection) -> Shapes:
-        """What tells the shapes of a plan's files, asking them on a connection."""
-        return lambda plan, columns: self._shapes.find(
-            lambda query: connection.execute(query).fetchall(), plan, columns
-        )
 
     def _stream(
         self,
@@ -199,18 +212,24 @@ class DuckDBEngine:
             connection = self._root.cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
-                relation = connection.sql(bind(connection))
-                if isinstance(where, str):
-                    relation = relation.filter(where)
-                if expression is None:
-                    relation = _project(relation, chosen, row_ids=row_ids)
-                    relation = relation if limit is None else relation.limit(limit)
+                query, select = bind(connection), _selected(chosen, row_ids=row_ids)
+                start: Callable[[int], pa.RecordBatchReader]
+                if where is None:
+                    # a relation is bound at every step, which takes long for many files
+                    query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
+                    start = partial(_start, connection, query)
+                else:
+                    relation = connection.sql(query)
+                    if expression is None:
+                        relation = relation.filter(where).project(select)
+                        relation = relation if limit is None else relation.limit(limit)
+                    start = relation.to_arrow_reader
         except BaseException:
             connection.close()
             raise
         fields = [column.arrow_field() for column in chosen] + ([ROW_ID] if row_ids else [])
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
-        batches = stream(relation, connection, pa.schema(fields), expression, limit, batch_rows)
+        batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows)
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
@@ -281,7 +300,16 @@ def places_to_target(places: pa.Table) -> Target:
     )
 
 
-def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, row_ids: bool) -> duckdb.DuckDBPyRelation:
+def _running(connection: duckdb.DuckDBPyConnection) -> Run:
+    return lambda query: connection.execute(query).fetchall()
+
+
+def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:
+    return connection.execute(query).to_arrow_reader(batch_rows)
+
+
+def _selected(columns: Sequence[Column], *, row_ids: bool) -> str:
+    """What is selected from a query for some columns."""
     select = [
         f"{quote(column.name)}::{_EXPORTED[column.type]} AS {quote(column.name)}"
         if column.type in _EXPORTED
@@ -290,7 +318,7 @@ def _project(relation: duckdb.DuckDBPyRelation, columns: Sequence[Column], *, ro
     ]
     if row_ids:
         select.append("_ql_row_id AS rowid")
-    return relation.project(", ".join(select) or "1")
+    return ", ".join(select) or "1"
 
 
 def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -1,36 +1,111 @@
 """A feed plan as DuckDB SQL: scans of the files that rows came with, and of those they went from.
 
-Deleted positions are one temporary table, and so are the rows that both went and came in one snapshot, which are
-updates. Both hold keys only; rows stream.
+Deleted positions are one temporary table, which is made first: it tells which parts of which files must be read. So are
+the rows that both went and came in one snapshot, which are updates. Both hold keys only; rows stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.engines.duckdb.positions import BLOCK_SHIFT, POSITION_MASK, Blocks, picked_sql
 from quacklake.engines.duckdb.shapes import Shapes
-from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql
+from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql, small_table
 from quacklake.format.names import quote
 from quacklake.format.schema import Column
 from quacklake.scan.feed import FeedPlan
+from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 from quacklake.storage.vectors import dated_positions
 
-__all__ = ["feed_sql"]
+__all__ = ["deleted_sql", "feed_sql", "to_blocks"]
 
 _KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
 _DATE = "_ql_date"
 
 
 def feed_sql(
-    plan: FeedPlan, store: Store, prefix: str, shapes: Shapes, *, inserts: bool = True, deletes: bool = True
+    plan: FeedPlan,
+    store: Store,
+    prefix: str,
+    shapes: Shapes,
+    numbered: Callable[[ScanPlan], set[int]],
+    blocks: Blocks,
+    *,
+    inserts: bool = True,
+    deletes: bool = True,
 ) -> ScanSql:
-    """The SQL that yields ``plan.schema``: what came, what went, or both. ``prefix`` keeps names apart."""
-    return _Builder(plan, store, prefix, shapes).build(inserts=inserts, deletes=deletes)
+    """The SQL that yields ``plan.schema``: what came, what went, or both. ``prefix`` keeps names apart.
+
+    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
+    surely have no row ids in them, by their data file ids.
+    """
+    return _Builder(plan, store, prefix, shapes, numbered, blocks).build(inserts=inserts, deletes=deletes)
+
+
+def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
+    """What makes the temporary table of deleted positions: the key of a row, and the first snapshot without it.
+
+    The query tells, for ``to_blocks``, where those are that went in the range.
+    """
+    name = f"{prefix}_deleted"
+    reads = Reads(store, f"{name}_keys")
+    tables: list[tuple[str, pa.Table]] = []
+    puffin = pc.equal(plan.delete_files.column("format"), "puffin")
+    parts = []
+    parquet = plan.delete_files.filter(pc.invert(puffin))
+    if parquet.num_rows:
+        parts.append(dated_deletes_query(parquet, reads))
+    vectors = _vectors(plan.delete_files.filter(puffin), store)
+    positions = pc.add(pc.shift_left(plan.positions.column("file_id"), SHIFT), plan.positions.column("row_id"))
+    inlined = pa.table({"key": positions, "snapshot_id": plan.positions.column("snapshot_id")})
+    for label, table in (("vectors", vectors), ("positions", inlined)):
+        if table.num_rows:
+            tables.append((f"{name}_{label}", table))
+            parts.append(f"SELECT key, snapshot_id FROM {name}_{label}")
+    if not parts:
+        parts.append("SELECT NULL::BIGINT AS key, NULL::BIGINT AS snapshot_id WHERE false")
+    found = " UNION ALL ".join(parts)
+    if _overlapping(plan):
+        found = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({found}) GROUP BY key"
+    query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_gone(plan, name)}) ORDER BY block"
+    setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {found}"
+    return ScanSql(query, tuple(tables), (setup,), reads.variable, tuple(reads.keys))
+
+
+def to_blocks(found: pa.Table) -> Blocks:
+    """What the query of ``deleted_sql`` gives, by data file."""
+    blocks: dict[int, list[int]] = {}
+    for number in found.column("block").to_pylist():
+        blocks.setdefault(number >> (SHIFT - BLOCK_SHIFT), []).append(number & (POSITION_MASK >> BLOCK_SHIFT))
+    return blocks
+
+
+def _gone(plan: FeedPlan, deleted: str) -> str:
+    """The deleted positions of the range."""
+    return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
+
+
+def _overlapping(plan: FeedPlan) -> bool:
+    """True when a position may be in more than one place."""
+    files = plan.delete_files.column("data_file_id").to_pylist()
+    return len(set(files)) < len(files) or bool(plan.positions.num_rows)
+
+
+def _vectors(files: pa.Table, store: Store) -> pa.Table:
+    parts = [pa.schema([("key", pa.int64()), ("snapshot_id", pa.int64())]).empty_table()]
+    for file in files.to_pylist():
+        found = dated_positions(store, file["path"], file["record_count"])
+        dates = pc.fill_null(found.column("snapshot_id"), file["begin_snapshot"])
+        keys = pc.add(found.column("pos"), pa.scalar(file["data_file_id"] << SHIFT, pa.int64()))
+        rows = pa.table([keys, dates], schema=parts[0].schema)
+        parts.append(rows.filter(pc.less_equal(dates, file["last"])))
+    return pa.concat_tables(parts)
 
 
 @dataclass
@@ -39,6 +114,8 @@ class _Builder:
     store: Store
     prefix: str
     shapes: Shapes
+    numbered: Callable[[ScanPlan], set[int]]
+    blocks: Blocks
     tables: list[tuple[str, pa.Table]] = field(default_factory=list)
     setup: list[str] = field(default_factory=list)
     scans: int = 0
@@ -49,14 +126,18 @@ class _Builder:
 
     def build(self, *, inserts: bool, deletes: bool) -> ScanSql:
         plan = self.plan
-        came, went = self._came(), self._went()
-        self._deleted_positions()
-        updates = self._updates(came, went) if came and went and plan.updates else None
+        came = self._came()
+        touched = self._only(list(self.blocks))
+        others = self._ended() + self._inlined(plan.deleted)
+        updates = None
+        if came and (touched.num_rows or others) and plan.updates:
+            updates = self._updates(came, [*self._touched_keys(touched), *others])
         columns = plan.rows.schema.columns
         parts: list[str] = []
         if inserts:
             parts += [self._labelled(part, columns, updates, "insert", "update_postimage") for part in came]
         if deletes:
+            went = [*self._touched(touched), *others]
             parts += [self._labelled(part, columns, updates, "delete", "update_preimage") for part in went]
         if not parts:
             nothing = (f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in plan.schema.columns)
@@ -64,15 +145,20 @@ class _Builder:
         query = " UNION ALL ".join(f"({part})" for part in parts)
         return ScanSql(query, tuple(self.tables), tuple(self.setup), self.reads.variable, tuple(self.reads.keys))
 
+    def _only(self, ids: Sequence[int]) -> pa.Table:
+        """The files with these ids."""
+        files = self.plan.rows.files
+        return files.filter(pc.is_in(files.column("data_file_id"), value_set=pa.array(ids, pa.int64())))
+
     # -- the parts of a feed: files or rows, and the query that dates them ---------------------------------------------
 
     def _came(self) -> list[_Part]:
         plan, files = self.plan, self.plan.rows.files
-        begins, partial = (files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
-        first = self._first_deletes()
+        begins, lasts = (files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
+        first = plan.first_deletes
         groups: dict[tuple[bool, bool, bool], list[int]] = {}
         for index, (id_, begin, last) in enumerate(
-            zip(files.column("data_file_id").to_pylist(), begins, partial, strict=True)
+            zip(files.column("data_file_id").to_pylist(), begins, lasts, strict=True)
         ):
             newest = begin if last is None else last
             if newest < plan.since or (last is None and begin in plan.compactions):
@@ -80,13 +166,16 @@ class _Builder:
             stillborn = id_ in first and first[id_] <= newest
             may_update = last is not None or begin in plan.updates
             groups.setdefault((last is not None, stillborn, may_update), []).append(index)
-        parts = [
-            _Part(files.take(pa.array(indexes, pa.int64())), None, self._came_query(several, stillborn), may_update)
-            for (several, stillborn, may_update), indexes in sorted(groups.items())
-        ]
-        if plan.inserted is not None and plan.inserted.num_rows:
-            parts.append(_Part(files.slice(0, 0), plan.inserted, _as_dated, True))
-        return parts
+        parts = []
+        for (several, stillborn, may_update), indexes in sorted(groups.items()):
+            some, query = files.take(pa.array(indexes, pa.int64())), self._came_query(several, stillborn)
+            parts.append(_Part(partial(self._scan, some, None, query), may_update))
+        return parts + self._inlined(plan.inserted)
+
+    def _inlined(self, rows: pa.Table | None) -> list[_Part]:
+        """Inlined rows, which have their dates."""
+        none = self.plan.rows.files.slice(0, 0)
+        return [_Part(partial(self._scan, none, rows, _as_dated))] if rows is not None and rows.num_rows else []
 
     def _came_query(self, several: bool, stillborn: bool) -> Query:
         """Rows by the snapshot they came with: ``several`` in one file; ``stillborn`` when some never lived."""
@@ -104,31 +193,32 @@ class _Builder:
 
         return query
 
-    def _went(self) -> list[_Part]:
-        plan, files = self.plan, self.plan.rows.files
-        ids = files.column("data_file_id").combine_chunks()
-        sources = [plan.delete_files.column("data_file_id"), plan.positions.column("file_id")]
-        touched = pa.chunked_array([chunk for source in sources for chunk in source.chunks], pa.int64())
-        parts = []
-        positions = files.filter(pc.is_in(ids, value_set=touched.combine_chunks()))
-        if positions.num_rows:
-            parts.append(_Part(positions, None, self._deleted_query, True))
-        ended = files.filter(pc.is_in(ids, value_set=pa.array(list(plan.ended), pa.int64())))
-        if ended.num_rows:
-            ends = {"file_id": list(plan.ended), "snapshot_id": list(plan.ended.values())}
-            self.tables.append((f"{self.prefix}_ended", pa.table(ends)))
-            parts.append(_Part(ended, None, self._ended_query, True))
-        if plan.deleted is not None and plan.deleted.num_rows:
-            parts.append(_Part(files.slice(0, 0), plan.deleted, _as_dated, True))
-        return parts
-
-    def _deleted_query(self, rows: str) -> str:
+    def _touched(self, files: pa.Table) -> list[_Part]:
         """Rows whose positions were deleted. One that went when it came was never there."""
-        plan = self.plan
-        return (
-            f"SELECT q.*, d.snapshot_id AS _ql_snapshot FROM ({rows}) q JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
-            f" WHERE d.snapshot_id BETWEEN {plan.since:d} AND {plan.until:d} AND d.snapshot_id > q.{_DATE}"
+        return [_Part(partial(self._picked, files))] if files.num_rows else []
+
+    def _touched_keys(self, files: pa.Table) -> list[_Part]:
+        """The same for their keys alone: most files need not be opened, as their rows are numbered one by one."""
+        numbered = self.numbered(replace(self.plan.rows, files=files))
+        if not numbered:
+            return self._touched(files)
+        plain = pc.is_in(files.column("data_file_id"), value_set=pa.array(sorted(numbered), pa.int64()))
+        facts = files.filter(plain).select(["data_file_id", "row_id_start", "begin_snapshot"])
+        query = (
+            f"SELECT f.row_id_start + (d.key & {POSITION_MASK}) AS _ql_row_id, d.snapshot_id AS _ql_snapshot"
+            f" FROM ({_gone(self.plan, f'{self.prefix}_deleted')}) d"
+            f" JOIN {small_table(f'{self.prefix}_numbered', facts, self.tables)} f"
+            f" ON f.data_file_id = d.key >> {SHIFT} WHERE d.snapshot_id > f.begin_snapshot"
         )
+        return [_Part(lambda _: query), *self._touched(files.filter(pc.invert(plain)))]
+
+    def _ended(self) -> list[_Part]:
+        ended = self._only(list(self.plan.ended))
+        if not ended.num_rows:
+            return []
+        ends = {"file_id": list(self.plan.ended), "snapshot_id": list(self.plan.ended.values())}
+        self.tables.append((f"{self.prefix}_ended", pa.table(ends)))
+        return [_Part(partial(self._scan, ended, None, self._ended_query))]
 
     def _ended_query(self, rows: str) -> str:
         """What was left of files that ended."""
@@ -140,63 +230,13 @@ class _Builder:
 
     # -- what is known first -------------------------------------------------------------------------------------------
 
-    def _first_deletes(self) -> dict[int, int]:
-        """The earliest snapshot that may have deleted a row of each data file that has deletes."""
-        first: dict[int, int] = {}
-        plan = self.plan
-        for table, file, date in (
-            (plan.delete_files, "data_file_id", "begin_snapshot"),
-            (plan.positions, "file_id", "snapshot_id"),
-        ):
-            for id_, begin in zip(table.column(file).to_pylist(), table.column(date).to_pylist(), strict=True):
-                first[id_] = min(begin, first.get(id_, begin))
-        return first
-
-    def _deleted_positions(self) -> None:
-        """The temporary table of deleted positions: the key of a row, and the first snapshot without it."""
-        plan, name = self.plan, f"{self.prefix}_deleted"
-        puffin = pc.equal(plan.delete_files.column("format"), "puffin")
-        parts = []
-        parquet = plan.delete_files.filter(pc.invert(puffin))
-        if parquet.num_rows:
-            parts.append(dated_deletes_query(parquet, self.reads))
-        vectors = self._vectors(plan.delete_files.filter(puffin))
-        positions = pc.add(pc.shift_left(plan.positions.column("file_id"), SHIFT), plan.positions.column("row_id"))
-        inlined = pa.table({"key": positions, "snapshot_id": plan.positions.column("snapshot_id")})
-        for label, table in (("vectors", vectors), ("positions", inlined)):
-            if table.num_rows:
-                self.tables.append((f"{name}_{label}", table))
-                parts.append(f"SELECT key, snapshot_id FROM {name}_{label}")
-        if not parts:
-            parts.append("SELECT NULL::BIGINT AS key, NULL::BIGINT AS snapshot_id WHERE false")
-        found = " UNION ALL ".join(parts)
-        if self._overlapping():
-            found = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({found}) GROUP BY key"
-        self.setup.append(f"CREATE OR REPLACE TEMP TABLE {name} AS {found}")
-
-    def _overlapping(self) -> bool:
-        """True when a position may be in more than one place."""
-        plan = self.plan
-        files = plan.delete_files.column("data_file_id").to_pylist()
-        return len(set(files)) < len(files) or bool(plan.positions.num_rows)
-
-    def _vectors(self, files: pa.Table) -> pa.Table:
-        parts = [pa.schema([("key", pa.int64()), ("snapshot_id", pa.int64())]).empty_table()]
-        for file in files.to_pylist():
-            found = dated_positions(self.store, file["path"], file["record_count"])
-            dates = pc.fill_null(found.column("snapshot_id"), file["begin_snapshot"])
-            keys = pc.add(found.column("pos"), pa.scalar(file["data_file_id"] << SHIFT, pa.int64()))
-            rows = pa.table([keys, dates], schema=parts[0].schema)
-            parts.append(rows.filter(pc.less_equal(dates, file["last"])))
-        return pa.concat_tables(parts)
-
     def _updates(self, came: Sequence[_Part], went: Sequence[_Part]) -> str:
         """The temporary table of rows that went and came in one snapshot; its name."""
         name = f"{self.prefix}_updates"
         snapshots = ", ".join(map(str, self.plan.updates))
         keys = "SELECT _ql_snapshot AS snapshot_id, _ql_row_id AS rowid FROM ({}) WHERE _ql_snapshot IN ({})"
         gone, new = (
-            " UNION ALL ".join(keys.format(self._scan(part, ()), snapshots) for part in parts if part.may_update)
+            " UNION ALL ".join(keys.format(part.rows(()), snapshots) for part in parts if part.may_update)
             for parts in (went, came)
         )
         if not new:
@@ -209,23 +249,35 @@ class _Builder:
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
-    def _scan(self, part: _Part, columns: Sequence[Column]) -> str:
-        """The rows of a part with their dates; what the scan needs first is noted."""
-        self.scans += 1
-        scanned = replace(self.plan.rows, files=part.files, inlined=part.inlined)
+    def _scan(self, files: pa.Table, inlined: pa.Table | None, query: Query, columns: Sequence[Column]) -> str:
+        """Rows with their dates; what the scan needs first is noted."""
+        plan = replace(self.plan.rows, files=files, inlined=inlined)
         sql = scan_sql(
-            scanned,
+            plan,
             self.store,
-            f"{self.prefix}_{self.scans}",
+            self._next(),
             columns,
             rows=True,
             virtual={"snapshot_id": _DATE},
-            shapes=self.shapes(scanned, columns),
+            shapes=self.shapes(plan, columns),
             reads=self.reads,
         )
+        return query(self._noted(sql))
+
+    def _picked(self, files: pa.Table, columns: Sequence[Column]) -> str:
+        """Rows of files at the positions that were deleted in the range."""
+        plan = replace(self.plan.rows, files=files)
+        shapes, picks = self.shapes(plan, columns), _gone(self.plan, f"{self.prefix}_deleted")
+        return self._noted(picked_sql(plan, self._next(), columns, picks, self.blocks, shapes=shapes, reads=self.reads))
+
+    def _next(self) -> str:
+        self.scans += 1
+        return f"{self.prefix}_{self.scans}"
+
+    def _noted(self, sql: ScanSql) -> str:
         self.tables += sql.tables
         self.setup += sql.setup
-        return part.query(sql.query)
+        return sql.query
 
     def _labelled(self, part: _Part, columns: Sequence[Column], updates: str | None, plain: str, updated: str) -> str:
         own, *theirs = (column.name for column in self.plan.schema.columns[2:])
@@ -235,7 +287,7 @@ class _Builder:
             label = f"CASE WHEN u.rowid IS NULL THEN '{plain}' ELSE '{updated}' END"
             join = f" LEFT JOIN {updates} u ON u.snapshot_id = s._ql_snapshot AND u.rowid = s._ql_row_id"
         select = ["s._ql_snapshot AS snapshot_id", "s._ql_row_id AS rowid", f"{label} AS {quote(own)}", *names]
-        return f"SELECT {', '.join(select)} FROM ({self._scan(part, columns)}) s{join}"
+        return f"SELECT {', '.join(select)} FROM ({part.rows(columns)}) s{join}"
 
 
 #: From a query of rows with ``ROW_COLUMNS`` and ``_ql_date`` to one that has ``_ql_snapshot`` too.
@@ -244,12 +296,13 @@ Query = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Part:
-    """Files or inlined rows of one kind; ``may_update`` when a row of theirs may be one of an update."""
+    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
 
-    files: pa.Table
-    inlined: pa.Table | None
-    query: Query
-    may_update: bool
+    ``may_update`` when a row of theirs may be one of an update.
+    """
+
+    rows: Callable[[Sequence[Column]], str]
+    may_update: bool = True
 
 
 def _as_dated(rows: str) -> str:

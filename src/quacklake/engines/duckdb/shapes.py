@@ -15,13 +15,16 @@ import pyarrow.compute as pc
 
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.names import literal
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.format.shapes import same_shape
 from quacklake.format.type_text import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["FileShapes", "Shape", "Shapes"]
+__all__ = ["FileShapes", "Run", "Shape", "Shapes"]
+
+_INTERNAL = frozenset({FIELD_ROW_ID, FIELD_SNAPSHOT_ID})
 
 #: Nested columns that a file has in another shape than the table: (column id, column as it is in the file).
 Shape = tuple[tuple[int, Column], ...]
@@ -61,6 +64,18 @@ class FileShapes:
         trees = self._trees(run, urls)
         shapes = ((index, _shape(trees[url], nested)) for index, url in zip(indexes, urls, strict=True))
         return {index: shape for index, shape in shapes if shape}
+
+    def numbered(self, run: Run, plan: ScanPlan) -> set[int]:
+        """The ids of the files that surely have neither row ids nor snapshots of rows in them. At most one query."""
+        files = plan.files.filter(pc.is_null(plan.files.column("encryption_key")))
+        ids, mapped = files.column("data_file_id").to_pylist(), pc.is_valid(files.column("mapping_id")).to_pylist()
+        urls = list(self._store.urls(files.column("path").to_pylist()))
+        trees = self._trees(run, [url for url, foreign in zip(urls, mapped, strict=True) if not foreign])
+        return {
+            id_
+            for id_, url, foreign in zip(ids, urls, mapped, strict=True)
+            if foreign or not _INTERNAL.intersection(child.id for child in trees[url].children)
+        }
 
     def _trees(self, run: Run, urls: Sequence[str]) -> Mapping[str, _Node]:
         with self._lock:

@@ -6,7 +6,7 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -26,7 +26,19 @@ from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
-__all__ = ["ROW_COLUMNS", "SHIFT", "Branch", "Reads", "ScanSql", "dated_deletes_query", "scan_sql"]
+__all__ = [
+    "ROW_COLUMNS",
+    "SHIFT",
+    "Branch",
+    "Reads",
+    "ScanSql",
+    "branches",
+    "dated_deletes_query",
+    "own_columns",
+    "refuse_names",
+    "scan_sql",
+    "small_table",
+]
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
@@ -34,6 +46,8 @@ ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 _NO_MAPPING = -(1 << 62)
 _MANY = 256
 """Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
+_RUNS = 8
+"""Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 # Delete files have their columns by name: those that other formats bring have no field ids.
@@ -118,18 +132,12 @@ def scan_sql(
     Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
     extra = virtual or {}
-    reserved = {*(ROW_COLUMNS if rows else ()), *extra.values()}
-    taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
-    if taken is not None:
-        raise UnsupportedFeatureError(
-            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
-            hint="rename the column",
-        )
+    refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})
     tables: list[tuple[str, pa.Table]] = []
     setup: list[str] = []
     parts: list[str] = []
     reads = Reads(store, f"{prefix}_keys") if reads is None else reads
-    for number, branch in enumerate(_branches(plan, shapes)):
+    for number, branch in enumerate(branches(plan, shapes)):
         deleted = None
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
@@ -152,20 +160,35 @@ def scan_sql(
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup), reads.variable, tuple(reads.keys))
 
 
-def _branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
-    """The files grouped by shape, each group in plan order."""
-    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
+def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection[str]) -> None:
+    """Raise ``UnsupportedFeatureError`` when a column of the table has a name that is ours."""
+    taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
+    if taken is not None:
+        raise UnsupportedFeatureError(
+            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
+            hint="rename the column",
+        )
+
+
+def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
+    """The files grouped by shape, in plan order as far as few groups can keep it."""
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
     ).to_pylist()
     partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
     mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
-    for index, key in enumerate(zip(with_deletes, partial, mappings, strict=True)):
-        groups.setdefault((*key, shapes.get(index, ())), []).append(index)
+    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
+    runs: list[tuple[tuple[bool, bool, int, Shape], list[int]]] = []
+    for index, found in enumerate(zip(with_deletes, partial, mappings, strict=True)):
+        key = (*found, shapes.get(index, ()))
+        groups.setdefault(key, []).append(index)
+        if not runs or runs[-1][0] != key:
+            runs.append((key, []))
+        runs[-1][1].append(index)
     return [
         Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping, shape)
-        for (deletes, some, mapping, shape), indexes in sorted(groups.items(), key=lambda group: group[0][:3])
+        for (deletes, some, mapping, shape), indexes in (runs if len(runs) <= _RUNS else groups.items())
     ]
 
 
@@ -206,7 +229,7 @@ def _files_query(
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     paths = files.column("path").to_pylist()
     if branch.mapping is None:
-        fields, select = _own_columns(branch, columns)
+        fields, select = own_columns(branch, columns)
         if rows or "rowid" in virtual:
             fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
         if branch.partial or "snapshot_id" in virtual:
@@ -234,7 +257,7 @@ def _files_query(
     return f"({query})"
 
 
-def _own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
+def own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
     """The fields to read from files with field ids, and the select list that makes the table's columns of them."""
     stored = dict(branch.shape)
     # named by id: a user's column may be called file_index too
@@ -313,6 +336,15 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
         tables.append((f"{name}_inline", inline))
         parts.append(f"SELECT (file_index::BIGINT << {SHIFT}) | position AS key FROM {name}_inline")
     return f"CREATE OR REPLACE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}"
+
+
+def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) -> str:
+    """Numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
+    if table.num_rows >= _MANY:
+        tables.append((name, table))
+        return name
+    columns = (f"unnest({_list(table.column(key).to_pylist())}) AS {key}" for key in table.column_names)
+    return f"(SELECT {', '.join(columns)})"
 
 
 def dated_deletes_query(files: pa.Table, reads: Reads) -> str:

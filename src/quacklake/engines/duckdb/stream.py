@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +18,7 @@ ROW_ID = pa.field("rowid", pa.int64())
 
 
 def stream(
-    relation: duckdb.DuckDBPyRelation,
+    start: Callable[[int], pa.RecordBatchReader],
     connection: duckdb.DuckDBPyConnection,
     schema: pa.Schema,
     expression: pc.Expression | None,
@@ -27,12 +27,13 @@ def stream(
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
-    Starts the query with the first batch, and closes the connection at the end, early or not.
+    ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
+    The connection is closed at the end, early or not.
     """
     left = limit if expression is not None else None
     try:
         with telemetry.timed("engine.scan"), reading():
-            source = relation.to_arrow_reader(batch_rows)
+            source = start(batch_rows)
         for batch in _translated(source):
             found = batch if expression is None else _filtered(batch, expression, schema, left)
             if left is not None:

@@ -17,7 +17,7 @@ from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, possibl
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
-from quacklake.errors import CommitConflict
+from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
@@ -33,6 +33,7 @@ from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.sorting import order_by
 from quacklake.format.vectors import encode
 from quacklake.storage import Store
+from quacklake.storage.parquet import glance
 from quacklake.storage.vectors import dated_positions
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
@@ -142,7 +143,7 @@ class FileWriter:
             target = self.store.url(location + name)
             job.announce(location + name)
         else:
-            target = self.store.url(location.rstrip("/"))
+            target = self._folder(location)
             clauses += [
                 f"FILE_SIZE_BYTES {options.target_file_size:d}",
                 f"FILENAME_PATTERN {literal(stem + '_{i}')}",
@@ -189,7 +190,7 @@ class FileWriter:
         ]
         # in the order of the keys few files are open at a time, and hardly one is closed and begun again
         rows_in_order = f"{keys.query(query)} ORDER BY {names}"
-        rows = self._run(job, rows_in_order, self.store.url(location.rstrip("/")), clauses, location, stem)
+        rows = self._run(job, rows_in_order, self._folder(location), clauses, location, stem)
         try:
             return [self._place(row, job, keys) for row in rows]
         except BaseException:
@@ -232,6 +233,10 @@ class FileWriter:
             return files
         finally:
             job.connection.execute(f"DROP TABLE {rows}")
+
+    def _folder(self, location: str) -> str:
+        """What DuckDB calls a folder; the tables of very old lakes have none below the data path."""
+        return self.store.url(location.rstrip("/")) if location else self.store.root.rstrip("/")
 
     def _announce_leftovers(self, location: str, stem: str, announce: Announce) -> None:
         for entry in self.store.list(location.rstrip("/")):
@@ -387,8 +392,8 @@ class FileWriter:
                 pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer,
             ):
                 writer.write_table(rows)
-        size = self.store.size(path)
-        return name, size, self._footer_size(path, size), key
+        written = glance(self.store, path)
+        return name, written.size_bytes, written.footer_size, key
 
     def _write_vector(
         self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
@@ -404,13 +409,10 @@ class FileWriter:
     def _delete_rows(self, path: str, key: str | None) -> pa.Table:
         if key is not None:
             return self._secret_files.read(path, key)
-        with self.store.open_input(path) as source:
-            return pq.read_table(source)
-
-    def _footer_size(self, path: str, size: int) -> int:
-        with self.store.open_input(path) as source:
-            source.seek(size - 8)
-            return int.from_bytes(source.read(4), "little")
+        try:
+            return pq.read_table(pa.BufferReader(self.store.read(path)))
+        except pa.ArrowException as error:
+            raise CorruptFileError(f"the delete file {self.store.url(path)} cannot be read: {error}") from error
 
 
 def _by_position(rows: pa.Table) -> pa.Table:

@@ -1,19 +1,29 @@
 """The engine on Spark: scan plans become DataFrames, DataFrames become files. Importing it needs ``pyspark``."""
 
-from quacklake.engines.spark.scan import SparkScan
+from quacklake.engines.spark.curve import z_order
+from quacklake.engines.spark.executors import each_group, each_task
+from quacklake.engines.spark.failures import computing
+from quacklake.engines.spark.scan import ROW_COLUMNS, SparkScan
 from quacklake.engines.spark.schema import arrow_schema, with_variants
 from quacklake.engines.spark.session import find_session, has_time, needed_settings
+from quacklake.engines.spark.staging import Staging
 from quacklake.engines.spark.writer import SortBy, SparkWriter, WriteJob, Written
 
 __all__ = [
+    "ROW_COLUMNS",
     "SortBy",
     "SparkScan",
     "SparkWriter",
+    "Staging",
     "WriteJob",
     "Written",
     "arrow_schema",
+    "computing",
+    "each_group",
+    "each_task",
     "find_session",
     "has_time",
     "needed_settings",
     "with_variants",
+    "z_order",
 ]

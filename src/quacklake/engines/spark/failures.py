@@ -11,9 +11,23 @@ from pyspark.errors import AnalysisException, PySparkException
 from quacklake.errors import ConstraintError, InputError, StorageError
 from quacklake.format.spark import RAISED
 
-__all__ = ["writing"]
+__all__ = ["computing", "writing"]
 
 _OURS = re.compile(re.escape(RAISED) + r"(.*)")
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Turn what Spark says of expressions that it cannot compute into errors of Quacklake."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise InputError(f"Spark cannot compute the rows: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 @contextmanager
@@ -25,9 +39,7 @@ def writing() -> Iterator[None]:
         # what the JVM raises and Spark does not know is the bridge's own error, which Connect has not
         if not (isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")):
             raise
-        text = str(error)
-        found = _OURS.search(text)
-        first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+        found, first = _OURS.search(str(error)), _first(error)
         if found is not None:
             raise ConstraintError(found[1].removesuffix(" SQLSTATE: P0001").strip()) from error
         if isinstance(error, AnalysisException):

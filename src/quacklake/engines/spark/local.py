@@ -13,7 +13,7 @@ from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
 
-__all__ = ["inlined_columns", "inlined_rows", "to_frame"]
+__all__ = ["carried", "inlined_columns", "inlined_rows", "to_frame"]
 
 #: What Arrow cannot hold, or Spark does not take from it, travels as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
@@ -39,16 +39,30 @@ def inlined_columns(columns: Sequence[Column]) -> list[Column]:
     return [_carried(column) for column in columns]
 
 
-def inlined_rows(session: SparkSession, rows: pa.Table, columns: Sequence[Column]) -> DataFrame:
-    """Inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`."""
+def inlined_rows(
+    session: SparkSession, rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()
+) -> DataFrame:
+    """Inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`.
+
+    ``meta`` are columns with numbers that come along as they are.
+    """
+    return to_frame(session, carried(rows, columns, meta=meta))
+
+
+def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()) -> pa.Table:
+    """Rows under the names ``c<id>`` in Arrow types that Spark takes: those of :func:`inlined_columns`."""
     keys = [column_key(column) for column in columns]
+    beside = rows.select(list(meta))
     rows = rows.select(keys)
     hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
     if hard:
         rows = _with_texts(rows, columns, hard)
     units = pa.schema([pa.field(key, _arrow(column, units=True)) for key, column in zip(keys, columns, strict=True)])
     target = pa.schema([pa.field(key, _arrow(column)) for key, column in zip(keys, columns, strict=True)])
-    return to_frame(session, rows.cast(units).cast(target))
+    made = rows.cast(units).cast(target)
+    for name in meta:
+        made = made.append_column(name, beside.column(name).cast(pa.int64()))
+    return made
 
 
 def _with_texts(rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column]) -> pa.Table:

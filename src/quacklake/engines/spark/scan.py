@@ -7,7 +7,7 @@ setting of the session when the frame runs, only the type TIME when it is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -24,14 +24,25 @@ from quacklake.engines.spark.shapes import FileShapes, Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.mappings import NameMapping, hive_values
 from quacklake.format.names import fold
-from quacklake.format.objects import NAME_SNAPSHOT_ID
+from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.format.spark import initial_value, literal, quote, read_type, shown, shown_type
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import column_key
+from quacklake.scan.plan import INLINED_META, column_key
 from quacklake.storage import Store
 
-__all__ = ["SparkScan"]
+__all__ = ["FILE_ID", "POSITION", "ROW_COLUMNS", "ROW_ID", "SNAPSHOT", "VERSION", "SparkScan"]
+
+ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
+    "_ql_row_id",
+    "_ql_file_id",
+    "_ql_version",
+    "_ql_position",
+    "_ql_snapshot",
+)
+#: Columns that identify a row, given on request: its id, where it is (a file or a version of inlined rows, and which
+#: row of that), and the snapshot it came with.
+ROW_COLUMNS = (ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +64,18 @@ class SparkScan:
         self.store = store
         self._shapes = FileShapes(session, store)
 
-    def frame(self, plan: ScanPlan) -> DataFrame:
+    def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
         """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
 
-        Raises ``UnsupportedFeatureError`` for encrypted files.
+        With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for encrypted files,
+        and for a table that has a column of one of these names.
         """
+        taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
+        if taken is not None:
+            raise UnsupportedFeatureError(
+                f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
+                hint="rename the column",
+            )
         if pc.any(pc.is_valid(plan.files.column("encryption_key"))).as_py():
             raise UnsupportedFeatureError(
                 f"{plan.schema_name}.{plan.table_name} has encrypted files, which Spark cannot read yet",
@@ -66,14 +84,15 @@ class SparkScan:
         time = has_time(self.session)
         local = LISTING if self.store.is_local else {}
         with settings(self.session, local):
-            parts = [self._files(plan, branch, time=time) for branch in self._branches(plan)]
+            parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
-            parts.append(self._inlined(plan, time=time))
+            parts.append(self._inlined(plan, time=time, rows=rows))
         if not parts:
-            columns = (
+            columns = [
                 f"CAST(NULL AS {shown_type(column, time=time)}) AS {quote(column.name)}"
                 for column in plan.schema.columns
-            )
+            ]
+            columns += [f"CAST(NULL AS BIGINT) AS {name}" for name in ROW_COLUMNS if rows]
             return self.session.range(0).selectExpr(*columns)
         return reduce(DataFrame.union, parts)
 
@@ -114,58 +133,60 @@ class SparkScan:
             groups.setdefault(number, []).append(index)
         return list(groups.values())
 
-    def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool) -> DataFrame:
+    def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
         files = plan.files.take(pa.array(branch.indexes, pa.int64()))
         urls = self.store.urls(files.column("path").to_pylist())
         stored = [column for _, column in branch.shape]
         fields = [f"{quote(column.name)} {read_type(column, time=time)}" for column in stored]
-        if branch.partial:
+        own = branch.mapping is None
+        if branch.partial or (rows and own):
             fields.append(f"{quote(NAME_SNAPSHOT_ID)} BIGINT")
+        if rows and own:
+            fields.append(f"{quote(NAME_ROW_ID)} BIGINT")
         reader = self.session.read.options(**READ_OPTIONS)
         # without any column of the table in the file, its rows still count
-        rows = reader.schema(", ".join(fields) or "_ql_nothing BOOLEAN").parquet(*spark_paths(urls))
+        read = reader.schema(", ".join(fields) or "_ql_nothing BOOLEAN").parquet(*spark_paths(urls))
         places = _Places.beside([column.name for column in stored])
         folders = _folders(branch, plan.schema.columns)
-        if folders or branch.group is not None:
-            rows = places.add_to(rows)
+        if folders or rows or branch.group is not None:
+            read = places.add_to(read)
         if branch.group is not None:
             key = key_sql(urls, places.name, places.position)
             deleted = Deletes(self.session, self.store, plan, files, urls).frame(places.key)
-            rows = rows.selectExpr("*", f"{key} AS {places.key}").join(deleted, places.key, "left_anti")
+            read = read.selectExpr("*", f"{key} AS {places.key}").join(deleted, places.key, "left_anti")
         if branch.partial:
             name = quote(NAME_SNAPSHOT_ID)
-            rows = rows.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
-        if folders:
-            rows = self._with_folders(rows, urls, folders, branch, places.path)
+            read = read.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
+        facts = _folder_facts(branch, urls, folders)
+        if rows:
+            columns = ("data_file_id", "row_id_start", "begin_snapshot")
+            facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in columns}
+        if facts:
+            read = self._with_facts(read, urls, facts, places.path)
         by_id = dict(branch.shape)
-        return rows.selectExpr(*(_select(column, by_id, folders, time=time) for column in plan.schema.columns))
+        select = [_select(column, by_id, folders, time=time) for column in plan.schema.columns]
+        return read.selectExpr(*select, *(_row_columns(places, own=own) if rows else ()))
 
-    def _with_folders(
-        self, rows: DataFrame, urls: Sequence[str], folders: Sequence[Column], branch: _Branch, path: str
-    ) -> DataFrame:
-        """The rows with the texts in the names of their folders, each in a column of its own."""
-        assert branch.mapping is not None
-        names = {column.id: branch.mapping.by_target[column.id].source_name for column in folders}
-        values = [hive_values(url) for url in urls]
-        table: dict[str, pa.Array] = {path: pa.array([file_path(url) for url in urls], pa.string())}
-        for column in folders:
-            texts = [found.get(names[column.id]) for found in values]
-            texts = [None if text == "" and column.type != "varchar" else text for text in texts]
-            table[_folder_key(column)] = pa.array(texts, pa.string())
+    def _with_facts(self, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array], path: str) -> DataFrame:
+        """The rows with what is known of their files, each fact in a column of its own."""
+        table = {path: pa.array([file_path(url) for url in urls], pa.string()), **facts}
         table["_ql_known"] = pa.array([True] * len(urls))
         joined = rows.join(to_frame(self.session, pa.table(table)).hint("broadcast"), path, "left")
         missing = literal("quacklake: an unknown file path")
         return joined.filter(f"coalesce(_ql_known, CAST(raise_error({missing}) AS BOOLEAN))")
 
-    def _inlined(self, plan: ScanPlan, *, time: bool) -> DataFrame:
+    def _inlined(self, plan: ScanPlan, *, time: bool, rows: bool) -> DataFrame:
         assert plan.inlined is not None
         columns = plan.schema.columns
-        rows = inlined_rows(self.session, plan.inlined, columns)
-        select = (
+        found = inlined_rows(self.session, plan.inlined, columns, meta=INLINED_META if rows else ())
+        select = [
             f"{shown(column_key(column), stored, column, time=time)} AS {quote(column.name)}"
             for stored, column in zip(inlined_columns(columns), columns, strict=True)
-        )
-        return rows.selectExpr(*select)
+        ]
+        if rows:
+            select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
+            select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
+        return found.selectExpr(*select)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +220,36 @@ def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
         return []
     entries = branch.mapping.by_target
     return [column for column in columns if column.id in entries and entries[column.id].is_partition]
+
+
+def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column]) -> dict[str, pa.Array]:
+    """The texts in the names of each file's folders, for each column that has its values there."""
+    if not folders:
+        return {}
+    assert branch.mapping is not None
+    values = [hive_values(url) for url in urls]
+    found: dict[str, pa.Array] = {}
+    for column in folders:
+        name = branch.mapping.by_target[column.id].source_name
+        texts = [each.get(name) for each in values]
+        texts = [None if text == "" and column.type != "varchar" else text for text in texts]
+        found[_folder_key(column)] = pa.array(texts, pa.string())
+    return found
+
+
+def _row_columns(places: _Places, *, own: bool) -> list[str]:
+    """``ROW_COLUMNS`` of rows in files; those from elsewhere (not ``own``) have nothing of ours inside."""
+    row_id, snapshot = f"_ql_fact_row_id_start + {places.position}", "_ql_fact_begin_snapshot"
+    if own:
+        row_id = f"coalesce({quote(NAME_ROW_ID)}, {row_id})"
+        snapshot = f"coalesce({quote(NAME_SNAPSHOT_ID)}, {snapshot})"
+    return [
+        f"{row_id} AS {ROW_ID}",
+        f"_ql_fact_data_file_id AS {FILE_ID}",
+        f"CAST(NULL AS BIGINT) AS {VERSION}",
+        f"{places.position} AS {POSITION}",
+        f"{snapshot} AS {SNAPSHOT}",
+    ]
 
 
 def _folder_key(column: Column) -> str:

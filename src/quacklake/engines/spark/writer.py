@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
 from quacklake.engines.spark.schema import FIELD_ID, file_type
 from quacklake.engines.spark.session import WRITING, settings
 from quacklake.format.names import fold
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import RESERVED_FIELDS, TableInfo
 from quacklake.format.partitions import Transform, key_names
 from quacklake.format.schema import Column
 from quacklake.format.spark import RAISED, key_expression, quote
@@ -57,7 +57,8 @@ class SortBy:
 class WriteJob:
     """What is written where: ``values`` is the SQL of each column of the table, in its stored type.
 
-    ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer.
+    ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` are columns
+    of the format itself, by their field ids, each with its SQL. ``tasks`` says how many write; without it Spark decides.
     """
 
     table: TableInfo
@@ -65,6 +66,8 @@ class WriteJob:
     folder: str
     options: Mapping[str, str]
     sort: Sequence[SortBy] = ()
+    reserved: Mapping[int, str] = field(default_factory=dict)
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,10 @@ class SparkWriter:
     def _prepared(self, frame: DataFrame, job: WriteJob) -> DataFrame:
         """The rows as they go into the files: columns with field ids, then the keys of the partitions."""
         columns = job.table.schema.columns
-        neutral = frame.selectExpr(*(f"{sql} AS c{i}" for i, sql in enumerate(job.values)))
+        neutral = frame.selectExpr(
+            *(f"{sql} AS c{i}" for i, sql in enumerate(job.values)),
+            *(f"{sql} AS r{id_}" for id_, sql in job.reserved.items()),
+        )
         # ids are lost when anything but this is the last that makes the columns
         select = [
             (neutral[f"c{i}"].cast(file_type(column)) if column.nested else neutral[f"c{i}"]).alias(
@@ -122,12 +128,17 @@ class SparkWriter:
             )
             for i, column in enumerate(columns)
         ]
+        select += [neutral[f"r{id_}"].alias(RESERVED_FIELDS[id_], metadata={FIELD_ID: id_}) for id_ in job.reserved]
         keys = _key_columns(job.table)
         select += [key.alias(name) for name, key in zip(keys, _keys(job.table), strict=True)]
         rows = neutral.select(*select)
         order = [each.column() for each in job.sort]
+        names = [f.col(quote(name)) for name in keys]
+        if job.tasks is not None:
+            both = [*names, *order]
+            few = rows.repartitionByRange(job.tasks, *both) if order and job.tasks > 1 else rows.coalesce(job.tasks)
+            return few.sortWithinPartitions(*both) if both else few
         if keys:
-            names = [f.col(quote(name)) for name in keys]
             return rows.hint("rebalance", *names).sortWithinPartitions(*names, *order)
         if order:
             return rows.repartitionByRange(*order).sortWithinPartitions(*order)

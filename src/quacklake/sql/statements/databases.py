@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from quacklake.catalog.url import DATABASES
@@ -219,6 +220,7 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
 
 
 def _checked(field: str, value: Any) -> Any:
+    value = float(value) if isinstance(value, Decimal) else value
     if field in BY_NAME:
         return getattr(resolve({field: value}, env={}), field)
     found = parse_option(field, format_option(field, value))

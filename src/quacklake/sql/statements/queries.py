@@ -9,7 +9,7 @@ import pyarrow as pa
 from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.lake.result import Result
-from quacklake.sql import listing, upkeep
+from quacklake.sql import listing, metadata, upkeep
 from quacklake.sql.binder import Binder
 from quacklake.sql.calls import Call
 from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
@@ -146,6 +146,9 @@ def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def native_rows(session: Session, cursor: Cursor, params: Any) -> Result:
     """A change of rows of DuckDB's own tables."""
+    changed = metadata.change(session, Cursor(cursor.text, cursor.words), params)
+    if changed is not None:
+        return changed
     session.work.claim_others()
     return native(session, cursor, params)
 
@@ -216,9 +219,12 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     if cursor.sees("("):
         cursor.skip_group()
     head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
-    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())))
+    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())), looking=True)
     rows = session.rows(f"{head} {bound.sql}", bound.values)
     facts = [_facts(scan) for scan in bound.scans]
+    if len(facts) > 0:
+        read = sum(scan.plan.files.num_rows for scan in bound.scans if scan.plan is not None)
+        facts.insert(0, f"Total Files Read: {read} of lakes")
     if not facts or rows.num_columns != 2 or "(" in head:
         return Result(rows)
     keys, texts = (rows.column(index).to_pylist() for index in (0, 1))

@@ -1,0 +1,219 @@
+"""Batches of a stream on their way into a table: each is committed once, together with its mark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from quacklake import faults, telemetry
+from quacklake.catalog import streams
+from quacklake.engines.spark import arrow_schema
+from quacklake.errors import StreamBatchDoneError
+from quacklake.format.streams import marked
+from quacklake.lake import evolution, operations
+from quacklake.lake.frames import to_source
+from quacklake.lake.reference import TableRef
+from quacklake.lake.stream_changes import apply_changes
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from quacklake.lake.spark import SparkLake
+    from quacklake.lake.spark_writing import SparkRows
+
+__all__ = ["BatchReport", "SparkSink", "StreamHandle"]
+
+_log = logging.getLogger("quacklake.stream")
+_REPORTS = 100
+"""How many batches a stream remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What came of a batch: the rows and files that were written, and the rows that were deleted.
+
+    One that was in the lake already is ``skipped``.
+    """
+
+    epoch: int
+    rows: int = 0
+    deleted: int = 0
+    files: int = 0
+    milliseconds: float = 0.0
+    skipped: bool = False
+
+
+@dataclass
+class SparkSink:
+    """Where the batches of one run of a stream go. ``gaps`` tells that batches may have been left out."""
+
+    spark: SparkLake
+    name: str
+    table: TableRef
+    mode: str = "append"
+    on: Sequence[str] = ()
+    evolve: bool = False
+    gaps: bool = False
+    run: str = ""
+    reports: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=_REPORTS))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
+        """Make a batch part of the lake, unless it is that already. Raises as ``Transaction.mark`` and writes do."""
+        with self.lock, telemetry.timed("stream.batch"):
+            began = perf_counter()
+            faults.reach("stream.batch.before")
+            try:
+                self._check(epoch)
+                counts = self._commit(frame, epoch, position)
+            except StreamBatchDoneError:
+                counts = {"skipped": True}
+            faults.reach("stream.batch.after")
+            report = BatchReport(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
+        self._tell(report)
+        return report
+
+    def _check(self, epoch: int) -> None:
+        """Refuse before any file is written what the commit would refuse."""
+        with self.spark._shared.catalog.read() as reader:
+            marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
+
+    def _tell(self, report: BatchReport) -> None:
+        self.reports.append(report)
+        telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches")
+        telemetry.count("stream.rows", report.rows)
+        telemetry.count("stream.files", report.files)
+        _log.info(
+            "stream %s batch %d: %d rows, %d files, %.0f ms%s",
+            self.name,
+            report.epoch,
+            report.rows,
+            report.files,
+            report.milliseconds,
+            " (was there already)" if report.skipped else "",
+        )
+
+    # -- what becomes of rows ------------------------------------------------------------------------------------------
+
+    def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        counts: dict[str, Any] = {}
+        few = None if self.mode == "append" else frame.toArrow()
+
+        def work(tx: Transaction, rows: SparkRows) -> None:
+            deleted = self._append(tx, rows) if few is None else self._upsert(tx, few)
+            counts.update(_written(tx), deleted=deleted)
+            tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
+
+        self.spark._write(frame, work, partial=self.evolve)
+        return counts
+
+    def _append(self, tx: Transaction, rows: SparkRows) -> int:
+        table = tx.find_table(self.table.schema, self.table.name)
+        if self.evolve:
+            table = evolution.evolve(self.spark._shared, tx, table, arrow_schema(rows.frame.schema, required=False))
+        rows.add_to(tx, table)
+        return 0
+
+    def _upsert(self, tx: Transaction, rows: pa.Table) -> int:
+        """Rows by their keys: the driver compares them, so that a batch must fit into its memory."""
+        shared, table = self.spark._shared, tx.find_table(self.table.schema, self.table.name)
+        if self.mode == "changes":
+            return apply_changes(shared, tx, table, rows, self.on, evolve=self.evolve).deleted
+        operations.merge(shared, tx, table, to_source(rows), self.on, evolve=self.evolve)
+        return 0
+
+
+def _written(tx: Transaction) -> Mapping[str, int]:
+    files = [file for pending in tx.pendings() for file in pending.files]
+    inlined = sum(insert.rows.num_rows for pending in tx.pendings() for insert in pending.inserts)
+    return {"rows": sum(file.record_count for file in files) + inlined, "files": len(files)}
+
+
+class StreamHandle:
+    """A running stream into a table, with the methods of Spark's ``StreamingQuery`` that end it or wait for it.
+
+    What stopped it is raised as it was, not as text inside of an error of Spark. ``query`` is Spark's own object.
+    """
+
+    def __init__(self, sink: SparkSink) -> None:
+        self._sink = sink
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self.query: StreamingQuery
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self._sink.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it still runs."""
+        return bool(self.query.isActive)
+
+    @property
+    def reports(self) -> list[BatchReport]:
+        """What came of the last batches, oldest first."""
+        return list(self._sink.reports)
+
+    def exception(self) -> BaseException | None:
+        """What stopped it."""
+        return self._error or self.query.exception()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:
+        """Wait for its end; True when it has ended. Raises what stopped it."""
+        try:
+            return self.query.awaitTermination(timeout) is not False
+        except Exception as error:
+            raise self._cause(error) from None
+
+    def processAllAvailable(self) -> None:
+        """Wait until all that is there now is in the table. Raises what stopped the stream."""
+        try:
+            self.query.processAllAvailable()
+        except Exception as error:
+            raise self._cause(error) from None
+
+    def stop(self) -> None:
+        """End it; a batch that is under way is finished or left out, as a whole."""
+        self._ready.set()
+        self.query.stop()
+        with self._sink.lock:
+            return  # Spark does not wait for Python to end
+
+    def _cause(self, error: BaseException) -> BaseException:
+        return error if self._error is None else self._error
+
+    # -- for who starts it -------------------------------------------------------------------------------------------
+
+    def _batch(self, frame: DataFrame, epoch: int) -> None:
+        """What Spark calls with each batch."""
+        self._ready.wait()
+        try:
+            if self._error is not None:
+                raise self._error
+            self._sink.write(frame, epoch)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _begin(self, query: StreamingQuery, *, restart: bool) -> None:
+        """Claim the stream for a query that has just started, and let its batches come."""
+        self.query = query
+        try:
+            run = str(query.runId)
+            self._sink.spark._lake.claim_stream(self.name, str(query.id), run=run, restart=restart)
+            self._sink.run = run
+        except BaseException as error:
+            self._error = error
+            self.stop()
+            raise
+        self._ready.set()

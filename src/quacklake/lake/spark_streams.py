@@ -1,0 +1,174 @@
+"""Streams of Spark into a lake and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
+from quacklake.format.streams import check_stream
+from quacklake.lake.feed import Bound
+from quacklake.lake.reference import TableRef
+from quacklake.lake.settings import Shared
+from quacklake.lake.stream_options import MODES, choice, columns, positive, refuse_unknown, trigger_of
+from quacklake.lake.stream_source import EARLIEST, StreamSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quacklake.lake.lake import Lake
+    from quacklake.lake.spark import SparkLake
+    from quacklake.lake.spark_pipeline import Pipeline, Query
+    from quacklake.lake.spark_sink import SparkSink, StreamHandle
+    from quacklake.lake.spark_source import PlanServer
+
+__all__ = ["SparkStreaming"]
+
+
+class SparkStreaming:
+    """What a lake in Spark does with streams."""
+
+    session: SparkSession
+    _lake: Lake
+    _shared: Shared
+    _server: PlanServer | None = None
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        table: str,
+        *,
+        name: str,
+        checkpoint: str,
+        mode: str = "append",
+        on: str | Sequence[str] | None = None,
+        trigger: str | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> StreamHandle:
+        """Let the rows of a streaming DataFrame go into a table, each batch once, and return at once.
+
+        ``name`` is that of the stream in the lake: the number of its last batch is committed with the rows. A replay
+        adds nothing, a second query under the name ends the first. ``checkpoint`` is the folder where Spark keeps its
+        own count; another one under an old name is refused, unless ``restart``. ``mode`` is ``append``; ``upsert``,
+        which updates rows that have the keys ``on`` and adds others; or ``changes``, which also deletes, for rows as
+        ``read_stream(changes=True)`` gives them. ``trigger`` is a span such as ``"10 seconds"``, or
+        ``"availableNow"`` to end when all that is there now is in the table. With ``evolve`` the table gets columns
+        that the rows have more.
+        """
+        refuse_unknown(unknown, ("name", "checkpoint", "mode", "on", "trigger", "evolve", "restart"))
+        when = trigger_of(trigger)
+        if not frame.isStreaming:
+            raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
+        if not checkpoint:
+            raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
+        sink = self._sink(table, name, mode, on, evolve=evolve, restart=restart)
+        from quacklake.lake.spark_sink import StreamHandle
+
+        handle = StreamHandle(sink)
+        writer = frame.writeStream.foreachBatch(handle._batch).option("checkpointLocation", str(checkpoint))
+        handle._begin(writer.trigger(**when).start(), restart=restart)  # type: ignore[arg-type]
+        return handle
+
+    def read_stream(
+        self,
+        table: str,
+        *,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        **unknown: object,
+    ) -> DataFrame:
+        """A streaming DataFrame of the rows that are inserted into a table: each once, in the order of snapshots.
+
+        What is updated, deleted or moved by maintenance does not come again. With ``changes`` it is everything that
+        happened to rows, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
+        ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by number, tag or time;
+        ``"earliest"``, all that there is and then what comes; or ``"latest"``, what comes from now on. A batch has at
+        most ``max_files`` files of ``max_bytes`` in all, but always a whole snapshot.
+        """
+        refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes"))
+        source = self._source(table, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        from quacklake.engines.spark import has_time
+        from quacklake.lake.spark_feed import raw_schema, shown_frame
+        from quacklake.lake.spark_source import PlanServer
+
+        if self._server is None:
+            self._server = PlanServer(self.session)
+        raw = self._server.frame(source, starting, raw_schema(source))
+        return shown_frame(source, raw, time=has_time(self.session))
+
+    def pipeline(
+        self,
+        source: str,
+        sql: Query,
+        sink: str,
+        *,
+        name: str,
+        mode: str = "append",
+        on: str | Sequence[str] | None = None,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> Pipeline:
+        """What is new in a table, through a query, into another table: each row once, whatever fails in between.
+
+        ``sql`` is a query over the new rows, which are called ``source`` in it, or a function from DataFrame to
+        DataFrame. How far the pipeline has come is committed with the rows that it writes, under its ``name``; it needs
+        no checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` brings through
+        what is there, ``start()`` goes on until ``stop()``.
+        """
+        known = ("name", "mode", "on", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
+        refuse_unknown(unknown, known)
+        found = self._source(source, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        target = self._sink(sink, name, mode, on, evolve=evolve, restart=restart)
+        from quacklake.lake.spark_pipeline import Pipeline
+
+        return Pipeline(found, sql, target, starting=starting, restart=restart)
+
+    def _source(
+        self, table: str, starting: Bound, *, changes: bool, max_files: int | None, max_bytes: int | None
+    ) -> StreamSource:
+        self._refuse_connect()
+        ref = TableRef.parse(table)
+        found = self._lake._view().find_table(ref.schema, ref.name)
+        source = StreamSource(
+            self._shared, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
+        )
+        source.check()
+        with suppress(SnapshotExpiredError):  # a checkpoint may be further
+            source.start(starting)
+        return source
+
+    def _sink(
+        self, table: str, name: str, mode: str, on: str | Sequence[str] | None, *, evolve: bool, restart: bool
+    ) -> SparkSink:
+        """Where batches go, after a look at whether they can. Raises for a table that does not exist."""
+        from quacklake.lake.spark_sink import SparkSink
+
+        check_stream(name)
+        keys = columns(on)
+        if choice("mode", mode, MODES) != "append" and not keys:
+            raise InputError(f'mode="{mode}" needs keys', hint='pass on="id"')
+        if mode == "append" and keys:
+            raise InputError('mode="append" has no keys', hint='pass mode="upsert" or mode="changes"')
+        ref = TableRef.parse(table)
+        found = self._lake._view().find_table(ref.schema, ref.name)
+        for key in keys:
+            found.schema.find(key)
+        self._refuse_connect()
+        return SparkSink(cast("SparkLake", self), name, ref, mode, keys, evolve=evolve, gaps=restart)
+
+    def _refuse_connect(self) -> None:
+        if type(self.session).__module__.startswith("pyspark.sql.connect"):
+            raise UnsupportedFeatureError(
+                "streams need a session in this process: Spark Connect runs their batches on its server",
+                hint="use a classic session",
+            )

@@ -1,0 +1,61 @@
+"""The options of streams: what they may be, and what was meant when they are none of that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from quacklake.errors import InputError, nearest
+
+__all__ = ["MODES", "choice", "columns", "positive", "refuse_unknown", "trigger_of"]
+
+MODES = ("append", "upsert", "changes")
+_SPAN = re.compile(r"\s*\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?)\s*", re.IGNORECASE)
+_TRIGGERS: Mapping[str, Mapping[str, bool]] = {"availableNow": {"availableNow": True}, "once": {"once": True}}
+
+
+def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ``InputError`` for an option that does not exist, with the one that was probably meant."""
+    for name in given:
+        hint = nearest(name, known) or nearest(_snake(name), known) or f"there are {', '.join(known)}"
+        raise InputError(f'there is no option "{name}"', hint=hint)
+
+
+def _snake(name: str) -> str:
+    """The name that Spark's own option would have here, such as ``max_files`` for ``maxFilesPerTrigger``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().removesuffix("_per_trigger")
+
+
+def choice(what: str, given: object, known: Sequence[str]) -> str:
+    """One of some words. Raises ``InputError`` with the nearest."""
+    if given in known:
+        return str(given)
+    raise InputError(f"{what} cannot be {given!r}", hint=nearest(str(given), known) or f"one of: {', '.join(known)}")
+
+
+def positive(what: str, given: object) -> int | None:
+    """A number from 1, or None."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InputError(f"{what} must be a number from 1, not {given!r}")
+    return given
+
+
+def columns(given: str | Sequence[str] | None) -> list[str]:
+    """Names of columns, one or several."""
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+def trigger_of(given: str | None) -> Mapping[str, str | bool]:
+    """When batches run, in the words of Spark's ``trigger``: a span of time, ``availableNow`` or ``once``."""
+    if given is None:
+        return {"processingTime": "0 seconds"}
+    if given in _TRIGGERS:
+        return _TRIGGERS[given]
+    if _SPAN.fullmatch(str(given)):
+        return {"processingTime": given}
+    raise InputError(
+        f"a trigger cannot be {given!r}",
+        hint=nearest(str(given), _TRIGGERS) or 'pass "10 seconds", or "availableNow" to stop when all is there',
+    )

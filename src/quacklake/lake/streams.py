@@ -1,0 +1,62 @@
+"""Streams into a lake: how far each has come, which is committed together with its rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from quacklake.catalog import streams
+from quacklake.errors import NotFoundError, nearest
+from quacklake.format.paths import uuid7
+from quacklake.format.streams import StreamMark, check_stream, claimed
+from quacklake.lake.settings import Shared
+
+__all__ = ["Streaming"]
+
+_LISTED = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("epoch", pa.int64()),
+        ("position", pa.string()),
+        ("snapshot_id", pa.int64()),
+        ("query", pa.string()),
+    ]
+)
+
+
+class Streaming:
+    """The streams that write into a lake, whatever engine runs them."""
+
+    _shared: Shared
+
+    def claim_stream(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
+        """Make a stream one's own, before its first batch; every run that had it before can commit no more.
+
+        ``query`` is what counts the batches, such as the id of a checkpoint: batches count from 0, without gaps. What
+        is returned tells the last one that is in the lake (-1: none), and the ``run`` that marks need. Raises
+        ``StreamMismatchError`` for a name that another query had, unless ``restart``.
+        """
+        check_stream(name)
+        run = str(uuid7()) if run is None else run
+        with self._shared.catalog.commit() as writer:
+            known = streams.find(writer, name)
+            mark = claimed(known, name, query, run, restart=restart)
+            streams.put(writer, mark, new=known is None)
+        return mark
+
+    def streams(self) -> pa.Table:
+        """Every stream: its name, its last batch that is in the lake, where it has come to, and its query."""
+        with self._shared.catalog.read() as reader:
+            found = streams.streams(reader)
+        rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
+        columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
+        return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
+
+    def forget_stream(self, name: str) -> None:
+        """Forget how far a stream has come; one that still runs can commit no more. Raises ``NotFoundError``."""
+        with self._shared.catalog.commit() as writer:
+            known = [mark.name for mark in streams.streams(writer)]
+            if name not in known:
+                raise NotFoundError(
+                    f'there is no stream "{name}"', hint=nearest(name, known) or "lake.streams() lists them"
+                )
+            streams.remove(writer, name)

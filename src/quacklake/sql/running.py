@@ -1,0 +1,178 @@
+"""The statement that a session runs now, and how another thread or a clock stops it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import duckdb
+
+from quacklake.errors import CancelledError, StatementTimeoutError
+
+__all__ = ["Budget", "Running"]
+
+_AGAIN = 0.05
+"""Seconds after which DuckDB is told again: it forgets an interrupt between two of a statement's queries."""
+_IDLE = 10.0
+
+
+@dataclass
+class Budget:
+    """The seconds that a statement and the reading of its rows may still take; None for any number."""
+
+    left: float | None
+
+    @property
+    def spent(self) -> bool:
+        """True when nothing is left."""
+        return self.left is not None and self.left <= 0
+
+
+@dataclass(eq=False)
+class _Scope:
+    """One stretch of work."""
+
+    budget: Budget
+    stop: Callable[[int], None]
+    thread: int = field(default_factory=threading.get_ident)
+    active: bool = True
+    cancelled: bool = False
+    late: bool = False
+
+
+class Running:
+    """What a session does now. ``stop`` interrupts it, and is told the thread that does it."""
+
+    def __init__(self, stop: Callable[[int], None]) -> None:
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._scope: _Scope | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while work is done."""
+        return self._scope is not None
+
+    @contextmanager
+    def working(self, budget: Budget) -> Iterator[None]:
+        """Work that can be stopped. Raises ``CancelledError`` or ``StatementTimeoutError`` when it was."""
+        if self._scope is not None:
+            yield
+            return
+        if budget.spent:
+            raise _late()
+        scope = self._scope = _Scope(budget, self._stop)
+        start = time.monotonic()
+        if budget.left is not None:
+            _clock.wake(start + budget.left, self, scope)
+        try:
+            yield
+        except BaseException as error:
+            meant = _meant(scope, error)
+            if meant is None:
+                raise
+            raise meant from error
+        finally:
+            with self._lock:
+                scope.active = False
+                self._scope = None
+            _clock.forget(scope)
+            if budget.left is not None:
+                budget.left -= time.monotonic() - start
+
+    def interrupt(self) -> bool:
+        """Cancel what runs now, from any thread; False when nothing does."""
+        with self._lock:
+            scope = self._scope
+            if scope is None:
+                return False
+            scope.cancelled = True
+        return self.nudge(scope)
+
+    def nudge(self, scope: _Scope) -> bool:
+        """Stop a stretch of work, and see to it that it is told again; False when it has ended."""
+        with self._lock:
+            if not scope.active:
+                return False
+            scope.late = scope.late or not scope.cancelled
+            scope.stop(scope.thread)
+        _clock.wake(time.monotonic() + _AGAIN, self, scope)
+        return True
+
+
+def _late() -> StatementTimeoutError:
+    return StatementTimeoutError("the statement took longer than this session allows")
+
+
+def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
+    """What an error of DuckDB means: it is the same one whoever has stopped the work. None for any other error."""
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    stopped = isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error)
+    if not stopped:
+        return None
+    return _late() if scope.late else CancelledError("the statement was cancelled")
+
+
+class _Clock:
+    """One thread that nudges what takes too long; it ends when there is nothing to watch."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[_Scope, tuple[float, Running]] = {}
+        self._next = float("inf")
+        self._thread: threading.Thread | None = None
+        self._numbers = itertools.count()
+
+    def wake(self, when: float, running: Running, scope: _Scope) -> None:
+        """Nudge a stretch of work at a time."""
+        with self._changed:
+            if not scope.active:
+                return
+            self._waiting[scope] = (when, running)
+            if self._thread is None:
+                name = f"quacklake-clock-{next(self._numbers)}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+            elif when < self._next:
+                self._changed.notify()
+
+    def forget(self, scope: _Scope) -> None:
+        """The work is done."""
+        with self._changed:
+            self._waiting.pop(scope, None)
+
+    def _run(self) -> None:
+        while True:
+            due = self._due()
+            if due is None:
+                return
+            for scope, running in due:
+                running.nudge(scope)
+
+    def _due(self) -> list[tuple[_Scope, Running]] | None:
+        """What is to be nudged, waited for; None after a while without any work."""
+        with self._changed:
+            idle = time.monotonic()
+            while True:
+                now = time.monotonic()
+                due = [(scope, running) for scope, (when, running) in self._waiting.items() if when <= now]
+                if due:
+                    for scope, _ in due:
+                        del self._waiting[scope]
+                    self._next = now
+                    return due
+                if self._waiting:
+                    idle = now
+                elif now - idle >= _IDLE:
+                    self._thread = None
+                    return None
+                self._next = min((when for when, _ in self._waiting.values()), default=idle + _IDLE)
+                self._changed.wait(self._next - now)
+
+
+_clock = _Clock()

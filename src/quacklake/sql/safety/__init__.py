@@ -1,0 +1,10 @@
+"""Sessions for the statements of others.
+
+Two locks, one behind the other: an allow list over statements and parsed queries, and DuckDB's own switches.
+"""
+
+from quacklake.sql.safety.guard import Guard, SafeGuard
+from quacklake.sql.safety.limits import Safety
+from quacklake.sql.safety.sealing import Seal, configure
+
+__all__ = ["Guard", "SafeGuard", "Safety", "Seal", "configure"]

@@ -1,0 +1,121 @@
+"""What stands between a statement and its session: nothing, or a safe session's two locks and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from quacklake.errors import NotPermittedError, ResultTooLargeError, nearest
+from quacklake.format.names import fold
+from quacklake.sql.attached import PREFIX, Attached
+from quacklake.sql.safety import statements, walk
+from quacklake.sql.safety.limits import Safety
+from quacklake.sql.safety.sealing import Seal
+from quacklake.sql.safety.walk import Known
+from quacklake.sql.tree import Node
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["Guard", "SafeGuard"]
+
+_BATCH_ROWS = 122_880
+_SAFE_BATCH_ROWS = 8_192
+
+
+class Guard:
+    """Lets everything pass, as is right for statements of one's own."""
+
+    safe = False
+    seconds: float | None = None
+    batch_rows = _BATCH_ROWS
+
+    def attaching(self, attached: Attached) -> None:
+        """Before a lake is attached."""
+
+    def text(self, text: str) -> None:
+        """Before a text is cut into statements."""
+
+    def admit(self, session: Session, cursor: Cursor) -> Cursor:
+        """Before a statement is run: as which one."""
+        return cursor
+
+    def native(self) -> None:
+        """Before DuckDB gets the text of a statement as it is."""
+
+    def check(self, parsed: Node, known: Known) -> None:
+        """Before anything of a parsed query or expression is computed."""
+
+    def foreign(self, session: Session, names: Sequence[str]) -> None:
+        """Before a table is read that is of no lake."""
+
+    def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a result."""
+        return batches
+
+    def close(self) -> None:
+        """When the databases of the session are closed."""
+
+
+class SafeGuard(Guard):
+    """Refuses what ``Safety`` does not allow. Shared by the cursors of a session."""
+
+    safe = True
+    batch_rows = _SAFE_BATCH_ROWS
+
+    def __init__(self, safety: Safety, seal: Seal) -> None:
+        self.safety = safety
+        self.seconds = safety.seconds
+        self._seal = seal
+
+    def attaching(self, attached: Attached) -> None:
+        self._seal.allows(attached)
+
+    def text(self, text: str) -> None:
+        if len(text) > self.safety.max_text:
+            raise NotPermittedError(f"the text has {len(text)} characters, {self.safety.max_text} are allowed")
+
+    def admit(self, session: Session, cursor: Cursor) -> Cursor:
+        self._seal.close(session.attachments)
+        return statements.admit(session, cursor, read_only=self.safety.read_only)
+
+    def native(self) -> None:
+        raise NotPermittedError("a safe session does not run such a statement")
+
+    def check(self, parsed: Node, known: Known) -> None:
+        walk.check(parsed, known)
+
+    def foreign(self, session: Session, names: Sequence[str]) -> None:
+        last, schema = fold(names[-1]), [fold(name) for name in names[:-1]]
+        if schema[-1:] == ["information_schema"] or (not schema and last in walk.LISTINGS):
+            return
+        if schema == ["temp", "main"] and last.startswith(PREFIX) and session.has_made(last):
+            return
+        raise NotPermittedError(
+            f'"{".".join(names)}" is not a table of a lake of this safe session', hint=_near(session, names)
+        )
+
+    def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = size = 0
+        most_rows, most_bytes = self.safety.max_rows, self.safety.result_bytes
+        for batch in batches:
+            rows += batch.num_rows
+            size += batch.nbytes
+            if most_rows is not None and rows > most_rows:
+                raise ResultTooLargeError(f"the result has more than {most_rows} rows", hint="LIMIT or an aggregate")
+            if most_bytes is not None and size > most_bytes:
+                raise ResultTooLargeError(f"the result has more than {most_bytes} bytes", hint="name fewer columns")
+            yield batch
+
+    def close(self) -> None:
+        self._seal.remove()
+
+
+def _near(session: Session, names: Sequence[str]) -> str | None:
+    used = session.names.default
+    if used is None or len(names) != 1:
+        return None
+    return nearest(names[0], [table.name for table in session.view(used).tables()])

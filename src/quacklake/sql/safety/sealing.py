@@ -1,0 +1,77 @@
+"""DuckDB's own switches: a database that opens only the files of its lakes, and whose settings stay as they are."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from typing import Any
+
+import duckdb
+
+from quacklake.config import parse_size
+from quacklake.errors import ConfigError
+from quacklake.format.names import literal
+from quacklake.sql.attached import Attached, Attachments
+from quacklake.sql.safety.limits import Safety
+
+__all__ = ["Seal", "configure"]
+
+
+def configure(safety: Safety, config: dict[str, Any]) -> None:
+    """Put the limits into what a database is opened with; its room for spilled rows goes with this process at last."""
+    config["allow_persistent_secrets"] = False
+    config["allow_community_extensions"] = False
+    if safety.threads is not None:
+        config["threads"] = safety.threads
+    if safety.max_memory is not None:
+        config["memory_limit"] = f"{parse_size(safety.max_memory)}B"
+    room = parse_size(safety.max_spill)
+    config["temp_directory"] = tempfile.mkdtemp(prefix="quacklake-spill-") if room else ""
+    if room:
+        config["max_temp_directory_size"] = f"{room}B"
+
+
+class Seal:
+    """Closes the databases of a session; once, when all its lakes are attached and before the first statement."""
+
+    def __init__(self, spill: str) -> None:
+        self._folders: tuple[str, ...] | None = None
+        self._spill = spill
+        if spill:
+            self._clean = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+
+    def close(self, attachments: Attachments) -> None:
+        """Let the databases open nothing but files of the lakes from now on."""
+        with attachments.lock:
+            if self._folders is not None:
+                return
+            folders = [folder for attached in attachments.lakes.values() for folder in _folders(attached)]
+            listed = ", ".join(literal(folder) for folder in dict.fromkeys(folders))
+            attachments.root.execute(f"SET allowed_directories = [{listed}]")
+            for connection in (attachments.root, attachments.planner):
+                _lock(connection)
+            self._folders = tuple(folders)
+
+    def allows(self, attached: Attached) -> None:
+        """Raise ``ConfigError`` when a lake comes too late for its files to be opened."""
+        if self._folders is not None and not set(_folders(attached)) <= set(self._folders):
+            raise ConfigError(
+                f'the lake "{attached.alias}" cannot be attached: the safe session has run statements already',
+                hint="attach all lakes first",
+            )
+
+    def remove(self) -> None:
+        """Remove the spilled rows; the databases are closed."""
+        if self._spill:
+            self._clean()
+
+
+def _folders(attached: Attached) -> list[str]:
+    store = attached.shared.store
+    return [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
+
+
+def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")

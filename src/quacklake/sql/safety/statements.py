@@ -1,0 +1,133 @@
+"""The statements of a safe session, each in the one form that is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from quacklake.errors import NotPermittedError
+from quacklake.format.names import fold, quote
+from quacklake.sql import dispatch
+from quacklake.sql.statements import inserting, merging, queries, rows
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["admit"]
+
+_CHANGES = (inserting.insert, merging.merge, rows.delete, rows.truncate, rows.update)
+_TRANSACTIONS = {
+    "ABORT": "ROLLBACK",
+    "BEGIN": "BEGIN",
+    "COMMIT": "COMMIT",
+    "END": "COMMIT",
+    "ROLLBACK": "ROLLBACK",
+    "START": "BEGIN",
+}
+_FORMATS = frozenset({"TEXT", "JSON", "HTML", "GRAPHVIZ", "YAML", "MERMAID"})
+
+
+def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
+    """The statement as it may be run. Raises ``NotPermittedError``."""
+    first = cursor.peek()
+    word = "" if first is None else first.upper
+    if word in _TRANSACTIONS:
+        return Cursor(_TRANSACTIONS[word])
+    if word in _FORMS:
+        return _FORMS[word](session, cursor)
+    handler = dispatch.handler(cursor)
+    if handler is queries.query or (handler in _CHANGES and not read_only):
+        return cursor
+    raise NotPermittedError(
+        f"a safe session does not run {word or 'such a statement'}",
+        hint="it only reads" if read_only else "it reads and changes the rows of tables",
+    )
+
+
+def _as_it_is(_: Session, cursor: Cursor) -> Cursor:
+    return cursor
+
+
+def _prepare(session: Session, cursor: Cursor) -> Cursor:
+    """What is prepared is admitted when it is executed, and now, so that one knows early."""
+    ahead = Cursor(cursor.text, cursor.words)
+    ahead.expect("PREPARE")
+    ahead.name()
+    ahead.expect("AS")
+    session.guard.admit(session, Cursor(ahead.rest()))
+    return cursor
+
+
+def _explain(_: Session, cursor: Cursor) -> Cursor:
+    ahead = Cursor(cursor.text, cursor.words)
+    ahead.expect("EXPLAIN")
+    head = "EXPLAIN ANALYZE" if ahead.accept("ANALYZE") else "EXPLAIN"
+    if ahead.accept("(", "FORMAT"):
+        word = ahead.take()
+        if fold(word.value).upper() not in _FORMATS or not ahead.accept(")"):
+            raise NotPermittedError("a safe session explains with (FORMAT …) only")
+        head += f" (FORMAT {word.value})"
+    query = Cursor(ahead.rest())
+    if query.sees("(") or dispatch.handler(query) is not queries.query:  # other options stand in parentheses too
+        raise NotPermittedError("a safe session explains queries only")
+    return Cursor(f"{head} {query.text}")
+
+
+def _pivot(_: Session, cursor: Cursor) -> Cursor:
+    """With its values in the text it is a query; without them DuckDB would make types first."""
+    return Cursor(f"FROM ({cursor.text})")
+
+
+def _show(session: Session, cursor: Cursor) -> Cursor:
+    ahead = Cursor(cursor.text, cursor.words)
+    word = ahead.take().upper
+    if ahead.accept("ALL", "TABLES"):
+        ahead.end()
+        return Cursor("SHOW ALL TABLES")
+    if word == "SHOW" and ahead.accept("TABLES"):
+        names = ahead.names() if ahead.accept("FROM") else []
+        ahead.end()
+        if session.attachments.get(names[0]) is None if names else session.names.default is None:
+            raise NotPermittedError("a safe session shows the tables of lakes only", hint="SHOW TABLES FROM lake")
+        source = f" FROM {'.'.join(quote(name) for name in names)}" if names else ""
+        return Cursor(f"SHOW TABLES{source}")
+    ahead.accept("TABLE")
+    following = ahead.peek()
+    if following is not None and following.kind == "word" and dispatch.handler(_rest(ahead)) is queries.query:
+        return Cursor(f"DESCRIBE {ahead.rest()}")
+    names = ahead.names()
+    ahead.end()
+    return Cursor(f"DESCRIBE {'.'.join(quote(name) for name in names)}")
+
+
+def _rest(cursor: Cursor) -> Cursor:
+    """What is left of a statement, as one of its own."""
+    return Cursor(cursor.text, cursor.words[cursor.at :])
+
+
+def _use(session: Session, cursor: Cursor) -> Cursor:
+    ahead = Cursor(cursor.text, cursor.words)
+    ahead.expect("USE")
+    names = ahead.names()
+    ahead.end()
+    used = session.names.default
+    of_lake = session.attachments.get(names[0]) is not None and len(names) <= 2
+    if not of_lake and not (len(names) == 1 and used is not None and session.names.has_schema(used, names[0])):
+        raise NotPermittedError("a safe session uses lakes only", hint="USE lake or USE lake.schema")
+    return Cursor(f"USE {'.'.join(quote(name) for name in names)}")
+
+
+_FORMS: Mapping[str, Callable[[Session, Cursor], Cursor]] = {
+    "CALL": _as_it_is,
+    "DEALLOCATE": _as_it_is,
+    "DESC": _show,
+    "DESCRIBE": _show,
+    "EXECUTE": _as_it_is,
+    "EXPLAIN": _explain,
+    "PIVOT": _pivot,
+    "PREPARE": _prepare,
+    "SHOW": _show,
+    "UNPIVOT": _pivot,
+    "USE": _use,
+}

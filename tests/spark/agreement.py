@@ -1,0 +1,67 @@
+"""Ours, stock DuckDB and Spark must see the same rows under the same row ids, at every snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import quacklake
+from quacklake.engines.spark.scan import ROW_ID
+from quacklake.format.spark import quote
+from tests.conformance.clients import LakeSite, plain_duckdb
+from tests.conformance.history import _sorted
+
+from .reading import texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["all_agree", "rows_of"]
+
+Rows = tuple[tuple[str | None, ...], ...]
+
+
+def rows_of(site: LakeSite, table: str, version: int) -> Rows:
+    """What stock DuckDB sees: row ids and values as text."""
+    query = f"SELECT rowid::VARCHAR, COLUMNS(*)::VARCHAR FROM {table} AT (VERSION => {version:d})"
+    return _sorted(site.stock().execute(query).fetchall())
+
+
+def _ours(lake: quacklake.Lake, table: str, version: int) -> Rows:
+    handle = lake.at(version=version).table(table)
+    with plain_duckdb() as scratch:
+        scratch.register("found", handle.to_arrow(["rowid", *handle.columns]))
+        select = ", ".join(f'CAST("{name}" AS VARCHAR)' for name in ("rowid", *handle.columns))
+        return _sorted(scratch.execute(f"SELECT {select} FROM found").fetchall())
+
+
+def _sparks(lake: quacklake.Lake, session: SparkSession, table: str, version: int) -> Rows:
+    spark = quacklake.spark(lake, session)
+    handle = lake.at(version=version).table(table)
+    frame = spark._scan.frame(handle.plan(), rows=True)
+    columns = [("rowid", "BIGINT"), *((column.name, column.duckdb_type()) for column in handle.info.schema.columns)]
+    selected = frame.selectExpr(ROW_ID, *(quote(column.name) for column in handle.info.schema.columns))
+    with plain_duckdb() as scratch:
+        return texts(selected, [(name, _canonical(type_)) for name, type_ in columns], scratch)
+
+
+def _canonical(type_: str) -> str:
+    return "TIMESTAMP WITH TIME ZONE" if type_ == "TIMESTAMPTZ" else type_
+
+
+def all_agree(
+    site: LakeSite, session: SparkSession, tables: Iterable[str] = ("t",), versions: Iterable[int] | None = None
+) -> dict[str, Rows]:
+    """Compare the three at some snapshots (the newest two, if none are named); returns what the newest one holds."""
+    newest = site.lake()._shared.latest().id if versions is None else None
+    chosen = [newest - 1, newest] if newest is not None else list(versions or ())
+    found: dict[str, Rows] = {}
+    for version in chosen:
+        for table in tables:
+            lake = site.lake()
+            ours = _ours(lake, table, version)
+            assert _sparks(lake, session, table, version) == ours, f"Spark and ours differ at {version}"
+            assert rows_of(site, table, version) == ours, f"stock and ours differ at {version}"
+            assert len({row[0] for row in ours}) == len(ours), "a row id is there twice"
+            found[table] = ours
+    return found

@@ -1,0 +1,263 @@
+"""DELETE, UPDATE and MERGE on Spark: everybody sees the same rows under the same row ids afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as f
+
+import quacklake
+from quacklake import expr
+from quacklake.errors import (
+    ConstraintError,
+    InputError,
+    QuacklakeError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from quacklake.lake import spark_dml
+from tests.conformance.clients import LakeSite
+from tests.conformance.conftest import MakeSite
+
+from .agreement import Rows, all_agree
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def furnished(site: LakeSite) -> quacklake.Lake:
+    """A table with files of several kinds: with deletes of each kind, of older columns, and inlined rows."""
+    stock = site.stock()
+    stock.execute("CREATE TABLE t(id BIGINT, k INTEGER, v VARCHAR)")
+    stock.execute("ALTER TABLE t SET PARTITIONED BY (k)")
+    stock.execute("INSERT INTO t SELECT i, i % 2, 'v' || i FROM range(100) r(i)")
+    stock.execute("ALTER TABLE t ADD COLUMN d DOUBLE DEFAULT 0.5")
+    stock.execute("INSERT INTO t SELECT i, i % 2, 'v' || i, i / 4 FROM range(100, 200) r(i)")
+    stock.execute("DELETE FROM t WHERE id % 10 = 0")
+    stock.execute("DELETE FROM t WHERE id IN (3, 103)")
+    stock.execute("INSERT INTO t SELECT i, i % 2, 'v' || i, i / 4 FROM range(200, 205) r(i)")
+    stock.execute("ALTER TABLE t RENAME COLUMN v TO w")
+    stock.execute("UPDATE t SET w = 'moved' WHERE id IN (7, 201)")
+    stock.execute("INSERT INTO t VALUES (300, NULL, NULL, NULL)")
+    return site.lake()
+
+
+def everything(site: LakeSite) -> set[str]:
+    return {f"{folder}/{name}" for folder, _, names in os.walk(site.data_path) for name in names}
+
+
+def row_ids(rows: Rows) -> dict[int, str | None]:
+    """The row id of each id."""
+    return {int(str(row[1])): row[0] for row in rows}
+
+
+def values(rows: Rows, column: int) -> dict[int, str | None]:
+    return {int(str(row[1])): row[column] for row in rows}
+
+
+def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = "id BIGINT, w STRING") -> DataFrame:
+    return session.createDataFrame(list(rows), schema)
+
+
+def test_everybody_sees_what_spark_deletes_updates_and_merges(make_site: MakeSite, session: SparkSession) -> None:
+    site = make_site("sqlite", 10)
+    first = furnished(site)._shared.latest().id
+    before = all_agree(site, session, versions=[first])["t"]
+    spark = quacklake.spark(site.lake(), session)
+    known = everything(site)
+
+    done = spark.delete("t", "id % 3 = 0 AND id <> 300")
+    wanted = [row for row in before if int(str(row[1])) % 3 or row[1] == "300"]
+    assert (done.rows_deleted, done.rows_updated, done.rows_inserted) == (len(before) - len(wanted), 0, 0)
+    assert done.delete_files_added == 4
+    assert done.files_added == 0
+
+    done = spark.update("t", {"w": expr("w || '!'"), "d": None}, "id >= 150")
+    assert done.rows_updated == sum(int(str(row[1])) >= 150 for row in wanted)
+
+    source = keyed(session, [(i, f"m{i}") for i in range(190, 320)])
+    done = (
+        spark.merge("t", source, on="id")
+        .when_matched_delete("source.id = 199")
+        .when_matched_update({"w": expr("source.w || coalesce(target.w, '')")})
+        .when_not_matched_insert_all("source.id % 2 = 0")
+        .execute()
+    )
+    matched = [row for row in wanted if 190 <= int(str(row[1])) < 320]
+    fresh = [i for i in range(190, 320, 2) if i not in values(wanted, 1)]
+    assert (done.rows_deleted, done.rows_updated, done.rows_inserted) == (1, len(matched) - 1, len(fresh))
+
+    latest = site.lake()._shared.latest().id
+    assert latest == first + 3
+    after = all_agree(site, session, versions=range(first, latest + 1))["t"]
+    kept, now = row_ids(wanted), row_ids(after)
+    assert {id_: now[id_] for id_ in kept if id_ != 199} == {id_: row for id_, row in kept.items() if id_ != 199}
+    assert set(now) == set(kept) - {199} | set(fresh)
+    texts = values(after, 3)
+    assert [texts[id_] for id_ in (151, 194, 204, 300, 7)] == ["v151!", "m194v194!", "m204", "m300", "moved"]
+    assert not [name for name in everything(site) - known if "staged-" in name]
+    lake = site.lake()
+    assert lake.verify(deep=True).findings == ()
+
+
+def test_a_merge_has_every_clause(make_site: MakeSite, session: SparkSession) -> None:
+    site = make_site("sqlite", 10)
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": pa.array(range(40), pa.int64()), "w": [f"w{i}" for i in range(40)]}))
+    lake.table("t").append(pa.table({"id": pa.array([40, 41], pa.int64()), "w": ["w40", None]}))
+    spark = quacklake.spark(lake, session)
+    source = keyed(
+        session, [(i, f"s{i}", i / 2) for i in (*range(0, 40, 4), 40, 50, 51, 52)], "id BIGINT, w STRING, n DOUBLE"
+    )
+    done = (
+        spark.merge("t", source, on="target.id = source.id AND source.id <> 52")
+        .with_schema_evolution()
+        .when_matched_update_all("source.id < 20")
+        .when_matched_update({"w": f.col("source.w"), "id": expr("target.id + 1000")}, "source.id < 40")
+        .when_not_matched_insert({"id": expr("source.id"), "w": f.lit("new")}, "source.id = 50")
+        .when_not_matched_insert_all()
+        .when_not_matched_by_source_delete(f.expr("target.id % 4 = 1"))
+        .when_not_matched_by_source_update({"w": f.lit("alone")}, "target.id % 4 = 2")
+        .execute()
+    )
+    assert (done.rows_updated, done.rows_deleted, done.rows_inserted) == (10 + 10, 10 + 1, 3)
+    rows = all_agree(site, session)["t"]
+    expected = {
+        **{i: (f"s{i}", str(i / 2)) for i in range(0, 20, 4)},
+        **{i + 1000: (f"s{i}", None) for i in range(20, 40, 4)},
+        **dict.fromkeys(range(2, 40, 4), ("alone", None)),
+        **{i: (f"w{i}", None) for i in range(3, 40, 4)},
+        **{40: ("w40", None), 50: ("new", None), 51: ("s51", "25.5"), 52: ("s52", "26.0")},
+    }
+    assert {int(str(row[1])): row[2:] for row in rows} == expected
+    assert {id_: row for id_, row in row_ids(rows).items() if id_ < 40} == {
+        id_: str(id_) for id_ in expected if id_ < 40
+    }
+    assert row_ids(rows)[1020] == "20"
+
+
+def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: SparkSession) -> None:
+    site = make_site("sqlite", 10)
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": pa.array(range(40), pa.int64()), "w": [f"w{i}" for i in range(40)]}))
+    spark = quacklake.spark(lake, session)
+    version, files = lake._shared.latest().id, everything(site)
+    twice = keyed(session, [(i % 9, "x") for i in range(30)])
+    with pytest.raises(ConstraintError, match=r"several rows.*main\.t \(id\): 0, 1, 2, 3, 4 and more"):
+        spark.merge("t", twice, on="id").when_matched_update_all().execute()
+    with pytest.raises(SchemaMismatchError, match='unknown column "extra"'):
+        spark.merge("t", twice.withColumn("extra", f.lit(1)), on="id").when_matched_update_all().execute()
+    with pytest.raises(SchemaMismatchError, match='"id" is varchar'):
+        spark.merge("t", twice, on="id").when_matched_update({"id": expr("source.w")}).execute()
+    with pytest.raises(SchemaMismatchError, match="lack the key column"):
+        spark.merge("t", twice.drop("id"), on=["id"]).when_matched_delete().execute()
+    with pytest.raises(InputError, match="SQL or as a value"):
+        spark.merge("t", twice, on="id").when_matched_update({"w": "source.w"})
+    with pytest.raises(InputError, match="at least one clause"):
+        spark.merge("t", twice, on="id").execute()
+    with pytest.raises(InputError, match="Spark cannot compute"):
+        spark.merge("t", twice, on="target.nothing = source.id").when_matched_delete().execute()
+    with pytest.raises(ConstraintError, match="does not fit"):
+        spark.update("t", {"id": expr("CAST(id AS DOUBLE) * 1e300")})
+    with pytest.raises(InputError, match="no column"):
+        spark.update("t", {"nothing": 1})
+    assert (lake._shared.latest().id, everything(site)) == (version, files)
+    done = spark.merge("t", twice, on="id").when_matched_delete().execute()
+    assert (done.rows_deleted, lake.table("t").count()) == (9, 31), "to delete a row twice is clear enough"
+
+
+@pytest.mark.parametrize("mode", ["copy_on_write", pytest.param("merge_on_read", marks=pytest.mark.daily(0.3)), "auto"])
+def test_the_update_mode_says_what_becomes_of_files(mode: str, make_site: MakeSite, session: SparkSession) -> None:
+    site = make_site("sqlite", 0)
+    lake = site.lake()
+    rows = pa.table(
+        {
+            "id": pa.array(range(40), pa.int64()),
+            "k": pa.array([i % 2 for i in range(40)], pa.int32()),
+            "l": pa.array([[i, None] for i in range(40)], pa.list_(pa.int64())),
+            "m": pa.array([[("a", {"x": i})] for i in range(40)], pa.map_(pa.string(), pa.struct([("x", pa.int32())]))),
+        }
+    )
+    lake.create_table("t", rows, partition_by="k")
+    lake.set_option("update_mode", mode, table="t")
+    spark = quacklake.spark(lake, session)
+    before = lake.table("t").to_arrow(["id", "rowid"]).to_pydict()
+    few = spark.update("t", {"l": [7]}, "id IN (2, 3)")
+    most = spark.update("t", {"k": expr("k + 2")}, "k = 1 AND id > 4")
+    copied = {"copy_on_write": (38, 1), "merge_on_read": (0, 0), "auto": (0, 1)}[mode]
+    assert (few.rows_copied, most.rows_copied) == copied
+    assert (few.delete_files_added, most.delete_files_added) == {
+        "copy_on_write": (0, 0),
+        "merge_on_read": (2, 1),
+        "auto": (2, 0),
+    }[mode]
+    found = all_agree(site, session)["t"]
+    assert row_ids(found) == dict(zip(before["id"], map(str, before["rowid"]), strict=True))
+    assert values(found, 2) == {i: str(3 if i % 2 and i > 4 else i % 2) for i in range(40)}
+    assert values(found, 3)[2] == values(found, 3)[3] == "[7]"
+    assert values(found, 3)[39] == "[39, NULL]"
+    keys = {path.split("k=")[1][0] for path in site.lake().table("t").plan().files.column("path").to_pylist()}
+    assert keys == {"0", "1", "3"}
+
+
+def test_a_lost_race_is_planned_again(
+    make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site("sqlite", 0)
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": pa.array(range(100), pa.int64()), "w": ["a"] * 100}))
+    lake.table("t").delete("id = 99")
+    apply, others = spark_dml.Changes.apply, iter([0, 1, 2])
+
+    def overtaken(self: spark_dml.Changes, *given: Any) -> spark_dml.ChangeMetrics:
+        done = apply(self, *given)
+        turn = next(others, None)
+        if turn == 0:
+            lake.table("t").update({"w": "b"}, "id < 30")  # the same file
+        elif turn == 1:
+            lake.table("t").append(pa.table({"id": pa.array([5], pa.int64()), "w": ["c"]}))  # what was not read
+        elif turn == 2:
+            lake.table("t").append(pa.table({"id": pa.array([500], pa.int64()), "w": ["c"]}))  # not asked for
+        return done
+
+    monkeypatch.setattr(spark_dml.Changes, "apply", overtaken)
+    done = quacklake.spark(lake, session).update("t", {"w": expr("w || '!'")}, "id < 20")
+    assert done.rows_updated == 21
+    found = all_agree(site, session)["t"]
+    texts = sorted(str(row[2]) for row in found if int(str(row[1])) < 40)
+    assert texts == ["a"] * 10 + ["b"] * 10 + ["b!"] * 20 + ["c!"]
+    lake = site.lake()
+    used = {*lake.table("t").plan().files.column("path").to_pylist()}
+    assert used <= {os.path.relpath(path, site.data_path) for path in everything(site)}
+    assert lake.verify(deep=True).ok
+
+
+def test_a_task_that_fails_leaves_the_lake_as_it_was(make_site: MakeSite, session: SparkSession) -> None:
+    site = make_site("sqlite", 0)
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": pa.array(range(100), pa.int64()), "w": ["a"] * 100}))
+    spark = quacklake.spark(lake, session)
+    files = everything(site)
+    fails = f.when(f.col("id") == 77, f.raise_error(f.lit("no"))).otherwise(f.lit("b"))
+    with pytest.raises(QuacklakeError, match="Spark could not write"):
+        spark.update("t", {"w": fails}, "id > 50")
+    assert lake._shared.latest().id == 1
+    assert everything(site) == files
+    assert lake.verify().ok
+
+
+def test_an_encrypted_lake_is_refused(tmp_path: Any, session: SparkSession) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=str(tmp_path / "data"), encrypted=True) as lake:
+        lake.create_table("t", pa.table({"id": pa.array(range(100), pa.int64())}))
+        spark = quacklake.spark(lake, session)
+        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+            spark.delete("t", "id = 1")
+        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+            spark.merge("t", session.range(3), on="id").when_matched_delete().execute()
+        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+            spark.optimize("t")
+        assert spark.delete("t").rows_deleted == 100, "nothing is read for that"
