@@ -13,26 +13,31 @@
 >>> lake.close()
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from quacklake import errors
 from quacklake.errors import QuacklakeError
-from quacklake.lake import (
-    ChangeFrame,
-    DataFrame,
-    Expression,
-    Lake,
-    LakeAt,
-    LakeTransaction,
-    MergeResult,
-    RestoredTable,
-    Table,
-    UndoReport,
-    View,
-    backups,
-    connect,
-    restore_backup,
-)
-from quacklake.lake.spark import SparkLake, spark
-from quacklake.sql import Result, Safety, Session, session
+
+if TYPE_CHECKING:
+    from quacklake.lake import (
+        ChangeFrame,
+        DataFrame,
+        Expression,
+        Lake,
+        LakeAt,
+        LakeTransaction,
+        MergeResult,
+        RestoredTable,
+        Table,
+        UndoReport,
+        View,
+    )
+    from quacklake.lake.connect import connect
+    from quacklake.lake.from_backup import backups, restore_backup
+    from quacklake.lake.spark import SparkLake, spark
+    from quacklake.sql import Result, Safety, Session
+    from quacklake.sql.opening import session
 
 __version__ = "0.1.0"
 
@@ -62,7 +67,33 @@ __all__ = [
     "spark",
 ]
 
+_ELSEWHERE = {
+    "Result": "quacklake.sql",
+    "Safety": "quacklake.sql",
+    "Session": "quacklake.sql",
+    "SparkLake": "quacklake.lake.spark",
+    "session": "quacklake.sql",
+    "spark": "quacklake.lake.spark",
+}
+"""Where names come from that are not in ``quacklake.lake``."""
 
-def expr(sql: str) -> Expression:
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Names come from their modules when they are first used: who needs a part of the package loads that part."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(_ELSEWHERE.get(name, "quacklake.lake")), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
+def expr(sql: str) -> "Expression":
     """SQL over the row, where a plain value would be a literal: ``table.update({"n": expr("n + 1")})``."""
+    from quacklake.lake.expression import Expression
+
     return Expression(sql)

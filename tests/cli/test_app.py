@@ -12,7 +12,6 @@ import pytest
 
 import quacklake
 from quacklake.cli import app
-from quacklake.cli.commands import COMMANDS, Command
 from quacklake.errors import CancelledError, ConfigError
 from tests.cli.conftest import Run
 
@@ -22,11 +21,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """Makes ``quacklake info`` raise whatever is put into the list."""
     errors: list[BaseException] = []
 
-    def run(_: object) -> None:
+    def info(context: object) -> None:
         raise errors.pop()
 
-    replaced = tuple(Command(c.name, c.help, run, c.configure) if c.name == "info" else c for c in COMMANDS)
-    monkeypatch.setattr("quacklake.cli.parser.COMMANDS", replaced)
+    monkeypatch.setattr("quacklake.cli.commands.info.info", info)
     return errors
 
 
@@ -50,7 +48,8 @@ def test_an_error_is_json_when_json_is_asked_for(run: Run, lake: Path) -> None:
 
 def test_a_traceback_is_shown_only_when_asked_for(run: Run, lake: Path) -> None:
     assert "Traceback" not in run("show", "peple").err
-    assert "Traceback" in run("show", "peple", "-v").err
+    assert "Traceback" not in run("show", "peple", "-v").err
+    assert "Traceback" in run("show", "peple", "--debug").err
 
 
 def test_an_unforeseen_error_is_told_in_one_line(run: Run, failing: list[BaseException]) -> None:
@@ -58,16 +57,16 @@ def test_an_unforeseen_error_is_told_in_one_line(run: Run, failing: list[BaseExc
     answer = run("info")
     assert answer.code == 1
     assert answer.err.startswith("error: this should not have happened: ZeroDivisionError: one\n")
-    assert "--verbose" in answer.err
+    assert "--debug" in answer.err
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-@pytest.mark.parametrize("verbose", [(), ("-v",)])
+@pytest.mark.parametrize("more", [(), ("-v", "--debug")])
 def test_a_password_is_never_printed(
-    run: Run, failing: list[BaseException], output: str, verbose: tuple[str, ...]
+    run: Run, failing: list[BaseException], output: str, more: tuple[str, ...]
 ) -> None:
     failing.append(ConfigError("postgresql://ann:geheim@db/lake is down", hint="ask postgresql://ann:geheim@db/lake"))
-    answer = run("info", "--output", output, *verbose, "--url", "postgresql://ann:geheim@db/lake")
+    answer = run("info", "--output", output, *more, "--lake", "postgresql://ann:geheim@db/lake")
     assert answer.code == 1
     assert "geheim" not in answer.out + answer.err
     assert "ann:***@db" in answer.err
@@ -80,7 +79,7 @@ def test_a_password_is_not_printed_by_a_complaint_about_usage(run: Run) -> None:
 
 
 def test_a_password_is_not_printed_by_a_real_driver(run: Run) -> None:
-    answer = run("tables", "-v", "--url", "postgresql://ann:geheim@127.0.0.1:1/lake")
+    answer = run("tables", "-v", "--debug", "--lake", "postgresql://ann:geheim@127.0.0.1:1/lake")
     assert answer.code == 1
     assert "ann:***@127.0.0.1" in answer.err
     assert "geheim" not in answer.out + answer.err
@@ -94,21 +93,21 @@ def test_an_interruption_ends_with_130(run: Run, failing: list[BaseException], e
 
 
 def test_an_interruption_that_a_library_hides_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: object) -> None:
+    def info(context: object) -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             raise RuntimeError("Query interrupted") from None
 
-    monkeypatch.setattr("quacklake.cli.parser.COMMANDS", (Command("info", "", interrupted),))
+    monkeypatch.setattr("quacklake.cli.commands.info.info", info)
     before = signal.getsignal(signal.SIGINT)
     assert run("info").code == 130
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_without_a_lake_the_hint_names_the_options(run: Run) -> None:
-    assert "--url" in run("tables").err
-    missing = run("tables", "--url", "sqlite:///none.db")
+    assert "--lake" in run("tables").err
+    missing = run("tables", "--lake", "sqlite:///none.db")
     assert missing.code == 1
     assert "there is no lake" in missing.err
     assert "create=True" not in missing.err

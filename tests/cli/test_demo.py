@@ -105,7 +105,7 @@ def test_the_demo_says_what_is_true(run: Run, kept: Path, monkeypatch: pytest.Mo
 def test_the_kept_lake_can_be_looked_at(run: Run, kept: Path) -> None:
     if not kept.exists():
         run("demo", "--keep", str(kept))
-    answer = run("tables", "--url", f"sqlite:///{kept / 'lake.db'}", "--output", "json")
+    answer = run("tables", "--lake", f"sqlite:///{kept / 'lake.db'}", "--output", "json")
     assert [row["table"] for row in answer.json] == ["shop.orders", "shop.products"]
 
 

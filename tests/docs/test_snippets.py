@@ -6,6 +6,8 @@ import contextlib
 import io
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -62,19 +64,33 @@ def _run_python(page: Path, block: Block, namespace: dict[str, object]) -> None:
 
 
 def _run_console(page: Path, block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the commands after ``$``; what follows each must be like what it prints."""
+    """Run the commands after ``$``; what follows each must be what it prints, but for times, ids and places."""
     for command, expected in _commands(block.text):
-        words = shlex.split(command)
+        where = f"{page_id(page)}:{block.line}: {command}"
+        before, piped, typed = command.rpartition(" | quacklake ")
+        if piped:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(_shell(before, where).encode())))
+            command = f"quacklake {typed}"
+        words = shlex.split(command, comments=True)
         if words[0] == "export":
             name, _, value = words[1].partition("=")
             monkeypatch.setenv(name, value)
-            continue
-        assert words[0] == "quacklake", f"{page_id(page)}:{block.line}: {command}"
-        with _printed() as output:
-            code = main(words[1:])
-        failed = any(line.startswith(("error:", '{"code"')) for line in expected)
-        assert code == (1 if failed else 0), f"{command}\n{output.getvalue()}"
-        _check_lines(expected, output.getvalue(), command, _shape)
+        elif words[0] == "cd":
+            monkeypatch.chdir(words[1])
+        elif words[0] != "quacklake":
+            _check_lines(expected, _shell(command, where), where, _shape)
+        else:
+            with _printed() as output:
+                code = main(words[1:])
+            failed = any(line.startswith(("error:", '{"code"')) for line in expected)
+            assert code == (1 if failed else 0), f"{where}\n{output.getvalue()}"
+            _check_lines(expected, output.getvalue(), where, _shape)
+
+
+def _shell(command: str, where: str) -> str:
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), where
+    return done.stdout
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -96,7 +112,7 @@ def _check_lines(expected: Iterable[str], printed: str, where: str, look: Callab
     for line in expected:
         if line.strip() in ("", "…"):
             continue
-        pattern = ".*".join(re.escape(look(part)) for part in line.split("…"))
+        pattern = ".*".join(re.escape(part) for part in look(line).split("…"))
         assert any(re.fullmatch(pattern, found) for found in rest), f"{where}: no line like {line!r} in\n{printed}"
 
 
@@ -105,9 +121,10 @@ def _spaced(line: str) -> str:
 
 
 def _shape(line: str) -> str:
-    """A line of a terminal without what differs from run to run: numbers, ids and widths."""
+    """A line of a terminal without what differs from run to run: times, ids, places, and the widths that they make."""
     line = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", line)
-    line = re.sub(r"\d[\d,.]*", "0", line)
+    line = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d)?", "TIME", line)
+    line = line.replace(f"{Path.cwd()}/", "…/")
     return _spaced(re.sub(r"[─━]+", "─", line))
 
 
@@ -120,6 +137,8 @@ def test_a_wrong_result_is_noticed() -> None:
 
 def test_a_wrong_output_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     page = PAGES[0]
-    _run_console(page, Block("console", "$ quacklake settings --output csv\nname,value,source\n", 1, None), monkeypatch)
+    _run_console(
+        page, Block("console", "$ quacklake config show --output csv\nname,value,source\n", 1, None), monkeypatch
+    )
     with pytest.raises(AssertionError, match="no line like 'names'"):
-        _run_console(page, Block("console", "$ quacklake settings\nnames\n", 1, None), monkeypatch)
+        _run_console(page, Block("console", "$ quacklake config show\nnames\n", 1, None), monkeypatch)

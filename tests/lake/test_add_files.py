@@ -483,7 +483,7 @@ def test_the_command_adds_files(
     put(outside / "a.parquet", rows(0))
     put(outside / "b.parquet", rows(100).select(["id", "name"]))
     monkeypatch.setenv("QUACKLAKE_FOREIGN_PATHS", str(outside))
-    url = ["--url", f"sqlite:///{tmp_path}/lake.db"]
+    url = ["--lake", f"sqlite:///{tmp_path}/lake.db"]
     assert (
         main(["add-files", "t", str(outside / "a.parquet"), str(outside / "b.parquet"), "--allow-missing", *url]) == 0
     )

@@ -144,7 +144,7 @@ def test_no_key_is_shown_anywhere(
     shown.append("".join(traceback.format_exception(caught.value)))
     url = f"sqlite:///{tmp_path}/lake.db"
     for command in (["files", "t"], ["show", "t"], ["info"], ["history", "t"], ["settings"]):
-        main([*command, "--url", url])
+        main([*command, "--lake", url])
     printed = capsys.readouterr()
     shown += [printed.out, printed.err, caplog.text]
     assert user.execute("SELECT count(*) FROM t").fetchone() == (1898,)

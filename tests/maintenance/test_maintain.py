@@ -88,7 +88,7 @@ def test_a_checkpoint_does_everything_in_the_order_of_the_reference(lake: Lake) 
 
 
 def run(tmp_path: Path, *words: str) -> int:
-    return main(["--url", f"sqlite:///{tmp_path}/lake.db", "maintain", *words])
+    return main(["--lake", f"sqlite:///{tmp_path}/lake.db", "maintain", *words])
 
 
 def test_the_command_says_what_is_due_and_does_it(
@@ -121,7 +121,7 @@ def test_wrong_words_are_refused(lake: Lake, tmp_path: Path, words: tuple[str, .
 
 
 def test_watching_ends_cleanly_when_asked(lake: Lake, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "quacklake.cli", "--url", f"sqlite:///{tmp_path}/lake.db", "maintain", "--watch"]
+    command = [sys.executable, "-m", "quacklake.cli", "--lake", f"sqlite:///{tmp_path}/lake.db", "maintain", "--watch"]
     command += ["--interval", "50ms", "--small-files", "2", "--output", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) as watcher:
         assert watcher.stdout is not None

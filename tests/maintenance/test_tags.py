@@ -35,7 +35,7 @@ def test_a_tag_leads_to_its_snapshot(tagged: quacklake.Lake, capsys: pytest.Capt
         {"tag": "newest", "snapshot_id": 4},
         {"tag": "release-1", "snapshot_id": 2},
     ]
-    assert main(["--url", tagged.url, "show", "t", "--at", "release-1", "--output", "csv"]) == 0
+    assert main(["--lake", tagged.url, "show", "t", "--at", "release-1", "--output", "csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 

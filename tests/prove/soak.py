@@ -85,7 +85,7 @@ def soak(
 
 
 def _start_maintenance(url: str, home: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "quacklake.cli", "maintain", "--watch", "--url", url, "--output", "json"]
+    command = [sys.executable, "-m", "quacklake.cli", "maintain", "--watch", "--lake", url, "--output", "json"]
     command += ["--interval", "1s", "--flush-rows", "200", "--small-files", "8", "--delete-ratio", "0.2"]
     command += ["--expire-older-than", "20s", "--delete-older-than", "5s"]
     # into a file: a pipe that nobody reads is full one day, and maintenance would stand still

@@ -11,7 +11,6 @@ import datetime as dt
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
@@ -52,6 +51,8 @@ class Text(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if database_of(dialect) == "mysql":
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
         return dialect.type_descriptor(sa.String())
 
@@ -64,6 +65,8 @@ class Name(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if database_of(dialect) == "mysql":
+            from sqlalchemy.dialects import mysql
+
             return dialect.type_descriptor(mysql.VARCHAR(190, charset="utf8mb4", collation="utf8mb4_bin"))
         return dialect.type_descriptor(sa.String())
 
@@ -100,10 +103,12 @@ class Uid(TypeDecorator[str]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         database = database_of(dialect)
         if database == "postgres":
+            from sqlalchemy.dialects import postgresql
+
             return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
         if database == "duckdb":
             return dialect.type_descriptor(_Native("UUID"))
-        return dialect.type_descriptor(mysql.VARCHAR(64) if database == "mysql" else sa.String())
+        return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else str(value)
@@ -121,7 +126,7 @@ class Instant(TypeDecorator[dt.datetime]):
             return dialect.type_descriptor(sa.DateTime(timezone=True))
         if database == "duckdb":
             return dialect.type_descriptor(_Native("TIMESTAMP WITH TIME ZONE"))
-        return dialect.type_descriptor(mysql.VARCHAR(64) if database == "mysql" else sa.String())
+        return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
 
     def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> Any:
         if value is None or database_of(dialect) == "postgres":

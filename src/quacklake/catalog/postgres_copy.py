@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow import csv
-from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.engine import Connection
 
 __all__ = ["copy_arrow"]
@@ -20,6 +19,8 @@ __all__ = ["copy_arrow"]
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
     """The rows of a select as Arrow: integers as int64, booleans, and anything else as text, bytes in hexadecimal."""
+    from sqlalchemy.dialects.postgresql import BYTEA
+
     names = [column.name for column in select.selected_columns]
     statement = select.with_only_columns(
         *(

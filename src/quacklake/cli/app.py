@@ -2,57 +2,103 @@
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from types import FrameType
+from typing import Annotated, Any
 
+import typer
+
+import quacklake
 from quacklake import telemetry
-from quacklake.cli.context import Context
-from quacklake.cli.failures import report
-from quacklake.cli.output import Output
-from quacklake.cli.parser import build_parser
-from quacklake.config import resolve
+from quacklake.cli.commands import COMMANDS
+from quacklake.cli.context import Context, Options
+from quacklake.cli.entry import Entry
+from quacklake.cli.failures import report, report_usage
+from quacklake.cli.group import common_parameters, group_of, taking
 from quacklake.errors import CancelledError
 
-__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "main"]
+__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "command_line", "main"]
 
 FAILED = 1
-"""The exit code after an error. Wrong usage is 2, as ``argparse`` has it."""
+"""The exit code after an error. Wrong usage is 2."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 BROKEN_PIPE = 141
 """The exit code when whoever reads the output stops early, as ``head`` does: what a shell reports for SIGPIPE."""
 
+_HELP = "A lakehouse in the open DuckLake format: look into a lake, change it, keep it in shape."
+_EPILOG = "Settings also come from the environment and from quacklake.toml: `quacklake config show`."
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
+    try:
+        code = command_line().main(words, prog_name="quacklake", standalone_mode=False)
+    except typer.TyperException as error:
+        report_usage(error, json_wanted=_wants_json(words))
+        return error.exit_code
+    except typer.Abort:
+        return _interrupted()
+    return int(code or 0)
+
+
+@cache
+def command_line() -> Any:
+    """The whole command line; its commands are loaded when they are used."""
+
+    def root(**_: Any) -> None:
+        """What stands before the command is read from the context."""
+
+    option = Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)]
+    version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+    taking([version, *common_parameters()], root)
+    return group_of(Entry("quacklake", _HELP, commands=COMMANDS), _run, root=root, epilog=_EPILOG)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"quacklake {quacklake.__version__}\n")
+        raise typer.Exit
+
+
+def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mapping[str, Any]) -> int:
+    """Run a command. What goes wrong is told; wrong usage is for the caller to tell."""
+    options = Options.of(ctx)
     with _CtrlC() as ctrl_c:
         try:
-            arguments = build_parser().parse_args(argv)
-            return _run(arguments, ctrl_c)
-        except KeyboardInterrupt:
+            context = Context(options)
+            telemetry.configure_logging(context.config.log_level, context.config.log_format)
+            code = function(context, **values)
+            sys.stdout.flush()
+        except (KeyboardInterrupt, typer.Abort):
             return _interrupted()
+        except BrokenPipeError:
+            # what is still buffered has nowhere to go, and the interpreter would complain about it at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        except (typer.TyperException, typer.Exit):
+            raise
+        except Exception as error:
+            if ctrl_c.pressed or isinstance(error, CancelledError):
+                return _interrupted()
+            report(error, json_wanted=options.output == "json", debug=options.debug)
+            return FAILED
+    return code or 0
 
 
-def _run(arguments: argparse.Namespace, ctrl_c: _CtrlC) -> int:
-    try:
-        code = _execute(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # what is still buffered has nowhere to go, and the interpreter would complain about it at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except Exception as error:
-        if ctrl_c.pressed or isinstance(error, CancelledError):
-            return _interrupted()
-        report(error, json_wanted=arguments.output == "json", verbose=arguments.verbose > 0)
-        return FAILED
-    return code
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether the answer was to be JSON, in words that could not be understood."""
+    asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
+    return asked or "--output=json" in words
 
 
 def _interrupted() -> int:
@@ -78,19 +124,6 @@ class _CtrlC:
     def __exit__(self, *_: object) -> None:
         if self._ours:
             signal.signal(signal.SIGINT, self._before)
-
-
-def _execute(arguments: argparse.Namespace) -> int:
-    levels = (None, "info", "debug")
-    flags = {
-        "url": arguments.url,
-        "data_path": arguments.data_path,
-        "log_format": arguments.log_format,
-        "log_level": levels[min(arguments.verbose, 2)],
-    }
-    config = resolve(flags, config_file=arguments.config)
-    telemetry.configure_logging(config.log_level, config.log_format)
-    return arguments.command.run(Context(arguments, config, Output(arguments.output))) or 0
 
 
 def _print_anything() -> None:

@@ -3,27 +3,81 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from quacklake.config import redact
-from quacklake.errors import InternalError, QuacklakeError
+from quacklake.errors import InternalError, QuacklakeError, nearest
 
-__all__ = ["report"]
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["report", "report_usage"]
+
+_TYPED = (
+    ("use lake.transaction(message=…, author=…) or lake.signed(…)", "pass --message and --author"),
+    ("lake.untag() removes the tag", "`quacklake tag NAME --delete` removes the tag"),
+    ("lake.tags()", "`quacklake tag`"),
+    ("quacklake.backups(…)", "`quacklake backups`"),
+    ("hive_partitioning=False", "--no-hive-partitioning"),
+    ("as_=", "--as"),
+    ("data_path=", "--data-path"),
+    ('on="id"', "--on id"),
+)
+"""What a hint says to someone who writes Python, and to someone who types commands."""
 
 
-def report(error: Exception, *, json_wanted: bool, verbose: bool) -> None:
-    """Tell what went wrong and what to do about it; with ``verbose`` also where."""
-    with suppress(BrokenPipeError):
-        sys.stdout.flush()
-    if verbose:
+def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
+    """Tell what went wrong and what to do about it; with ``debug`` also where."""
+    if debug:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     known = error if isinstance(error, QuacklakeError) else _unforeseen(error)
-    message = redact(known.message)
-    hint = None if known.hint is None else redact(known.hint)
+    hint = None if known.hint is None else _as_typed(known.hint)
+    if hint is not None and hint.startswith("did you mean") and "Did you mean" in known.message:
+        hint = None  # DuckDB has said so already
+    _tell(known.code, known.message, hint, json_wanted=json_wanted)
+
+
+def _as_typed(hint: str) -> str:
+    """A hint in the words of the command line.
+
+    >>> _as_typed("lake.snapshots() lists those that exist"), _as_typed("pass replace=True to move it")
+    ('`quacklake snapshots` lists those that exist', 'pass --replace to move it')
+    """
+    for written, typed in _TYPED:
+        hint = hint.replace(written, typed)
+    hint = re.sub(r"\blake\.(\w+)\(\)", r"`quacklake \1`", hint)
+    return re.sub(r"\b([a-z_]+)=True\b", lambda match: f"--{match[1].replace('_', '-')}", hint)
+
+
+def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
+    """Tell what is wrong with the words of a command, and where its help is."""
+    message = error.format_message().rstrip(".")
+    if not message:
+        return  # the help has been shown already
+    command = getattr(getattr(error, "ctx", None), "command_path", "quacklake")
+    name = getattr(error, "option_name", None)
+    meant = nearest(name, getattr(error, "possibilities", None) or ()) if name is not None else None
+    if name is not None and message.startswith("No such option"):
+        message = f"there is no option {name}"
+    message, _, other = message.partition(". Did you mean ")
+    if other:
+        meant = f"did you mean {other.replace(chr(39), chr(34)).rstrip('?')}?"
+    help_ = f"`{command} --help` tells how it is used"
+    hint = f"{meant} {help_}" if meant else help_
+    _tell("usage", message[:1].lower() + message[1:], hint, json_wanted=json_wanted)
+
+
+def _tell(code: str, message: str, hint: str | None, *, json_wanted: bool) -> None:
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+    message = redact(message)
+    hint = None if hint is None else redact(hint)
     if json_wanted:
-        sys.stderr.write(json.dumps({"code": known.code, "message": message, "hint": hint}, ensure_ascii=False) + "\n")
+        sys.stderr.write(json.dumps({"code": code, "message": message, "hint": hint}, ensure_ascii=False) + "\n")
         return
     sys.stderr.write(f"error: {message}\n")
     if hint is not None:
@@ -33,4 +87,4 @@ def report(error: Exception, *, json_wanted: bool, verbose: bool) -> None:
 def _unforeseen(error: Exception) -> QuacklakeError:
     first = str(error).strip().partition("\n")[0]
     what = type(error).__name__ + (f": {first}" if first else "")
-    return InternalError(f"this should not have happened: {what}", hint="run it again with --verbose to see where")
+    return InternalError(f"this should not have happened: {what}", hint="run it again with --debug to see where")

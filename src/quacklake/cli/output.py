@@ -1,4 +1,4 @@
-"""Answers in the form that was asked for: a table for people, JSON or CSV for programs."""
+"""Answers in the form that was asked for: a table for people; JSON, CSV or Arrow for programs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from quacklake.errors import InputError
 
-from quacklake.lake.display import print_table, python_values
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
 
-__all__ = ["FORMATS", "Output", "human_size", "plain"]
+__all__ = ["Output", "human_size", "plain", "plural"]
 
-FORMATS = ("table", "json", "csv")
 _UNLIMITED = 1_000_000
 _CELL = 60
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -31,20 +30,56 @@ class Output:
 
     def __init__(self, format: str = "table") -> None:
         self.format = format
-        self.console = _Console()
+
+    @cached_property
+    def console(self) -> Console:
+        """Standard output as a terminal; lines are as long as they need to be when none limits them."""
+        from rich.console import Console
+
+        class Screen(Console):
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+        return Screen(file=sys.stdout, width=None if terminal else _UNLIMITED, highlight=False)
+
+    @property
+    def for_people(self) -> bool:
+        """True for a table."""
+        return self.format == "table"
 
     def rows(self, rows: pa.Table | pa.RecordBatchReader, *, total: int | None = None, shorten: bool = False) -> None:
         """Rows. A table has a line below that says how many (``total`` where more exist); ``shorten`` cuts long values.
 
-        JSON is an array with one object a line, CSV has a header. Both are written batch by batch.
+        JSON is an array with one object a line, CSV has a header, Arrow is an IPC stream. They are written batch by
+        batch.
         """
         if self.format == "json":
             _write_json(rows)
         elif self.format == "csv":
             _write_csv(rows)
+        elif self.format == "arrow":
+            _write_arrow(rows)
         else:
-            table = rows if isinstance(rows, pa.Table) else rows.read_all()
+            from quacklake.lake.display import print_table
+
+            table = rows.read_all() if hasattr(rows, "read_all") else rows
             print_table(table, total=total, console=self.console, max_cell=_CELL if shorten else _UNLIMITED)
+
+    def first_rows(self, rows: pa.RecordBatchReader, limit: int | None) -> None:
+        """Rows; in a table only the first ones, and how many there are."""
+        import pyarrow as pa
+
+        if not self.for_people or limit is None:
+            self.rows(rows)
+            return
+        kept: list[pa.RecordBatch] = []
+        total = 0
+        for batch in rows:
+            if total < limit:
+                kept.append(batch.slice(0, limit - total))
+            total += batch.num_rows
+        self.rows(pa.Table.from_batches(kept, rows.schema), total=total)
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """One thing and what is known about it."""
@@ -52,29 +87,33 @@ class Output:
             sys.stdout.write(json.dumps(plain(facts), ensure_ascii=False) + "\n")
         elif self.format == "csv":
             _csv_writer().writerows([("name", "value"), *((name, _csv_cell(value)) for name, value in facts.items())])
+        elif self.format == "arrow":
+            import pyarrow as pa
+
+            _write_arrow(pa.Table.from_pylist([plain(facts)]))
         else:
-            table = Table.grid(padding=(0, 2))
-            for name, value in facts.items():
-                table.add_row(Text(name, style="bold"), Text(_shown(name, value)))
-            self.console.print(table)
+            self._grid(facts)
+
+    def _grid(self, facts: Mapping[str, object]) -> None:
+        from rich.text import Text
+
+        width = max(map(len, facts), default=0)
+        for name, value in facts.items():
+            line = Text.assemble((name.ljust(width), "bold"), "  ", _shown(name, value))
+            line.rstrip()
+            self.console.print(line, soft_wrap=True)
 
     def result(self, sentence: str, facts: Mapping[str, object]) -> None:
         """What a command did: a sentence for people, facts for programs."""
-        if self.format == "table":
-            self.console.print(Text(sentence))
+        if self.for_people:
+            self.say(sentence)
         else:
             self.facts(facts)
 
-
-class _Console(Console):
-    """Standard output; lines are as long as they need to be when no terminal limits them."""
-
-    def __init__(self) -> None:
-        terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-        super().__init__(file=sys.stdout, width=None if terminal else _UNLIMITED, highlight=False)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+    def say(self, sentence: str) -> None:
+        """A sentence for people; programs are not told."""
+        if self.for_people:
+            sys.stdout.write(f"{sentence}\n")
 
 
 def human_size(size: int) -> str:
@@ -87,6 +126,15 @@ def human_size(size: int) -> str:
         return f"{size} bytes"
     power = min(int(math.log10(size) / 3), len(_UNITS) - 1)
     return f"{size / 1000**power:.1f} {_UNITS[power]}"
+
+
+def plural(count: int, what: str) -> str:
+    """So many of something.
+
+    >>> plural(1, "row"), plural(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _shown(name: str, value: object) -> str:
@@ -117,7 +165,9 @@ def plain(value: Any) -> Any:
 
 
 def _records(rows: pa.Table | pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
-    for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+    from quacklake.lake.display import python_values
+
+    for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
         yield from zip(*(python_values(column) for column in batch.columns), strict=True)
 
 
@@ -135,6 +185,20 @@ def _write_csv(rows: pa.Table | pa.RecordBatchReader) -> None:
     writer = _csv_writer()
     writer.writerow(rows.schema.names)
     writer.writerows([_csv_cell(value) for value in record] for record in _records(rows))
+
+
+def _write_arrow(rows: pa.Table | pa.RecordBatchReader) -> None:
+    import pyarrow as pa
+
+    if sys.stdout.isatty():
+        raise InputError(
+            "Arrow is not for a terminal", hint="send it to a file or a program: … --output arrow > rows.arrows"
+        )
+    sys.stdout.flush()
+    with pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), rows.schema) as writer:
+        for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+            writer.write_batch(batch)
+    sys.stdout.buffer.flush()
 
 
 def _csv_writer() -> Any:

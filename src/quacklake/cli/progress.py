@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from quacklake.maintenance.reports import silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["DELAY", "progress", "stages", "track"]
 
@@ -42,6 +44,12 @@ def stages(*, console: Console | None = None) -> Iterator[Callable[[str, int, in
 
     The bar appears on standard error, when that is a terminal, once a second has passed; it goes when the block ends.
     """
+    if console is None and not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     target = console or Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=target, transient=True, disable=not target.is_terminal)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +19,7 @@ import pyarrow.parquet as pq
 from quacklake.errors import InputError
 from quacklake.format.schema import TableSchema
 
-__all__ = ["FORMATS", "FileSource", "open_source"]
+__all__ = ["FORMATS", "FileSource", "open_source", "opened"]
 
 FORMATS = ("parquet", "csv", "json")
 _SUFFIXES = {
@@ -31,7 +35,30 @@ _COMPRESSIONS = (".gz", ".zst")
 _BATCH_ROWS = 65_536
 
 
-def open_source(path: Path, format: str | None = None) -> FileSource:
+@contextmanager
+def opened(name: str, format: str | None = None) -> Iterator[FileSource]:
+    """The rows of a file, or with ``-`` of standard input."""
+    if name != "-":
+        with open_source(Path(name), format) as source:
+            yield source
+        return
+    # both what guesses types and what reads the rows begin at the beginning
+    with tempfile.NamedTemporaryFile(prefix="quacklake-") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.flush()
+        path = Path(file.name)
+        with open_source(path, format or _guess(path), name="standard input") as source:
+            yield source
+
+
+def _guess(path: Path) -> str:
+    """What is in a file, by how it begins."""
+    with path.open("rb") as file:
+        begin = file.read(1000).lstrip()
+    return "parquet" if begin.startswith(b"PAR1") else "json" if begin[:1] in (b"[", b"{") else "csv"
+
+
+def open_source(path: Path, format: str | None = None, *, name: str | None = None) -> FileSource:
     """The rows of a file; its name says what it is unless ``format`` does. Raises ``InputError``."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", hint="check the path" if not path.exists() else "name one file")
@@ -40,7 +67,9 @@ def open_source(path: Path, format: str | None = None) -> FileSource:
     if found is None:
         hint = f"pass --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
         raise InputError(f"the name of {path} does not say what is in it", hint=hint)
-    return _ParquetSource(path) if found == "parquet" else _TextSource(path, found)
+    if found == "parquet":
+        return _ParquetSource(path, name or str(path))
+    return _TextSource(path, name or str(path), found)
 
 
 class FileSource:
@@ -52,8 +81,9 @@ class FileSource:
     total: int | None = None
     """The number of rows, where the file says it."""
 
-    def __init__(self, path: Path, format: str) -> None:
+    def __init__(self, path: Path, name: str, format: str) -> None:
         self.path = path
+        self.name = name
         self.format = format
         self._failure: InputError | None = None
 
@@ -79,7 +109,7 @@ class FileSource:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         # where it is in the file comes first, what is wrong there some lines later
         detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
-        return InputError(f"cannot read {self.path} as {self.format}: {lines[0]}{detail}")
+        return InputError(f"cannot read {self.name} as {self.format}: {lines[0]}{detail}")
 
     def close(self) -> None:
         """Close the file."""
@@ -96,8 +126,8 @@ class FileSource:
 
 
 class _ParquetSource(FileSource):
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "parquet")
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(path, name, "parquet")
         try:
             self._file = pq.ParquetFile(path)
         except _FAILURES as error:
@@ -114,8 +144,8 @@ class _ParquetSource(FileSource):
 class _TextSource(FileSource):
     """CSV and JSON, as DuckDB reads them."""
 
-    def __init__(self, path: Path, format: str) -> None:
-        super().__init__(path, format)
+    def __init__(self, path: Path, name: str, format: str) -> None:
+        super().__init__(path, name, format)
         self._connection = duckdb.connect(config={"autoinstall_known_extensions": False})
 
     def _open(self, wanted: TableSchema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-
-import sqlglot
-from sqlglot import exp
+from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError, nearest
 from quacklake.format.names import fold
 from quacklake.format.schema import TableSchema
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 __all__ = [
     "SortKey",
@@ -26,7 +27,6 @@ __all__ = [
 
 _DIALECT = "duckdb"
 _DIRECTION = re.compile(r"(\s+(ASC|DESC))?(\s+NULLS\s+(FIRST|LAST))?\s*\Z", re.IGNORECASE)
-_FORBIDDEN = (exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,10 @@ def parse_sort(text: str, schema: TableSchema) -> SortKey:
     Raises :class:`InputError` unless it is one expression over columns of the table, without a subquery, an aggregate
     or a window.
     """
+    from sqlglot import exp
+
     ordered = _parse(text)
-    found = ordered.this.find(*_FORBIDDEN)
+    found = ordered.this.find(exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
     if found is not None:
         raise InputError(f"the sort key {text!r} must be computed from one row, without {found.sql(dialect=_DIALECT)}")
     columns = list(ordered.this.find_all(exp.Column))
@@ -92,6 +94,9 @@ def _expression(text: str, tree: exp.Expr) -> str:
 
 
 def _parse(text: str) -> exp.Ordered:
+    import sqlglot
+    from sqlglot import exp
+
     try:
         parsed = sqlglot.parse(f"SELECT 1 ORDER BY {text}", dialect=_DIALECT)
     except (sqlglot.errors.SqlglotError, RecursionError):
@@ -121,6 +126,10 @@ def order_by(spec: SortSpec | None) -> list[str]:
 
 def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
     """The ids of the columns that an order speaks of: they cannot be dropped."""
+    if spec is None:
+        return frozenset()
+    from sqlglot import exp
+
     named = (schema.get(column.name) for key in _readable(spec) for column in _parse(str(key)).find_all(exp.Column))
     return frozenset(column.id for column in named if column is not None)
 
@@ -149,6 +158,8 @@ def rename_column(spec: SortSpec, before: str, after: str) -> SortSpec:
 def _renamed(key: SortKey, before: str, after: str) -> SortKey:
     if key not in _readable(SortSpec(0, (key,))):
         return key
+    from sqlglot import exp
+
     tree = _parse(str(key)).this
     found = [column for column in tree.find_all(exp.Column) if fold(column.name) == fold(before)]
     if not found:

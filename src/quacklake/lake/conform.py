@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import sqlglot
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.failures import writing
@@ -14,6 +14,9 @@ from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, n
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 __all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table", "type_problem"]
 
@@ -141,7 +144,9 @@ def default_value(column: Column) -> str:
     return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
 
 
-def _one_expression(sql: str) -> sqlglot.exp.Expr:
+def _one_expression(sql: str) -> exp.Expr:
+    import sqlglot
+
     try:
         found = sqlglot.parse(f"SELECT {sql}", dialect="duckdb")
     except (sqlglot.errors.SqlglotError, RecursionError):
@@ -150,7 +155,7 @@ def _one_expression(sql: str) -> sqlglot.exp.Expr:
     given = [value for value in select.args.values() if value] if isinstance(select, sqlglot.exp.Select) else []
     if len(given) != 1 or select is None or len(select.expressions) != 1:
         raise InputError(f"the default {sql!r} is not one expression")
-    expression: sqlglot.exp.Expr = select.expressions[0]
+    expression: exp.Expr = select.expressions[0]
     return expression
 
 

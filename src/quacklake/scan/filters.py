@@ -8,31 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow.compute as pc
-import sqlglot
-from sqlglot import exp
 
 from quacklake.errors import PredicateError, nearest
-from quacklake.format.bounds import comparable, decode
-from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
+from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.types import StatsKind, scalar
 from quacklake.scan import virtual
-from quacklake.scan.substrait import from_arrow_expression
 
 __all__ = ["Filter", "to_predicate", "unknown_columns", "virtual_columns"]
 
 Filter: TypeAlias = "str | pc.Expression"
 
-_COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_MAX_IN = 1000
 _WORD = re.compile(r"\w+")
-_INTEGER = re.compile(r"-?[0-9]{1,40}")
-# sqlglot's duckdb dialect calls TIMESTAMP "without time zone"
-_TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 
 
 def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
@@ -40,36 +29,24 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
     if where is None:
         return ANYTHING
     if isinstance(where, pc.Expression):
+        from quacklake.scan.substrait import from_arrow_expression
+
         return from_arrow_expression(where, virtual.with_virtual(schema))
     if not isinstance(where, str):
         raise PredicateError(
             f"a filter must be SQL text or a pyarrow.compute expression, not {type(where).__name__}",
             hint="for example where=\"id > 5 AND name = 'x'\"",
         )
-    return _translate(parse_filter(where), schema)
+    from quacklake.scan.sql_filters import from_sql
 
-
-def parse_filter(text: str) -> exp.Expr:
-    """The tree of a filter. Raises ``PredicateError`` when it is anything but one boolean expression."""
-    try:
-        parsed = sqlglot.parse(f"SELECT 1 WHERE {text}", dialect="duckdb")
-    except (sqlglot.errors.SqlglotError, RecursionError) as error:
-        first = str(error).splitlines()[0] if str(error) else "syntax error"
-        raise PredicateError(f"cannot parse the filter {text!r}: {first}") from None
-    select = parsed[0] if len(parsed) == 1 else None
-    where = select.args.get("where") if isinstance(select, exp.Select) else None
-    known = ("expressions", "where", "kind")
-    only = select is not None and not any(value for key, value in select.args.items() if key not in known)
-    if not only or not isinstance(where, exp.Where):
-        raise PredicateError(f"the filter {text!r} is not one expression", hint='write a condition such as "id > 5"')
-    condition: exp.Expr = where.this
-    return condition
+    return from_sql(where, schema)
 
 
 def unknown_columns(where: str, schema: TableSchema) -> str | None:
     """A hint that names the nearest known columns when the filter speaks of unknown ones."""
-    names = [column.name for column in parse_filter(where).find_all(exp.Column)]
-    unknown = next((name for name in names if schema.get(name) is None), None)
+    from quacklake.scan.sql_filters import column_names
+
+    unknown = next((name for name in column_names(where) if schema.get(name) is None), None)
     return None if unknown is None else nearest(unknown, schema.names)
 
 
@@ -80,102 +57,8 @@ def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: F
         # an expression does not tell its columns: any word in it may be one
         names = [*names, *_WORD.findall(str(where))]
     elif where is not None and any(name in where.lower() for name in virtual.VIRTUAL):
-        names = [*names, *(column.name for column in parse_filter(where).find_all(exp.Column))]
+        from quacklake.scan.sql_filters import column_names
+
+        names = [*names, *column_names(where)]
     found = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
     return tuple(column for name, column in virtual.VIRTUAL.items() if name in found)
-
-
-def _translate(node: exp.Expr, schema: TableSchema) -> Predicate:
-    node = node.unnest()
-    if isinstance(node, exp.And):
-        return every(_translate(part, schema) for part in node.flatten())
-    if isinstance(node, exp.Or):
-        return some(_translate(part, schema) for part in node.flatten())
-    if isinstance(node, exp.Between):
-        return every(
-            (
-                _compare(node.this, ">=", node.args["low"], schema),
-                _compare(node.this, "<=", node.args["high"], schema),
-            )
-        )
-    if isinstance(node, exp.In):
-        values = node.expressions
-        if not values or len(values) > _MAX_IN:
-            return ANYTHING
-        return some(_compare(node.this, "=", value, schema) for value in values)
-    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-        column = _column(node.this, schema)
-        return ANYTHING if column is None or column.nested else IsNull(column.id)
-    operator = _COMPARISONS.get(type(node))
-    if operator is None:
-        return ANYTHING
-    if _column(node.this, schema) is None:
-        return _compare(node.expression, _FLIPPED[operator], node.this, schema)
-    return _compare(node.this, operator, node.expression, schema)
-
-
-def _column(node: exp.Expr, schema: TableSchema) -> Column | None:
-    node = node.unnest()
-    if not isinstance(node, exp.Column) or len(node.parts) != 1:
-        return None
-    return schema.get(node.name)
-
-
-def _compare(left: exp.Expr, operator: str, right: exp.Expr, schema: TableSchema) -> Predicate:
-    column = _column(left, schema)
-    if column is None or column.nested:
-        return ANYTHING
-    value = _literal(right.unnest(), column.type)
-    return compare(column, operator, value)
-
-
-def _literal(node: exp.Expr, type_: str) -> Any:
-    """A literal as a comparable value of the column's type, or None when DuckDB might compare it differently."""
-    kind = scalar(type_).stats
-    negative = isinstance(node, exp.Neg)
-    if negative:
-        node = node.this.unnest()
-    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and not negative:
-        return _typed_literal(node, type_, kind)
-    if not isinstance(node, exp.Literal):
-        return None
-    if node.is_string:
-        return None if negative else _text_literal(node.this, type_, kind)
-    text = f"-{node.this}" if negative else str(node.this)
-    if kind is StatsKind.INTEGER:
-        return int(text) if _INTEGER.fullmatch(text) else None
-    if kind is StatsKind.DECIMAL:
-        return decode(text, type_) if "e" not in text.lower() else None
-    if kind is StatsKind.FLOAT and type_ == "float64":
-        return decode(text, type_)
-    return None
-
-
-def _text_literal(text: str, type_: str, kind: StatsKind) -> Any:
-    if kind is StatsKind.TEXT:
-        # a json column may have been a number before: its older files have bounds that do not compare as text
-        return comparable(text, type_) if type_ != "json" else None
-    if kind is StatsKind.INTEGER:
-        return int(text) if _INTEGER.fullmatch(text) else None
-    if kind is StatsKind.DATE:
-        return decode(text, type_) if len(text) == 10 else None
-    if kind is StatsKind.TIMESTAMP:
-        zoned = type_ == "timestamptz"
-        if zoned != (text.endswith(("+00", "Z", "+00:00"))):
-            return None  # a local time means another instant in every session
-        return decode(text.removesuffix("Z") + "+00" if text.endswith("Z") else text, type_)
-    return None
-
-
-def _typed_literal(node: exp.Cast, type_: str, kind: StatsKind) -> Any:
-    """``DATE '2024-01-01'`` and ``TIMESTAMP '…'`` against a column of the same type."""
-    target = node.to.this
-    if not node.this.is_string:
-        return None
-    same = (
-        (target == exp.DataType.Type.DATE and kind is StatsKind.DATE)
-        or (target in _TIMESTAMPS and type_ == "timestamp")
-        or (target == exp.DataType.Type.TIMESTAMPTZ and type_ == "timestamptz")
-        or (target == exp.DataType.Type.DATE and type_ == "timestamp")
-    )
-    return _text_literal(node.this.this, type_, kind) if same else None

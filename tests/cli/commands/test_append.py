@@ -46,13 +46,13 @@ def test_a_table_and_its_schema_are_made_when_asked_for(run: Run, lake: Path) ->
 
 def test_a_lake_is_made_when_asked_for(run: Run) -> None:
     Path("people.csv").write_text(PEOPLE)
-    words = ("append", "people", "people.csv", "--url", "sqlite:///new.db")
+    words = ("append", "people", "people.csv", "--lake", "sqlite:///new.db")
     assert run(*words).code == 1
     without_path = run(*words, "--create")
     assert without_path.code == 1
     assert "--data-path" in without_path.err
     assert run(*words, "--create", "--data-path", "files").code == 0
-    assert run("tables", "--url", "sqlite:///new.db", "--output", "json").json[0]["rows"] == 2
+    assert run("tables", "--lake", "sqlite:///new.db", "--output", "json").json[0]["rows"] == 2
 
 
 def test_a_file_larger_than_a_batch_streams_in(run: Run, lake: Path) -> None:

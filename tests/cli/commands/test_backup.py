@@ -16,7 +16,7 @@ def test_a_lake_is_backed_up_listed_and_restored(run: Run, lake: Path) -> None:
     )
     assert answer.code == 0
     assert "restored snapshot 7 with 2 tables" in answer.out
-    shown = run("show", "people", "--url", "sqlite:///again.db", "--output", "json").json
+    shown = run("show", "people", "--lake", "sqlite:///again.db", "--output", "json").json
     assert [row["name"] for row in shown] == ["Ann", "Bea", "Cid"]
 
 

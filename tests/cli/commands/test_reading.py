@@ -30,7 +30,7 @@ def test_info_hides_the_password(run: Run, postgres_url: str) -> None:
 
     password = sa.make_url(postgres_url).password
     quacklake.connect(postgres_url, data_path=Path("data")).close()
-    answer = run("info", "--url", postgres_url)
+    answer = run("info", "--lake", postgres_url)
     assert answer.code == 0
     assert password is None or password not in answer.out
 
@@ -100,15 +100,15 @@ def test_show_travels_in_time(run: Run, lake: Path) -> None:
     first = next(row for row in snapshots if "people" in row["changes"])
     for words in (
         ("--at", str(first["snapshot_id"])),
-        ("--at-time", first["snapshot_time"].isoformat(sep=" ")),
+        ("--at", first["snapshot_time"].isoformat(sep=" ")),
     ):
         rows = run("show", "people", *words, "--output", "json").json
         assert [row["name"] for row in rows] == ["Ann", "Bob"]
 
 
 def test_show_of_a_time_before_the_lake_is_an_error(run: Run, lake: Path) -> None:
-    assert run("show", "people", "--at-time", "2001-01-01").code == 1
-    assert run("show", "people", "--at-time", "soon").code == 1
+    assert run("show", "people", "--at", "2001-01-01").code == 1
+    assert run("show", "people", "--at", "soon").code == 1
     assert run("show", "people", "--at", "99").code == 1
 
 
@@ -198,7 +198,7 @@ def test_reading_commands_cannot_write(run: Run, lake: Path) -> None:
 def test_settings_are_listed_with_their_sources(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("quacklake.toml").write_text('[s3]\nsecret_key = "geheim"\naccess_key = "minio"\n')
     monkeypatch.setenv("QUACKLAKE_POOL_SIZE", "7")
-    answer = run("settings", "--output", "json", "--url", "postgresql://ann:geheim@db/lake")
+    answer = run("config", "show", "--output", "json", "--lake", "postgresql://ann:geheim@db/lake")
     rows = {row["name"]: row for row in answer.json}
     assert rows["url"] == {"name": "url", "value": "postgresql://ann:***@db/lake", "source": "flag"}
     assert rows["pool_size"]["value"] == "7"

@@ -21,22 +21,22 @@ def url(tmp_path: Path) -> str:
 
 
 def test_what_was_dropped_deleted_and_changed_comes_back(run: Run, url: str) -> None:
-    undropped = run("undrop", "t", "--url", url, "--output", "json")
+    undropped = run("undrop", "t", "--lake", url, "--output", "json")
     assert (undropped.code, undropped.json["undropped"], undropped.json["snapshot"]) == (0, ["main.t"], 4)
-    planned = run("restore", "t", "--to", "1", "--dry-run", "--url", url, "--output", "json").json
-    restored = run("restore", "t", "--to", "1", "--url", url, "--output", "json").json
+    planned = run("restore", "t", "--to", "1", "--dry-run", "--lake", url, "--output", "json").json
+    restored = run("restore", "t", "--to", "1", "--lake", url, "--output", "json").json
     assert planned["restored"] == restored["restored"]
     assert (planned["snapshot"], restored["snapshot"], restored["restored"][0]["inserted"]) == (None, 5, 1)
-    rolled = run("rollback", "--to", "0", "--yes", "--url", url)
+    rolled = run("rollback", "--to", "0", "--yes", "--lake", url)
     assert rolled.out == "As at snapshot 0 again, in snapshot 6.\n  main.t: dropped\n"
-    again = run("rollback", "--to", "0", "--yes", "--url", url)
+    again = run("rollback", "--to", "0", "--yes", "--lake", url)
     assert again.out == "Everything is as at snapshot 0: nothing was changed.\n"
 
 
 def test_a_rollback_has_to_be_confirmed(run: Run, url: str) -> None:
-    answer = run("rollback", "--to", "1", "--url", url)
+    answer = run("rollback", "--to", "1", "--lake", url)
     assert (answer.code, "--yes" in answer.err) == (1, True)
-    looked = run("rollback", "--to", "2", "--dry-run", "--url", url)
+    looked = run("rollback", "--to", "2", "--dry-run", "--lake", url)
     assert looked.out == "To be as at snapshot 2, this would be done:\n  main.t: undropped\n"
-    assert run("undrop", "t", "--as", "other", "--url", url).code == 0
-    assert "no snapshot 9" in run("restore", "other", "--to", "9", "--url", url).err
+    assert run("undrop", "t", "--as", "other", "--lake", url).code == 0
+    assert "no snapshot 9" in run("restore", "other", "--to", "9", "--lake", url).err

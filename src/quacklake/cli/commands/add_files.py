@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
-from quacklake.cli.commands.command import Command
+import typer
+
 from quacklake.cli.context import Context
+from quacklake.cli.options import Author, Message, TableName
+from quacklake.cli.output import plural
 
-__all__ = ["ADD_FILES"]
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="table or schema.table")
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="a Parquet file, or a pattern such as 'in/*.parquet'")
-    parser.add_argument("--allow-missing", action="store_true", help="columns that a file lacks are NULL or default")
-    parser.add_argument("--ignore-extra-columns", action="store_true", help="leave out columns the table has not")
-    parser.add_argument("--no-hive-partitioning", action="store_true", help="the names of folders mean nothing")
-    parser.add_argument("--message", metavar="TEXT", help="commit message of the snapshot")
-    parser.add_argument("--author", metavar="NAME", help="author of the snapshot")
+__all__ = ["add_files"]
 
 
-def _run(context: Context) -> None:
-    arguments = context.arguments
+def add_files(
+    context: Context,
+    table: TableName,
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="a Parquet file, or a pattern such as 'in/*.parquet'")
+    ],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Columns that a file lacks are NULL or their default.")
+    ] = False,
+    ignore_extra_columns: Annotated[
+        bool, typer.Option("--ignore-extra-columns", help="Leave out columns that the table has not.")
+    ] = False,
+    no_hive_partitioning: Annotated[
+        bool, typer.Option("--no-hive-partitioning", help="The names of folders mean nothing.")
+    ] = False,
+    message: Message = None,
+    author: Author = None,
+) -> None:
+    """Files outside the data path must be in one of the folders of the setting foreign_paths."""
     with context.open(write=True) as lake:
-        with lake.transaction(message=arguments.message, author=arguments.author) as tx:
-            rows = tx.table(arguments.table).add_files(
-                arguments.paths,
-                allow_missing=arguments.allow_missing,
-                ignore_extra_columns=arguments.ignore_extra_columns,
-                hive_partitioning=False if arguments.no_hive_partitioning else None,
+        with lake.transaction(message=message, author=author) as tx:
+            rows = tx.table(table).add_files(
+                paths,
+                allow_missing=allow_missing,
+                ignore_extra_columns=ignore_extra_columns,
+                hive_partitioning=False if no_hive_partitioning else None,
             )
         assert tx.snapshot is not None
         context.output.result(
-            f"added {rows:,} row{'' if rows == 1 else 's'} to {arguments.table} in snapshot {tx.snapshot.id}",
-            {"table": arguments.table, "rows": rows, "snapshot": tx.snapshot.id},
+            f"added {plural(rows, 'row')} to {table} in snapshot {tx.snapshot.id}",
+            {"table": table, "rows": rows, "snapshot": tx.snapshot.id},
         )
-
-
-ADD_FILES = Command("add-files", "Make existing Parquet files part of a table, without copying them", _run, _configure)

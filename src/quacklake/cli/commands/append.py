@@ -1,44 +1,88 @@
-"""``quacklake append``: the rows of a file become rows of a table."""
+"""``quacklake append`` and ``merge``: the rows of a file become rows of a table."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
+import typer
 
-from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
-from quacklake.cli.progress import progress
-from quacklake.cli.sources import FORMATS, FileSource, open_source
+from quacklake.cli.options import Author, FileFormat, Message, TableName, names_of
+from quacklake.cli.output import plural
 from quacklake.errors import NotFoundError
-from quacklake.lake import Lake, LakeTransaction
-from quacklake.lake.reference import TableRef
 
-__all__ = ["APPEND"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from quacklake.cli.sources import FileSource
+    from quacklake.format.schema import TableSchema
+    from quacklake.lake import Lake, LakeTransaction
+
+__all__ = ["append", "merge"]
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="a Parquet, CSV or JSON file, or - for standard input", show_default=False)
+]
+Evolve = Annotated[
+    bool, typer.Option("--evolve", help="Add columns that the table lacks, and widen types where rows need it.")
+]
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="table or schema.table")
-    parser.add_argument("file", metavar="FILE", type=Path, help="a Parquet, CSV or JSON file")
-    parser.add_argument("--format", choices=FORMATS, help="what the file is, when its name does not say so")
-    parser.add_argument("--create", action="store_true", help="make the table, its schema and the lake when missing")
-    parser.add_argument("--message", metavar="TEXT", help="commit message of the snapshot")
-    parser.add_argument("--author", metavar="NAME", help="author of the snapshot")
+def append(
+    context: Context,
+    table: TableName,
+    file: File,
+    format: FileFormat = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table, its schema and the lake when they are missing.")
+    ] = False,
+    evolve: Evolve = False,
+    message: Message = None,
+    author: Author = None,
+) -> None:
+    """All rows come in one snapshot, or none of them."""
+    from quacklake.cli.sources import opened
 
-
-def _run(context: Context) -> None:
-    arguments = context.arguments
-    source = open_source(arguments.file, arguments.format)
-    with context.open(write=True, create=arguments.create) as lake:
-        exists = _exists(lake, arguments.table, create=arguments.create)
-        with lake.transaction(message=arguments.message, author=arguments.author) as tx:
-            rows = _add(tx, arguments.table, source, exists=exists)
+    with opened(file, format) as source, context.open(write=True, create=create) as lake:
+        exists = _exists(lake, table, create=create)
+        with lake.transaction(message=message, author=author) as tx:
+            rows = _add(tx, table, source, exists=exists, evolve=evolve)
         assert tx.snapshot is not None
         context.output.result(
-            f"appended {rows:,} row{'' if rows == 1 else 's'} to {arguments.table} in snapshot {tx.snapshot.id}",
-            {"table": arguments.table, "rows": rows, "snapshot": tx.snapshot.id, "created": not exists},
+            f"appended {plural(rows, 'row')} to {table} in snapshot {tx.snapshot.id}",
+            {"table": table, "rows": rows, "snapshot": tx.snapshot.id, "created": not exists},
+        )
+
+
+def merge(
+    context: Context,
+    table: TableName,
+    file: File,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="NAMES", help="The key columns, with commas; else the table's primary key."),
+    ] = None,
+    format: FileFormat = None,
+    evolve: Evolve = False,
+    message: Message = None,
+    author: Author = None,
+) -> None:
+    """All changes come in one snapshot, or none of them. Two rows of the file with one key are an error."""
+    from quacklake.cli.sources import opened
+
+    with opened(file, format) as source, context.open(write=True) as lake:
+        with lake.transaction(message=message, author=author) as tx:
+            target = tx.table(table)
+            done = _stream(
+                source, target.info.schema, "merging rows", lambda rows: target.merge(rows, names_of(on), evolve=evolve)
+            )[1]
+        assert tx.snapshot is not None
+        words = f"updated {plural(done.updated, 'row')} of {table} and inserted {done.inserted:,}"
+        context.output.result(
+            f"{words} in snapshot {tx.snapshot.id}",
+            {"table": table, "updated": done.updated, "inserted": done.inserted, "snapshot": tx.snapshot.id},
         )
 
 
@@ -53,11 +97,31 @@ def _exists(lake: Lake, name: str, *, create: bool) -> bool:
     return True
 
 
-def _add(tx: LakeTransaction, name: str, source: FileSource, *, exists: bool) -> int:
+def _add(tx: LakeTransaction, name: str, source: FileSource, *, exists: bool, evolve: bool) -> int:
     """Stream the rows into the table; returns how many there were."""
+    from quacklake.lake.reference import TableRef
+
+    def create(rows: pa.RecordBatchReader) -> None:
+        tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
+        tx.create_table(name, rows)
+
+    if not exists:
+        return _stream(source, None, "appending rows", create)[0]
+    target = tx.table(name)
+    return _stream(source, target.info.schema, "appending rows", lambda rows: target.append(rows, evolve=evolve))[0]
+
+
+def _stream(
+    source: FileSource, wanted: TableSchema | None, label: str, use: Callable[[pa.RecordBatchReader], Any]
+) -> tuple[int, Any]:
+    """Give the rows to something, counted; returns how many there were and what came of them."""
+    import pyarrow as pa
+
+    from quacklake.cli.progress import progress
+
     rows = 0
-    with source, progress("appending rows", source.total) as advance:
-        reader = source.read(tx.table(name).info.schema if exists else None)
+    with progress(label, source.total) as advance:
+        reader = source.read(wanted)
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal rows
@@ -66,13 +130,5 @@ def _add(tx: LakeTransaction, name: str, source: FileSource, *, exists: bool) ->
                 rows += batch.num_rows
                 advance(batch.num_rows)
 
-        stream = pa.RecordBatchReader.from_batches(reader.schema, counted())
-        if exists:
-            tx.table(name).append(stream)
-        else:
-            tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
-            tx.create_table(name, stream)
-    return rows
-
-
-APPEND = Command("append", "Append the rows of a Parquet, CSV or JSON file to a table", _run, _configure)
+        result = use(pa.RecordBatchReader.from_batches(reader.schema, counted()))
+    return rows, result

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
-import pyarrow as pa
+import typer
 
-from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
-from quacklake.cli.output import human_size
+from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError
-from quacklake.lake import backups, restore_backup
 
-__all__ = ["BACKUP", "BACKUPS", "RESTORE_BACKUP"]
+__all__ = ["backup", "backups", "restore_backup"]
 
 _COLUMNS = ("id", "time", "snapshot", "database", "files", "bytes")
 
-
-def _configure_backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="DEST", help="a folder or s3:// URL outside of the lake; may hold backups already"
-    )
+Place = Annotated[
+    str, typer.Argument(metavar="SRC", help="the folder or s3:// URL with the backups", show_default=False)
+]
 
 
-def _backup(context: Context) -> None:
+def backup(
+    context: Context,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEST", help="a folder or s3:// URL outside of the lake; may hold backups", show_default=False
+        ),
+    ],
+) -> None:
+    """An interrupted backup does not exist; the next one goes on with what it has copied."""
     with context.open() as lake, stages() as progress:
-        done = lake.backup(context.arguments.place, progress)
+        done = lake.backup(place, progress)
     context.output.result(
-        f"backed up snapshot {done.snapshot} as {done.id}: {done.files:,} files, {done.copied:,} of them new"
+        f"backed up snapshot {done.snapshot} as {done.id}: {plural(done.files, 'file')}, {done.copied:,} of them new"
         f" ({human_size(done.bytes_copied)})",
         {
             "id": done.id,
@@ -39,17 +44,17 @@ def _backup(context: Context) -> None:
             "skipped": [{"what": each.what, "reason": each.reason} for each in done.skipped],
         },
     )
-    if context.output.format == "table":
-        for each in done.skipped:
-            context.output.result(f"not in it: {each.what}: {each.reason}", {})
+    for each in done.skipped:
+        context.output.say(f"not in it: {each.what}: {each.reason}")
 
 
-def _configure_backups(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("place", metavar="SRC", help="the folder or s3:// URL with the backups")
+def backups(context: Context, place: Place) -> None:
+    """The oldest comes first."""
+    import pyarrow as pa
 
+    from quacklake.lake import backups
 
-def _backups(context: Context) -> None:
-    found = backups(context.arguments.place, config_file=context.arguments.config)
+    found = backups(place, config_file=context.options.config_file)
     rows = {name: [getattr(info, name) for info in found] for name in _COLUMNS}
     types = {"id": pa.string(), "time": pa.string(), "database": pa.string()}
     context.output.rows(
@@ -57,36 +62,33 @@ def _backups(context: Context) -> None:
     )
 
 
-def _configure_restore(parser: argparse.ArgumentParser) -> None:
-    _configure_backups(parser)
-    parser.add_argument("--lake", metavar="URL", required=True, help="the empty database for the metadata")
-    parser.add_argument("--backup", metavar="ID", help="which one (default: the newest)")
+def restore_backup(
+    context: Context,
+    place: Place,
+    backup: Annotated[
+        str | None, typer.Option("--backup", metavar="ID", help="Which one; the newest unless it is given.")
+    ] = None,
+) -> None:
+    """The lake is made in the empty database of --lake and the empty folder of --data-path, and verified."""
+    from quacklake.lake import restore_backup
 
-
-def _restore(context: Context) -> None:
-    arguments = context.arguments
+    if context.config.url is None:
+        raise ConfigError("no lake was given", hint="pass --lake, the URL of an empty database of any kind")
     if context.config.data_path is None:
         raise ConfigError("no data path was given", hint="pass --data-path, an empty folder or s3:// URL for the files")
     with (
         stages() as progress,
         restore_backup(
-            arguments.place,
-            arguments.lake,
+            place,
+            context.config.url,
             context.config.data_path,
-            backup=arguments.backup,
-            config_file=arguments.config,
+            backup=backup,
+            config_file=context.options.config_file,
             progress=progress,
         ) as lake,
     ):
         snapshot, tables = lake.current_snapshot(), len(lake.tables())
         context.output.result(
-            f"restored snapshot {snapshot} with {tables} table{'' if tables == 1 else 's'} to {lake.url}",
+            f"restored snapshot {snapshot} with {plural(tables, 'table')} to {lake.url}",
             {"url": lake.url, "data_path": lake.data_path, "snapshot": snapshot, "tables": tables},
         )
-
-
-BACKUP = Command(
-    "backup", "Back the lake up to another place: its catalog, and the files that are new", _backup, _configure_backup
-)
-BACKUPS = Command("backups", "List the backups in a place", _backups, _configure_backups)
-RESTORE_BACKUP = Command("restore-backup", "Make a lake of a backup", _restore, _configure_restore)

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
-from quacklake.cli.commands.command import Command
-from quacklake.cli.commands.show import add_rows, print_frame
-from quacklake.cli.context import Context
-from quacklake.lake.feed import Bound
+import typer
 
-__all__ = ["CHANGES", "bound"]
+from quacklake.cli.commands.show import print_frame
+from quacklake.cli.completion import complete_version
+from quacklake.cli.context import Context, version_of
+from quacklake.cli.options import Columns, Limit, Since, TableName, Where, count_of, names_of
 
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="table or schema.table")
-    parser.add_argument(
-        "--since",
-        metavar="BOUND",
-        type=bound,
-        required=True,
-        help="the first snapshot: its number, its tag, or a time",
-    )
-    parser.add_argument(
-        "--until", metavar="BOUND", type=bound, help="the last snapshot, which counts too (default: the newest)"
-    )
-    add_rows(parser)
+__all__ = ["changes"]
 
 
-def bound(text: str) -> Bound:
-    """A snapshot as it is typed: its number, its tag, or a time."""
-    return int(text) if text.isascii() and text.isdigit() else text
-
-
-def _run(context: Context) -> None:
-    arguments = context.arguments
+def changes(
+    context: Context,
+    table: TableName,
+    since: Since,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="VERSION",
+            help="The last snapshot, which counts too; the newest unless it is given.",
+            autocompletion=complete_version,
+        ),
+    ] = None,
+    where: Where = None,
+    columns: Columns = None,
+    limit: Limit = "20",
+) -> None:
+    """An updated row is there twice, as it was before and as it is after."""
+    count = count_of(limit)
     with context.open() as lake:
-        frame = lake.table(arguments.table).changes(arguments.since, arguments.until)
-        if arguments.where is not None:
-            frame = frame.where(arguments.where)
-        if arguments.columns is not None:
-            frame = frame.select(*arguments.columns)
-        print_frame(context, frame)
-
-
-CHANGES = Command("changes", "Show what a range of snapshots inserted, updated and deleted", _run, _configure)
+        frame = lake.table(table).changes(version_of(since), None if until is None else version_of(until))
+        if where is not None:
+            frame = frame.where(where)
+        names = names_of(columns)
+        print_frame(context, frame if names is None else frame.select(*names), count)

@@ -2,67 +2,90 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
+import typer
 
-from quacklake.cli.commands.command import Command
+from quacklake.cli.completion import complete_table
 from quacklake.cli.context import Context
+from quacklake.cli.options import names_of
+from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.errors import InputError
-from quacklake.lake import Lake
-from quacklake.maintenance.reports import CompactionReport, Progress
 
-__all__ = ["COMPACT"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+    from quacklake.lake import Lake
+    from quacklake.maintenance.reports import CompactionReport, Progress
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", nargs="?", help="table or schema.table (default: every table)")
-    parser.add_argument(
-        "--delete-threshold", type=float, metavar="SHARE", help="rewrite files that lost this share of their rows"
-    )
-    parser.add_argument("--order-by", metavar="COLUMN", nargs="+", help="write all files of the table anew, sorted")
-    parser.add_argument("--zorder", metavar="COLUMN", nargs="+", help="… along a curve that is near in all of these")
+__all__ = ["compact"]
 
 
-def _run(context: Context) -> None:
+def compact(
+    context: Context,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TABLE", help="table or schema.table; every table without it", autocompletion=complete_table
+        ),
+    ] = None,
+    delete_threshold: Annotated[
+        float | None,
+        typer.Option("--delete-threshold", metavar="SHARE", help="Rewrite files that lost this share of their rows."),
+    ] = None,
+    order_by: Annotated[
+        str | None,
+        typer.Option("--order-by", metavar="NAMES", help="Write all files of the table anew, sorted by these columns."),
+    ] = None,
+    zorder: Annotated[
+        str | None,
+        typer.Option("--zorder", metavar="NAMES", help="The same, along a curve that is near in all of these columns."),
+    ] = None,
+) -> None:
+    """It runs beside writers. Older snapshots keep the files they have; `quacklake cleanup` removes them later."""
+    if delete_threshold is not None and not 0 <= delete_threshold <= 1:
+        raise InputError(f"--delete-threshold is between 0 and 1, not {delete_threshold}")  # before anything is done
     with context.open(write=True) as lake, stages() as progress:
-        reports = _compact(context.arguments, lake, progress)
-    if context.output.format == "table":
-        for report in reports:
-            context.output.result(_sentence(report), {})
-            for skipped in report.skipped:
-                context.output.result(f"  left alone: {skipped.what}: {skipped.reason}", {})
-        if not reports:
-            context.output.result("there was nothing to do", {})
-    else:
+        if order_by or zorder:
+            reports = [_optimize(lake, table, names_of(order_by), names_of(zorder), progress)]
+        else:
+            reports = _compact(lake, table, delete_threshold, progress)
+    if not context.output.for_people:
         context.output.rows(_rows(reports))
+        return
+    for report in reports:
+        context.output.say(_sentence(report))
+        for skipped in report.skipped:
+            context.output.say(f"  left alone: {skipped.what}: {skipped.reason}")
+    if not reports:
+        context.output.say("there was nothing to do")
 
 
-def _compact(arguments: argparse.Namespace, lake: Lake, progress: Progress) -> list[CompactionReport]:
+def _optimize(
+    lake: Lake, table: str | None, order_by: list[str] | None, zorder: list[str] | None, progress: Progress
+) -> CompactionReport:
+    if table is None:
+        raise InputError("--order-by and --zorder need a table")
+    return lake.table(table).optimize(order_by=order_by, zorder=zorder, progress=progress)
+
+
+def _compact(lake: Lake, name: str | None, share: float | None, progress: Progress) -> list[CompactionReport]:
     """What was done, without the operations that found nothing to do."""
-    share = arguments.delete_threshold
-    if share is not None and not 0 <= share <= 1:
-        raise InputError(f"--delete-threshold is between 0 and 1, not {share}")  # before anything is done
-    if arguments.order_by or arguments.zorder:
-        if arguments.table is None:
-            raise InputError("--order-by and --zorder need a table")
-        table = lake.table(arguments.table)
-        return [table.optimize(order_by=arguments.order_by, zorder=arguments.zorder, progress=progress)]
-    if arguments.table is not None:
-        table = lake.table(arguments.table)
+    if name is not None:
+        table = lake.table(name)
         reports = [
             table.flush_inlined_data(progress=progress),
             table.merge_adjacent_files(progress=progress),
-            table.rewrite_data_files(arguments.delete_threshold, progress=progress),
+            table.rewrite_data_files(share, progress=progress),
         ]
     else:
         reports = [
             *lake.flush_inlined_data(progress=progress),
             *lake.merge_adjacent_files(progress=progress),
-            *lake.rewrite_data_files(delete_threshold=arguments.delete_threshold, progress=progress),
+            *lake.rewrite_data_files(delete_threshold=share, progress=progress),
         ]
     return [report for report in reports if report.snapshot is not None or report.skipped]
 
@@ -71,15 +94,14 @@ def _sentence(report: CompactionReport) -> str:
     what = f"{report.operation} {report.table}"
     if report.snapshot is None:
         return f"{what}: nothing to do"
-    files = f"{report.files_before:,} files became {report.files_after:,}"
-    return f"{what}: {files}, {report.rows:,} rows, in snapshot {report.snapshot}"
+    files = f"{plural(report.files_before, 'file')} became {report.files_after:,}"
+    return f"{what}: {files}, {plural(report.rows, 'row')}, in snapshot {report.snapshot}"
 
 
 def _rows(reports: Sequence[CompactionReport]) -> pa.Table:
+    import pyarrow as pa
+
     fields = {"operation": pa.string(), "table": pa.string()}
     numbers = ("snapshot", "files_before", "files_after", "bytes_before", "bytes_after", "rows")
     schema = pa.schema([*fields.items(), *((name, pa.int64()) for name in numbers)])
     return pa.Table.from_pylist([asdict(report) for report in reports], schema=schema)
-
-
-COMPACT = Command("compact", "Flush inlined rows, merge small files, drop deleted rows", _run, _configure)

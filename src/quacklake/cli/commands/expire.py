@@ -2,62 +2,84 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-from quacklake.cli.commands.command import Command
+import typer
+
 from quacklake.cli.context import Context
-from quacklake.cli.output import human_size
+from quacklake.cli.options import DryRun, Yes, names_of
+from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
-from quacklake.maintenance.removal import CleanupReport
-from quacklake.maintenance.reports import Skipped
 
-__all__ = ["CLEANUP", "EXPIRE"]
+if TYPE_CHECKING:
+    from quacklake.maintenance.removal import CleanupReport
+    from quacklake.maintenance.reports import Skipped
+
+__all__ = ["cleanup", "expire"]
 
 _SHOWN = 20
 """How many paths a person is shown."""
 
 
-def _configure_expire(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--older-than", metavar="AGE", help="a time, or a span such as '7 days'")
-    parser.add_argument("--keep-last", metavar="N", type=int, help="keep the newest N snapshots at least")
-    parser.add_argument("--versions", metavar="N", type=int, nargs="+", help="expire these snapshots")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, tell what would expire")
-
-
-def _expire(context: Context) -> None:
-    arguments = context.arguments
-    with context.open(write=True) as lake, stages() as progress:
-        report = lake.expire_snapshots(
-            arguments.older_than,
-            versions=arguments.versions,
-            keep_last=arguments.keep_last,
-            dry_run=arguments.dry_run,
-            progress=progress,
-        )
-    count, files = len(report.snapshots), report.data_files + report.delete_files
+def expire(
+    context: Context,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as '7 days'.")
+    ] = None,
+    keep_last: Annotated[
+        int | None, typer.Option("--keep-last", metavar="N", help="Keep the newest N snapshots at least.")
+    ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option("--versions", metavar="NUMBERS", help="Expire these snapshots, with commas between them."),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Without any option the lake's expire_older_than decides. The newest one stays, and those that have a tag."""
+    chosen = None if versions is None else [_number(text) for text in names_of(versions) or ()]
+    with context.open(write=True) as lake:
+        if not dry_run:
+            context.confirm(f"Remove old snapshots of {lake.url} for good?", yes=yes)
+        with stages() as progress:
+            report = lake.expire_snapshots(
+                older_than, versions=chosen, keep_last=keep_last, dry_run=dry_run, progress=progress
+            )
+    files = report.data_files + report.delete_files
     verb = "would expire" if report.dry_run else "expired"
-    sentence = f"{count:,} snapshot{'' if count == 1 else 's'} {verb}; the oldest left is {report.oldest}"
+    sentence = f"{plural(len(report.snapshots), 'snapshot')} {verb}; the oldest left is {report.oldest}"
     if files:
-        sentence += f"; {files:,} files ({human_size(report.bytes)}) are left for `quacklake cleanup`"
+        sentence += f"; {plural(files, 'file')} ({human_size(report.bytes)}) are left for `quacklake cleanup`"
     facts = asdict(report)
     context.output.result(sentence, {**facts, "snapshots": list(report.snapshots), "kept": list(facts["kept"])})
     _tell_skipped(context, report.kept, "kept")
 
 
-def _configure_cleanup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--older-than", metavar="AGE", help="a time, or a span such as '2 days'")
-    parser.add_argument("--all", action="store_true", help="whatever its age: only when nobody writes or reads")
-    parser.add_argument("--orphans", action="store_true", help="files that no commit knows, left by crashes")
-    parser.add_argument("--dry-run", action="store_true", help="remove nothing, tell what would be removed")
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise typer.BadParameter(f"{text!r} is not the number of a snapshot", param_hint="'--versions'")
+    return int(text)
 
 
-def _cleanup(context: Context) -> None:
-    arguments = context.arguments
-    with context.open(write=True) as lake, stages() as progress:
-        work = lake.delete_orphaned_files if arguments.orphans else lake.cleanup_old_files
-        report = work(arguments.older_than, cleanup_all=arguments.all, dry_run=arguments.dry_run, progress=progress)
+def cleanup(
+    context: Context,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as '2 days'.")
+    ] = None,
+    all: Annotated[bool, typer.Option("--all", help="Whatever their age: only when nobody writes or reads.")] = False,
+    orphans: Annotated[bool, typer.Option("--orphans", help="Files that no commit knows, left by crashes.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Files wait for the lake's delete_older_than, two days unless it says otherwise; orphans for orphan_grace."""
+    with context.open(write=True) as lake:
+        if not dry_run:
+            context.confirm(f"Remove files of {lake.url} for good?", yes=yes)
+        with stages() as progress:
+            work = lake.delete_orphaned_files if orphans else lake.cleanup_old_files
+            report = work(older_than, cleanup_all=all, dry_run=dry_run, progress=progress)
     facts = asdict(report)
     context.output.result(
         _cleanup_sentence(report), {**facts, "paths": list(report.paths), "skipped": list(facts["skipped"])}
@@ -67,7 +89,7 @@ def _cleanup(context: Context) -> None:
 
 def _cleanup_sentence(report: CleanupReport) -> str:
     size = "" if report.bytes is None else f" ({human_size(report.bytes)})"
-    lines = [f"{report.files:,} files{size} {'would be removed' if report.dry_run else 'removed'}"]
+    lines = [f"{plural(report.files, 'file')}{size} {'would be removed' if report.dry_run else 'removed'}"]
     if report.dry_run:
         shown = report.paths[:_SHOWN]
         lines += [f"  {path}" for path in shown]
@@ -78,10 +100,5 @@ def _cleanup_sentence(report: CleanupReport) -> str:
 
 
 def _tell_skipped(context: Context, skipped: Sequence[Skipped], verb: str) -> None:
-    if context.output.format == "table":
-        for found in skipped:
-            context.output.result(f"  {verb}: {found.what}: {found.reason}", {})
-
-
-EXPIRE = Command("expire", "Remove old snapshots; newer ones stay as they are", _expire, _configure_expire)
-CLEANUP = Command("cleanup", "Remove files that no snapshot needs any more", _cleanup, _configure_cleanup)
+    for found in skipped:
+        context.output.say(f"  {verb}: {found.what}: {found.reason}")

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
-from quacklake.scan import ScanPlan
+from quacklake.cli.options import At, TableName
 
-__all__ = ["FILES"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from quacklake.scan import ScanPlan
+
+__all__ = ["files"]
 
 _COLUMNS = ("data_file_id", "path", "record_count", "deleted_rows", "file_size_bytes", "begin_snapshot", "delete_path")
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="table or schema.table")
-
-
-def _run(context: Context) -> None:
+def files(context: Context, table: TableName, at: At = None) -> None:
+    """Paths are below the data path. Inlined rows are in no file."""
     with context.open() as lake:
-        context.output.rows(_files(lake.table(context.arguments.table).plan()))
+        context.output.rows(_files(context.view(lake, at).table(table).plan()))
 
 
 def _files(plan: ScanPlan) -> pa.Table:
     """The files with the rows deleted from each, whether a delete file or the catalog says so."""
+    import pyarrow as pa
+
     ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "delete_count"))
     deleted = [(count or 0) + plan.deleted_counts.get(id_, 0) for id_, count in zip(ids, counts, strict=True)]
     return plan.files.append_column("deleted_rows", pa.array(deleted, pa.int64())).select(_COLUMNS)
-
-
-FILES = Command("files", "List the data files of a table, with what is deleted from each", _run, _configure)

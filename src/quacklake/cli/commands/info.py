@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import quacklake
-from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.tables import measure
 from quacklake.cli.context import Context
+from quacklake.cli.options import At
 
-__all__ = ["INFO"]
+__all__ = ["info"]
 
 
-def _run(context: Context) -> None:
+def info(context: Context, at: At = None) -> None:
+    """Bytes are those of the data files that the snapshot uses; older snapshots may use more."""
     with context.open() as lake:
-        view = lake.at(version=lake.current_snapshot())
+        view = context.view(lake, at or str(lake.current_snapshot()))
         sizes = measure(view)
         context.output.facts(
             {
                 "url": lake.url,
                 "data_path": lake.data_path,
                 "format_version": lake.version,
-                "snapshot": view.snapshot_id,
+                "snapshot": view.snapshot_id,  # type: ignore[union-attr]
                 "schemas": len(view.schemas()),
                 "tables": len(sizes),
                 "rows": sum(size.rows or 0 for size in sizes),
@@ -29,6 +30,3 @@ def _run(context: Context) -> None:
                 "quacklake": quacklake.__version__,
             }
         )
-
-
-INFO = Command("info", "Show where a lake is, at which snapshot, and how big", _run)

@@ -2,74 +2,79 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 import signal
 import sys
 import threading
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from quacklake.cli.commands.command import Command
+import typer
+
 from quacklake.cli.context import Context
+from quacklake.cli.options import DryRun
 from quacklake.cli.output import plain
 from quacklake.cli.progress import stages
 from quacklake.config import parse_duration
 from quacklake.errors import InputError, QuacklakeError
-from quacklake.lake.upkeep import Maintainer
-from quacklake.maintenance.policy import Job, Policy
-from quacklake.maintenance.scheduler import JobReport, MaintenanceReport
 
-__all__ = ["MAINTAIN"]
+if TYPE_CHECKING:
+    from quacklake.lake.upkeep import Maintainer
+    from quacklake.maintenance.policy import Job
+    from quacklake.maintenance.scheduler import JobReport, MaintenanceReport
 
-
-def _duration(text: str) -> dt.timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+__all__ = ["maintain"]
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--watch", action="store_true", help="go on until interrupted, one pass every --interval")
-    parser.add_argument("--dry-run", action="store_true", help="only say what is due")
-    policy = parser.add_argument_group("what makes care due")
-    policy.add_argument("--interval", type=_duration, metavar="TIME", help="time between passes (default: 1m)")
-    policy.add_argument("--flush-rows", type=int, metavar="N", help="flush tables with N inlined rows")
-    policy.add_argument("--flush-age", type=_duration, metavar="TIME", help="flush inlined rows older than this")
-    policy.add_argument("--small-files", type=int, metavar="N", help="merge tables with N small files")
-    policy.add_argument("--delete-ratio", type=float, metavar="SHARE", help="rewrite files that lost this share")
-    policy.add_argument("--expire-older-than", type=_duration, metavar="TIME", help="expire snapshots of this age")
-    policy.add_argument("--delete-older-than", type=_duration, metavar="TIME", help="delete files that long unused")
-    policy.add_argument("--orphans-every", type=_duration, metavar="TIME", help="look for orphans this often")
+_POLICY = "What makes care due"
 
 
-def _policy(arguments: argparse.Namespace) -> Policy:
-    names = (
-        "interval",
-        "flush_rows",
-        "flush_age",
-        "small_files",
-        "delete_ratio",
-        "expire_older_than",
-        "delete_older_than",
-        "orphans_every",
-    )
-    given = {name: getattr(arguments, name) for name in names}
-    return Policy(**{name: value for name, value in given.items() if value is not None})
+def _option(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=help, rich_help_panel=_POLICY)
 
 
-def _run(context: Context) -> None:
-    arguments = context.arguments
-    policy = _policy(arguments)
-    if arguments.watch and arguments.dry_run:
+def maintain(
+    context: Context,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, one pass every --interval.")] = False,
+    dry_run: DryRun = False,
+    interval: Annotated[str | None, _option("--interval", "TIME", "Time between passes; 1m unless given.")] = None,
+    flush_rows: Annotated[int | None, _option("--flush-rows", "N", "Flush tables with N inlined rows.")] = None,
+    flush_age: Annotated[str | None, _option("--flush-age", "TIME", "Flush inlined rows older than this.")] = None,
+    small_files: Annotated[int | None, _option("--small-files", "N", "Merge tables with N small files.")] = None,
+    delete_ratio: Annotated[
+        float | None, _option("--delete-ratio", "SHARE", "Rewrite files that lost this share of their rows.")
+    ] = None,
+    expire_older_than: Annotated[
+        str | None, _option("--expire-older-than", "TIME", "Expire snapshots of this age.")
+    ] = None,
+    delete_older_than: Annotated[
+        str | None, _option("--delete-older-than", "TIME", "Delete files that are unused for this long.")
+    ] = None,
+    orphans_every: Annotated[str | None, _option("--orphans-every", "TIME", "Look for orphans this often.")] = None,
+) -> None:
+    """One process at a time does so: with --watch others wait and take over when it is gone, else it is an error."""
+    from quacklake.lake.upkeep import Maintainer
+    from quacklake.maintenance.policy import Policy
+
+    given = {
+        "interval": _duration("--interval", interval),
+        "flush_rows": flush_rows,
+        "flush_age": _duration("--flush-age", flush_age),
+        "small_files": small_files,
+        "delete_ratio": delete_ratio,
+        "expire_older_than": _duration("--expire-older-than", expire_older_than),
+        "delete_older_than": _duration("--delete-older-than", delete_older_than),
+        "orphans_every": _duration("--orphans-every", orphans_every),
+    }
+    policy = Policy(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    if watch and dry_run:
         raise InputError("--watch and --dry-run exclude each other")
     with context.open(write=True) as lake:
         maintainer = Maintainer(lake, policy)
-        if arguments.dry_run:
+        if dry_run:
             _tell(context, [_job_facts(job) for job in maintainer.due()])
-        elif arguments.watch:
+        elif watch:
             _watch(context, maintainer)
         else:
             with stages() as progress:
@@ -77,6 +82,13 @@ def _run(context: Context) -> None:
             _tell(context, [_report_facts(job) for job in report.jobs])
             if report.failed:
                 raise report.failed[0].error or QuacklakeError("maintenance failed")
+
+
+def _duration(option: str, text: str | None) -> dt.timedelta | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint=f"'{option}'") from None
 
 
 def _watch(context: Context, maintainer: Maintainer) -> None:
@@ -112,7 +124,7 @@ def _report_facts(done: JobReport) -> dict[str, Any]:
 def _tell(context: Context, jobs: list[dict[str, Any]]) -> None:
     if not jobs:
         context.output.result("nothing is due", {"jobs": []})
-    elif context.output.format == "table":
+    elif context.output.for_people:
         for job in jobs:
             context.output.result(_sentence(job), job)
     else:
@@ -123,6 +135,3 @@ def _sentence(job: dict[str, Any]) -> str:
     what = f"{job['job']} {job['table'] or ''}".rstrip()
     outcome = f"failed: {job['error']}" if job.get("error") else f"{job['seconds']} s" if "seconds" in job else "due"
     return f"{what}: {job['reason']}, {outcome}"
-
-
-MAINTAIN = Command("maintain", "Flush, merge, rewrite, expire and clean up what is due", _run, _configure)

@@ -1,37 +1,39 @@
-"""``quacklake snapshots``: what happened to a lake."""
+"""``quacklake snapshots`` and ``history``: what happened to a lake, and to a table."""
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
+import typer
 
-from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
+from quacklake.cli.options import TableName, count_of
 
-__all__ = ["SNAPSHOTS", "add_limit", "print_snapshots"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_SNAPSHOTS = 20
+__all__ = ["history", "snapshots"]
 
-
-def add_limit(parser: argparse.ArgumentParser) -> None:
-    """``--limit`` for a list of snapshots."""
-    parser.add_argument(
-        "--limit", metavar="COUNT", type=int, default=_SNAPSHOTS, help=f"the newest so many (default: {_SNAPSHOTS})"
-    )
+Newest = Annotated[str, typer.Option("--limit", "-n", metavar="COUNT", help="The newest so many, or all.")]
 
 
-def print_snapshots(context: Context, snapshots: pa.Table) -> None:
-    """The first ``--limit`` snapshots. In a table, what none of them has (an author, a message) takes no room."""
-    shown = snapshots.slice(0, max(context.arguments.limit, 0))
-    if context.output.format == "table":
+def snapshots(context: Context, limit: Newest = "20") -> None:
+    """Changes are told in the words of the format."""
+    count = count_of(limit)
+    with context.open() as lake:
+        _print(context, lake.snapshots().sort_by([("snapshot_id", "descending")]), count)
+
+
+def history(context: Context, table: TableName, limit: Newest = "20") -> None:
+    """Changes are told in the words of the format."""
+    count = count_of(limit)
+    with context.open() as lake:
+        _print(context, lake.table(table).history(), count)
+
+
+def _print(context: Context, snapshots: pa.Table, limit: int | None) -> None:
+    """The first snapshots. In a table, what none of them has (an author, a message) takes no room."""
+    shown = snapshots if limit is None else snapshots.slice(0, limit)
+    if context.output.for_people:
         shown = shown.select([name for name in shown.column_names if shown.column(name).null_count < shown.num_rows])
     context.output.rows(shown, total=snapshots.num_rows)
-
-
-def _run(context: Context) -> None:
-    with context.open() as lake:
-        print_snapshots(context, lake.snapshots().sort_by([("snapshot_id", "descending")]))
-
-
-SNAPSHOTS = Command("snapshots", "List the snapshots of the lake, the newest first", _run, add_limit)

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
+from quacklake.cli.options import At
 from quacklake.cli.progress import track
 from quacklake.errors import CorruptFileError, PathError, UnsupportedFeatureError
-from quacklake.lake import LakeAt
 
-__all__ = ["TABLES", "TableSize", "measure"]
+if TYPE_CHECKING:
+    from quacklake.lake import Lake, LakeAt
 
-_SCHEMA = pa.schema(
-    [
-        ("table", pa.string()),
-        ("columns", pa.int64()),
-        ("rows", pa.int64()),
-        ("inlined_rows", pa.int64()),
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
+__all__ = ["TableSize", "measure", "size_of", "tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +29,16 @@ class TableSize:
     bytes: int | None = None
 
 
-def measure(view: LakeAt) -> list[TableSize]:
+def measure(view: Lake | LakeAt) -> list[TableSize]:
     """The sizes of all tables, at one snapshot. Rows are counted from the metadata where that can tell."""
     names = view.tables()
-    return [_measure(view, name) for name in track(names, "measuring tables", len(names))]
+    return [size_of(view, name) for name in track(names, "measuring tables", len(names))]
 
 
-def _measure(view: LakeAt, name: str) -> TableSize:
+def size_of(view: Lake | LakeAt, name: str) -> TableSize:
+    """The size of a table."""
+    import pyarrow.compute as pc
+
     table = view.table(name)
     columns = len(table.columns)
     try:
@@ -65,10 +57,13 @@ def _measure(view: LakeAt, name: str) -> TableSize:
     )
 
 
-def _run(context: Context) -> None:
+def tables(context: Context, at: At = None) -> None:
+    """Rows are counted from the metadata where that can tell. Inlined rows are in the catalog, the others in files."""
+    import pyarrow as pa
+
     with context.open() as lake:
-        sizes = measure(lake.at(version=lake.current_snapshot()))
-        context.output.rows(pa.Table.from_pylist([asdict(size) for size in sizes], schema=_SCHEMA))
-
-
-TABLES = Command("tables", "List the tables with their rows, files and bytes", _run)
+        sizes = measure(context.view(lake, at or str(lake.current_snapshot())))
+        schema = pa.schema(
+            [(field.name, pa.string() if field.name == "table" else pa.int64()) for field in fields(TableSize)]
+        )
+        context.output.rows(pa.Table.from_pylist([asdict(size) for size in sizes], schema=schema))

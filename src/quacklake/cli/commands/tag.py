@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
-from quacklake.cli.commands.command import Command
+import typer
+
+from quacklake.cli.completion import complete_version
 from quacklake.cli.context import Context
-from quacklake.errors import InputError
+from quacklake.cli.options import DryRun, Yes
+from quacklake.errors import InputError, NotFoundError, nearest
 
-__all__ = ["TAG"]
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the name to give (default: list all names)")
-    parser.add_argument("--version", metavar="N", type=int, help="the snapshot to name (default: the newest)")
-    parser.add_argument("--replace", action="store_true", help="let a name that exists move")
-    parser.add_argument("--delete", action="store_true", help="take the name away")
+__all__ = ["tag"]
 
 
-def _run(context: Context) -> None:
-    arguments = context.arguments
-    changes = arguments.version is not None or arguments.replace or arguments.delete
-    if arguments.name is None:
-        if changes:
+def tag(
+    context: Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="the name to give; without it all names are listed", autocompletion=complete_version
+        ),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", metavar="N", help="The snapshot to name, the newest unless it is given.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Let a name that exists move.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Take the name away.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """A snapshot with a name does not expire, and the name can stand wherever a snapshot is wanted."""
+    if name is None:
+        if version is not None or replace or delete:
             raise InputError("a name is missing")
         with context.open() as lake:
             context.output.rows(lake.tags())
         return
-    if arguments.delete and (arguments.version is not None or arguments.replace):
-        raise InputError("--delete goes with a name alone")
+    if delete:
+        if version is not None or replace:
+            raise InputError("--delete goes with a name alone")
+        _delete(context, name, dry_run=dry_run, yes=yes)
+        return
+    if dry_run:
+        raise InputError("--dry-run goes with --delete")
     with context.open(write=True) as lake:
-        if arguments.delete:
-            lake.untag(arguments.name)
-            context.output.result(f"{arguments.name} is no tag any more", {"tag": arguments.name, "snapshot": None})
-        else:
-            snapshot = lake.tag(arguments.name, arguments.version, replace=arguments.replace)
-            context.output.result(
-                f"snapshot {snapshot} has the tag {arguments.name}", {"tag": arguments.name, "snapshot": snapshot}
+        snapshot = lake.tag(name, version, replace=replace)
+        context.output.result(f"snapshot {snapshot} has the tag {name}", {"tag": name, "snapshot": snapshot})
+
+
+def _delete(context: Context, name: str, *, dry_run: bool, yes: bool) -> None:
+    with context.open(write=not dry_run) as lake:
+        if dry_run:
+            tags = dict(
+                zip(*(lake.tags().column(column).to_pylist() for column in ("tag", "snapshot_id")), strict=True)
             )
-
-
-TAG = Command("tag", "Name a snapshot, or list the names", _run, _configure)
+            if name not in tags:
+                raise NotFoundError(f'no snapshot has the tag "{name}"', hint=nearest(name, tags))
+            context.output.result(
+                f"snapshot {tags[name]} would lose the tag {name}", {"tag": name, "snapshot": tags[name]}
+            )
+            return
+        context.confirm(f"Take the tag {name} away? Its snapshot can then expire.", yes=yes)
+        lake.untag(name)
+        context.output.result(f"{name} is no tag any more", {"tag": name, "snapshot": None})

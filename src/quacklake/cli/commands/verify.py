@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
+import typer
 
-from quacklake.cli.commands.command import Command
 from quacklake.cli.context import Context
+from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.errors import InputError
-from quacklake.maintenance.verify import Finding, RepairReport
 
-__all__ = ["VERIFY"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from quacklake.maintenance.verify import Finding, RepairReport
+
+__all__ = ["verify"]
 
 _BROKEN = 1
-_SCHEMA = pa.schema(
-    [
-        ("code", pa.string()),
-        ("severity", pa.string()),
-        ("what", pa.string()),
-        ("table", pa.string()),
-        ("file_id", pa.int64()),
-        ("repairable", pa.bool_()),
-        ("hint", pa.string()),
-    ]
-)
+_COLUMNS = ("code", "severity", "what", "table", "file_id", "repairable", "hint")
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--deep", action="store_true", help="read all rows too")
-    parser.add_argument("--repair", action="store_true", help="show what can be mended without losing anything")
-    parser.add_argument("--yes", action="store_true", help="with --repair: mend it")
-
-
-def _run(context: Context) -> int:
-    arguments = context.arguments
-    if arguments.yes and not arguments.repair:
+def verify(
+    context: Context,
+    deep: Annotated[bool, typer.Option("--deep", help="Read all rows too.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Show what can be mended without losing anything.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --repair: mend it.")] = False,
+) -> int:
+    """The exit code is 1 when there are errors; warnings alone do not change it."""
+    if yes and not repair:
         raise InputError("--yes goes with --repair")
-    with context.open(write=arguments.repair and arguments.yes) as lake:
+    with context.open(write=repair and yes) as lake:
         with stages() as progress:
-            report = lake.verify(deep=arguments.deep, progress=progress)
-        if arguments.repair:
-            done = lake.repair(report, dry_run=not arguments.yes)
+            report = lake.verify(deep=deep, progress=progress)
+        if repair:
+            done = lake.repair(report, dry_run=not yes)
             _print_repair(context, done)
             return _BROKEN if any(found.severity == "error" for found in _remaining(done)) else 0
-    if context.output.format == "table" and report.ok:
-        context.output.result(f"nothing found: {report.files:,} files, snapshot {report.snapshot}", {})
+    if context.output.for_people and report.ok:
+        context.output.say(f"nothing found: {plural(report.files, 'file')}, snapshot {report.snapshot}")
     else:
         context.output.rows(_rows(report.findings))
-    if context.output.format == "table":
-        for skipped in report.skipped:
-            context.output.result(f"not looked at: {skipped.what}: {skipped.reason}", {})
+    for skipped in report.skipped:
+        context.output.say(f"not looked at: {skipped.what}: {skipped.reason}")
     return _BROKEN if report.errors else 0
 
 
@@ -61,21 +53,23 @@ def _remaining(done: RepairReport) -> Sequence[Finding]:
 
 
 def _print_repair(context: Context, done: RepairReport) -> None:
-    if context.output.format != "table":
+    if not context.output.for_people:
         context.output.rows(_rows((*done.repaired, *done.left)))
         return
     if done.repaired:
         context.output.rows(_rows(done.repaired))
     verb = "can be mended: --repair --yes does it" if done.dry_run else f"mended in snapshot {done.snapshot}"
-    context.output.result(f"{len(done.repaired)} {verb}" if done.repaired else "nothing to mend", {})
+    context.output.say(f"{len(done.repaired)} {verb}" if done.repaired else "nothing to mend")
     if done.left:
         context.output.rows(_rows(done.left))
-        context.output.result(f"{len(done.left)} cannot be mended", {})
+        context.output.say(f"{len(done.left)} cannot be mended")
 
 
 def _rows(findings: Sequence[Finding]) -> pa.Table:
-    rows = [{name: getattr(found, name) for name in _SCHEMA.names} for found in findings]
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+    import pyarrow as pa
 
-
-VERIFY = Command("verify", "Check that the lake is whole: catalog, files, with --deep all rows", _run, _configure)
+    types = {"file_id": pa.int64(), "repairable": pa.bool_()}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
+    return pa.Table.from_pylist(
+        [{name: getattr(found, name) for name in _COLUMNS} for found in findings], schema=schema
+    )

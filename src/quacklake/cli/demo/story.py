@@ -43,7 +43,7 @@ def tell(console: Console, directory: Path, *, kept: bool = False) -> None:
     stage.console.print()
     stage.say(f"{stage.steps} steps in {time.perf_counter() - begun:.1f} seconds.")
     if kept:
-        stage.say(f"The lake stays: quacklake --url sqlite:///{directory / 'lake.db'} tables")
+        stage.say(f"The lake stays: quacklake --lake sqlite:///{directory / 'lake.db'} tables")
 
 
 def _open(directory: Path) -> Lake:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import duckdb
-from fsspec.implementations.arrow import ArrowFSWrapper
 
 from quacklake.format.names import literal
 from quacklake.storage import S3Options, Store
@@ -24,6 +23,8 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         for number, scope in enumerate((store.root, *store.external)):
             _sign_in(connection, options, scope, f"quacklake{number or ''}")
         return
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
     _log.debug("%s is read through Arrow's file system", store.root)
 
     class Wrapper(ArrowFSWrapper):  # type: ignore[misc]

@@ -1,0 +1,42 @@
+"""What a shell is told when TAB is pressed behind a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+__all__ = ["complete_setting", "complete_table", "complete_version"]
+
+
+def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The tables of the lake; those in ``main`` without their schema, too."""
+
+    def names(lake: object) -> list[str]:
+        found: list[str] = lake.tables()  # type: ignore[attr-defined]
+        return [name.removeprefix("main.") for name in found] + found
+
+    return _matching(ctx, incomplete, names)
+
+
+def complete_version(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The tags of the lake."""
+    return _matching(ctx, incomplete, lambda lake: lake.tags().column("tag").to_pylist())  # type: ignore[attr-defined]
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """The names of the settings."""
+    from quacklake.config import SETTINGS
+
+    return [setting.name for setting in SETTINGS if setting.name.startswith(incomplete)]
+
+
+def _matching(ctx: typer.Context, incomplete: str, names: Callable[[object], list[str]]) -> list[str]:
+    """What starts like that; nothing when there is no lake, as no error may get into a line that is being typed."""
+    from quacklake.cli.context import Context, Options
+
+    try:
+        with Context(Options.of(ctx)).open() as lake:
+            return sorted({name for name in names(lake) if name.startswith(incomplete)})
+    except Exception:
+        return []

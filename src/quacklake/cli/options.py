@@ -1,0 +1,165 @@
+"""The options and arguments that several commands have, each said once."""
+
+from __future__ import annotations
+
+import csv
+from typing import Annotated, Literal
+
+import typer
+
+from quacklake.cli.completion import complete_table, complete_version
+
+__all__ = [
+    "COMMON",
+    "At",
+    "Author",
+    "Columns",
+    "DryRun",
+    "FileFormat",
+    "Limit",
+    "Message",
+    "Since",
+    "TableName",
+    "To",
+    "Where",
+    "Yes",
+    "count_of",
+    "names_of",
+]
+
+EVERY = "Options of every command"
+
+TableName = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="table or schema.table", autocompletion=complete_table, show_default=False),
+]
+Where = Annotated[
+    str | None, typer.Option("--where", metavar="CONDITION", help="Only rows that satisfy an SQL condition.")
+]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, with commas between them.")
+]
+Limit = Annotated[str, typer.Option("--limit", "-n", metavar="ROWS", help="How many rows, or all.")]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="VERSION",
+        help="As it was at a snapshot: its number, its tag, or a time such as '2024-01-01 12:00'.",
+        autocompletion=complete_version,
+    ),
+]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="VERSION",
+        help="A snapshot: its number, its tag, or a time.",
+        autocompletion=complete_version,
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="VERSION",
+        help="The first snapshot: its number, its tag, or a time.",
+        autocompletion=complete_version,
+        show_default=False,
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Message = Annotated[
+    str | None, typer.Option("--message", "-m", metavar="TEXT", help="The commit message of the snapshot.")
+]
+Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="The author of the snapshot.")]
+FileFormat = Annotated[
+    Literal["parquet", "csv", "json"] | None,
+    typer.Option("--format", help="What the file is, when its name does not say so.", metavar="FORMAT"),
+]
+
+COMMON: dict[str, tuple[object, object]] = {
+    "lake": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--lake",
+                "-l",
+                metavar="URL",
+                help="Where the metadata is, such as sqlite:///lake.db.",
+                rich_help_panel=EVERY,
+            ),
+        ],
+        None,
+    ),
+    "data_path": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--data-path",
+                metavar="PATH",
+                help="Where the files of the lake are; needed only to make one.",
+                rich_help_panel=EVERY,
+            ),
+        ],
+        None,
+    ),
+    "config_file": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--config", metavar="FILE", help="A settings file other than quacklake.toml.", rich_help_panel=EVERY
+            ),
+        ],
+        None,
+    ),
+    "output": (
+        Annotated[
+            Literal["table", "json", "csv", "arrow"] | None,
+            typer.Option("--output", "-o", help="The form of the answer.", rich_help_panel=EVERY),
+        ],
+        None,
+    ),
+    "verbose": (
+        Annotated[
+            int,
+            typer.Option(
+                "--verbose",
+                "-v",
+                count=True,
+                help="Log what happens; twice for more.",
+                show_default=False,
+                rich_help_panel=EVERY,
+            ),
+        ],
+        0,
+    ),
+    "log_format": (
+        Annotated[
+            Literal["text", "json"] | None,
+            typer.Option("--log-format", help="The form of the log on standard error.", rich_help_panel=EVERY),
+        ],
+        None,
+    ),
+    "debug": (
+        Annotated[bool, typer.Option("--debug", help="Show where an error came from.", rich_help_panel=EVERY)],
+        False,
+    ),
+}
+"""The options of every command, which may stand before or after it: name -> annotation and default."""
+
+
+def count_of(text: str, option: str = "--limit") -> int | None:
+    """A number of rows; None for all of them."""
+    if text == "all":
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise typer.BadParameter(f"{text!r} is neither a number nor all", param_hint=f"'{option}'")
+    return int(text)
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """The names of a list with commas; one with a comma in it stands in double quotes."""
+    return None if text is None else [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]

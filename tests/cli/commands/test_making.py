@@ -1,0 +1,143 @@
+"""``quacklake init``, ``config`` and ``doctor``: from nothing to a lake that is in order."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from quacklake.cli import checkup
+from quacklake.cli.settings_file import set_value, unset_value
+from quacklake.errors import ConfigError
+from tests.cli.conftest import Run
+
+
+def test_a_lake_is_made_where_commands_find_it(run: Run) -> None:
+    made = run("init")
+    assert made.code == 0
+    assert made.out.startswith("made a lake at sqlite:///lake.db, files in ")
+    assert Path("quacklake.toml").read_text() == 'url = "sqlite:///lake.db"\n'
+    assert run("tables", "-o", "json").json == []
+    again = run("init", "-o", "json")
+    assert again.json["created"] is False
+
+
+def test_a_lake_is_made_at_a_url(run: Run) -> None:
+    made = run("init", "--lake", "duckdb:///other.db", "--data-path", "files", "--no-config", "-o", "json").json
+    assert made["url"] == "duckdb:///other.db"
+    assert not Path("quacklake.toml").exists()
+    assert run("info", "--lake", "duckdb:///other.db", "-o", "json").json["snapshot"] == 0
+    refused = run("init", "--lake", "sqlite:///no-path.db")
+    assert (refused.code, "--data-path" in refused.err) == (1, True)
+
+
+def test_a_setting_is_written_read_and_taken_out(run: Run) -> None:
+    assert run("config", "set", "pool_size", "7").code == 0
+    assert run("config", "get", "pool_size").out == "7\n"
+    assert run("config", "get", "pool_size", "-o", "json").json["source"] == "file quacklake.toml"
+    assert run("config", "unset", "pool_size").code == 0
+    assert run("config", "get", "pool_size").out == "5\n"
+    assert "was not set" in run("config", "unset", "pool_size").out
+
+
+def test_a_bad_setting_changes_nothing(run: Run) -> None:
+    Path("quacklake.toml").write_text("pool_size = 7\n")
+    for words in (("pool_size", "many"), ("pool_sze", "7"), ("log_format", "xml")):
+        assert run("config", "set", *words).code == 1
+    assert 'did you mean "pool_size"' in run("config", "get", "pool_sze").err
+    assert Path("quacklake.toml").read_text() == "pool_size = 7\n"
+
+
+def test_a_stronger_place_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUACKLAKE_POOL_SIZE", "9")
+    assert "environment QUACKLAKE_POOL_SIZE says otherwise" in run("config", "set", "pool_size", "7").out
+
+
+def test_a_secret_is_not_shown_and_kept_from_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("geheim\n"))
+    answer = run("config", "set", "s3_secret_key")
+    assert answer.code == 0
+    assert "geheim" not in answer.out + answer.err
+    assert Path("quacklake.toml").stat().st_mode & 0o077 == 0
+    assert tomllib.loads(Path("quacklake.toml").read_text()) == {"s3_secret_key": "geheim"}
+    assert run("config", "get", "s3_secret_key").out == "***\n"
+
+
+def test_everything_else_in_the_file_stays() -> None:
+    path = Path("quacklake.toml")
+    path.write_text('# mine\nurl = "sqlite:///a.db"  # the lake\n\n[s3]\nendpoint = "http://old"\n# region = "x"\n')
+    set_value(path, "s3_endpoint", "http://new")
+    set_value(path, "pool_size", "3")
+    set_value(path, "foreign_paths", "a,b")
+    assert path.read_text() == (
+        '# mine\nurl = "sqlite:///a.db"  # the lake\npool_size = 3\nforeign_paths = "a,b"\n\n'
+        '[s3]\nendpoint = "http://new"\n# region = "x"\n'
+    )
+    assert unset_value(path, "url")
+    assert "url" not in path.read_text()
+    assert not unset_value(path, "s3_region")
+
+
+def test_a_setting_over_several_lines_is_left_alone() -> None:
+    path = Path("quacklake.toml")
+    text = 'foreign_paths = [\n  "a",\n]\n'
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="several lines"):
+        set_value(path, "foreign_paths", "b")
+    assert path.read_text() == text
+
+
+def test_a_lake_in_order_is_told_so(run: Run, lake: Path) -> None:
+    rows = {row["what"]: row for row in run("doctor", "-o", "json").json}
+    assert all(rows[what]["state"] == "ok" for what in ("Python", "duckdb", "catalog", "files", "format version"))
+    assert run("doctor").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "told"),
+    [
+        ((), "url", "quacklake init"),
+        (("--lake", "sqlite:///none.db"), "catalog", "quacklake init"),
+        (("--lake", "postgresql://ann:geheim@127.0.0.1:1/lake"), "catalog", "try again"),
+    ],
+)
+def test_what_has_failed_comes_with_what_to_do(run: Run, words: tuple[str, ...], what: str, told: str) -> None:
+    answer = run("doctor", "-o", "json", *words)
+    assert answer.code == 1
+    failed = [row for row in answer.json if row["state"] == "failed"]
+    assert [row["what"] for row in failed] == [what]
+    assert told in failed[0]["fix"]
+    assert "geheim" not in answer.out + answer.err
+
+
+def test_settings_that_cannot_work_are_found(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
+    Path("quacklake.toml").write_text('[s3]\nendpoint = "http://minio:9000"\nsession_token = "geheim"\n')
+    Path("quacklake.toml").chmod(0o644)
+    answer = run("doctor", "-o", "json")
+    found = {row["what"]: row["state"] for row in answer.json if row["area"] == "settings"}
+    assert found["s3_secret_key"] == "failed"
+    assert found["s3_secure"] == found["quacklake.toml"] == "warning"
+    assert "geheim" not in answer.out
+
+
+def test_a_settings_file_that_is_wrong_is_found(run: Run) -> None:
+    Path("quacklake.toml").write_text("pool_sze = 3\n")
+    answer = run("doctor")
+    assert answer.code == 1
+    assert "pool_sze" in answer.out + answer.err
+
+
+def test_what_is_not_installed_comes_with_how_to_install_it(
+    run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"duckdb": "1.0.0", "psycopg": None, "pyspark": None}
+    real = checkup._version
+    monkeypatch.setattr(checkup, "_version", lambda name: versions.get(name, real(name)))
+    rows = {row["what"]: row for row in run("doctor", "-o", "json").json}
+    assert (rows["duckdb"]["state"], rows["duckdb"]["fix"]) == ("failed", "pip install --upgrade 'duckdb>=1.5'")
+    assert (rows["psycopg"]["state"], rows["psycopg"]["fix"]) == ("absent", "pip install 'quacklake[postgres]'")
+    assert "Java" not in rows
