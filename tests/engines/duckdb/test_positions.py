@@ -1,0 +1,90 @@
+"""Rows at known positions: what is read of large files, and that it is just the rows that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quacklake
+from quacklake.engines.duckdb import feed, positions
+
+ROWS = 200_000
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[quacklake.Lake]:
+    """Three large files, a small one and one from elsewhere; then changes here and there."""
+    folder = tmp_path_factory.mktemp("positions")
+    foreign = folder / "foreign"
+    foreign.mkdir()
+    with quacklake.connect(
+        f"sqlite:///{folder}/lake.db", data_path=folder / "data", data_inlining_row_limit=5, foreign_paths=[foreign]
+    ) as lake:
+        table = lake.create_table("t", {"id": pa.int64(), "v": pa.int64()})
+        for first in (0, ROWS, 2 * ROWS):
+            table.append(_rows(first, ROWS))
+        table.append(_rows(3 * ROWS, 100))
+        pq.write_table(_rows(4 * ROWS, ROWS), foreign / "f.parquet")
+        table.add_files(foreign / "f.parquet")
+        table.delete("id IN (7, 2050, 399999)")
+        table.update({"v": -1}, f"id BETWEEN {ROWS + 130_000} AND {ROWS + 130_009} OR id IN (9, {3 * ROWS + 5})")
+        table.delete(f"id % 2048 = 100 AND id BETWEEN {2 * ROWS} AND {3 * ROWS - 1}")
+        table.delete(f"id = {4 * ROWS + 150_000} OR id = {ROWS + 130_003}")
+        yield lake
+
+
+def _rows(first: int, count: int) -> pa.Table:
+    return pa.table({"id": range(first, first + count), "v": range(count)})
+
+
+def test_the_feed_has_the_rows_that_went_and_no_others(lake: quacklake.Lake) -> None:
+    found = lake.table("t").changes(6).to_arrow().sort_by([("snapshot_id", "ascending"), ("id", "ascending")])
+    went = [row for row in found.to_pylist() if row["change_type"] in ("delete", "update_preimage")]
+    spread = [id_ for id_ in range(2 * ROWS, 3 * ROWS) if id_ % 2048 == 100]
+    updated = [9, *range(ROWS + 130_000, ROWS + 130_010), 3 * ROWS + 5]
+    assert [(row["snapshot_id"], row["change_type"], row["id"]) for row in went] == [
+        *((7, "delete", id_) for id_ in (7, 2050, 399_999)),
+        *((8, "update_preimage", id_) for id_ in updated),
+        *((9, "delete", id_) for id_ in spread),
+        *((10, "delete", id_) for id_ in (ROWS + 130_003, 4 * ROWS + 150_000)),
+    ]
+    assert all(row["v"] == row["id"] % ROWS for row in went if row["id"] != ROWS + 130_003)
+    # rows of the file from elsewhere are numbered after the others
+    assert {row["rowid"] - row["id"] for row in went} == {0, 100 - ROWS}
+    came = [row for row in found.to_pylist() if row["change_type"] == "update_postimage"]
+    assert [(row["id"], row["v"]) for row in came] == [(id_, -1) for id_ in updated]
+
+
+def test_large_files_of_which_little_went_are_read_by_blocks(lake: quacklake.Lake) -> None:
+    plan = lake.table("t").changes(7, 7).plan()
+    sql = _sql(lake, plan)
+    assert sql.count("get_bit") == 2
+    assert "file_row_number >= 0 " in sql  # positions 7 and 2,050 of the first file
+    assert "file_row_number >= 198656 " in sql  # the last of the second
+    spread = _sql(lake, lake.table("t").changes(9, 9).plan())
+    assert "get_bit" not in spread  # every block of the third file
+
+
+def test_files_share_calls_when_there_are_many(monkeypatch: pytest.MonkeyPatch, lake: quacklake.Lake) -> None:
+    monkeypatch.setattr(positions, "_CALLS", 1)
+    plan = lake.table("t").changes(7, 10).plan()
+    before = lake.table("t").deletions(7, 10).to_arrow().num_rows
+    assert _sql(lake, plan).count("get_bit") == 2  # one of our files, one of those from elsewhere
+    assert before == 3 + 12 + 97 + 2
+
+
+def test_a_position_behind_the_end_of_a_file_makes_it_read_whole(lake: quacklake.Lake) -> None:
+    plan = lake.table("t").changes(7, 7).plan()
+    first = plan.rows.files.column("data_file_id")[0].as_py()
+    store = lake._shared.engine.store
+    sql = feed.feed_sql(plan, store, "ql", lambda _plan, _columns: {}, lambda _plan: set(), {first: [0, 5000]})
+    assert "get_bit" not in sql.query
+
+
+def _sql(lake: quacklake.Lake, plan: object) -> str:
+    engine = lake._shared.engine
+    with engine.connection() as connection:
+        return engine.bind_feed(connection, plan, inserts=False)  # type: ignore[arg-type]
