@@ -29,6 +29,7 @@ from quacklake.lake import (
     View,
     backups,
     connect,
+    prune_backups,
     restore_backup,
 )
 from quacklake.lake.spark import SparkLake, spark
@@ -56,6 +57,7 @@ __all__ = [
     "connect",
     "errors",
     "expr",
+    "prune_backups",
     "restore_backup",
     "session",
     "spark",

@@ -2,7 +2,7 @@
 
 from quacklake.cli.commands.add_files import ADD_FILES
 from quacklake.cli.commands.append import APPEND
-from quacklake.cli.commands.backup import BACKUP, BACKUPS, RESTORE_BACKUP
+from quacklake.cli.commands.backup import BACKUP, BACKUPS, PRUNE_BACKUPS, RESTORE_BACKUP
 from quacklake.cli.commands.changes import CHANGES
 from quacklake.cli.commands.command import Command
 from quacklake.cli.commands.compact import COMPACT
@@ -46,6 +46,7 @@ COMMANDS: tuple[Command, ...] = (
     VERIFY,
     BACKUP,
     BACKUPS,
+    PRUNE_BACKUPS,
     RESTORE_BACKUP,
     SETTINGS,
 )

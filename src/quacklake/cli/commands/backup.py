@@ -1,8 +1,9 @@
-"""``quacklake backup``, ``backups`` and ``restore-backup``."""
+"""``quacklake backup``, ``backups``, ``prune-backups`` and ``restore-backup``."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 import pyarrow as pa
 
@@ -11,9 +12,9 @@ from quacklake.cli.context import Context
 from quacklake.cli.output import human_size
 from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError
-from quacklake.lake import backups, restore_backup
+from quacklake.lake import backups, prune_backups, restore_backup
 
-__all__ = ["BACKUP", "BACKUPS", "RESTORE_BACKUP"]
+__all__ = ["BACKUP", "BACKUPS", "PRUNE_BACKUPS", "RESTORE_BACKUP"]
 
 _COLUMNS = ("id", "time", "snapshot", "database", "files", "bytes")
 
@@ -57,6 +58,32 @@ def _backups(context: Context) -> None:
     )
 
 
+def _configure_prune(parser: argparse.ArgumentParser) -> None:
+    _configure_backups(parser)
+    parser.add_argument("--keep-last", metavar="N", type=int, help="keep the newest N backups at least")
+    parser.add_argument("--older-than", metavar="AGE", help="a time, or a span such as '90 days'")
+    parser.add_argument("--dry-run", action="store_true", help="remove nothing, tell what would be removed")
+
+
+def _prune(context: Context) -> None:
+    arguments = context.arguments
+    with stages() as progress:
+        done = prune_backups(
+            arguments.place,
+            keep_last=arguments.keep_last,
+            older_than=arguments.older_than,
+            dry_run=arguments.dry_run,
+            config_file=arguments.config,
+            progress=progress,
+        )
+    count = len(done.backups)
+    context.output.result(
+        f"{count:,} backup{'' if count == 1 else 's'} and {done.files:,} files ({human_size(done.bytes)})"
+        f" {'would be removed' if done.dry_run else 'removed'}, {len(done.kept):,} kept",
+        {**asdict(done), "backups": list(done.backups), "kept": list(done.kept)},
+    )
+
+
 def _configure_restore(parser: argparse.ArgumentParser) -> None:
     _configure_backups(parser)
     parser.add_argument("--lake", metavar="URL", required=True, help="the empty database for the metadata")
@@ -89,4 +116,5 @@ BACKUP = Command(
     "backup", "Back the lake up to another place: its catalog, and the files that are new", _backup, _configure_backup
 )
 BACKUPS = Command("backups", "List the backups in a place", _backups, _configure_backups)
+PRUNE_BACKUPS = Command("prune-backups", "Remove old backups, and the files only they have", _prune, _configure_prune)
 RESTORE_BACKUP = Command("restore-backup", "Make a lake of a backup", _restore, _configure_restore)
