@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         View,
     )
     from quacklake.lake.connect import connect
-    from quacklake.lake.from_backup import backups, restore_backup
+    from quacklake.lake.from_backup import backups, prune_backups, restore_backup
     from quacklake.lake.spark import SparkLake, spark
     from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
@@ -62,6 +62,7 @@ __all__ = [
     "connect",
     "errors",
     "expr",
+    "prune_backups",
     "restore_backup",
     "session",
     "spark",

@@ -10,9 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import quacklake
 from quacklake import Lake
+from quacklake.catalog.writing.inserts import among
 
 NewUrl = Callable[[str], str]
 ALL = [
@@ -151,3 +154,14 @@ def test_planning_has_the_same_number_of_statements_whatever_there_is(
             t.append(rows[:2])
             t.delete("x = 7")
         assert _count(lake, monkeypatch, lambda: t.plan("x > 5")) == first
+
+
+@given(st.lists(st.integers(0, 60), unique=True, max_size=60))
+@settings(max_examples=30)
+def test_ids_are_found_by_their_runs_or_one_by_one(ids: list[int]) -> None:
+    numbers = sa.Table("numbers", sa.MetaData(), sa.Column("id", sa.BigInteger(), primary_key=True))
+    with sa.create_engine("sqlite://").begin() as connection:
+        numbers.create(connection)
+        connection.execute(sa.insert(numbers), [{"id": id_} for id_ in range(61)])
+        found = connection.execute(sa.select(numbers.c.id).where(among(numbers.c.id, ids))).scalars()
+        assert sorted(found) == sorted(ids)

@@ -17,9 +17,11 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake import faults
-from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
+from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, StorageUnavailableError
 from quacklake.faults import Fault, FaultInjected
-from quacklake.maintenance.backup import create
+from quacklake.maintenance.backup import create, pruning
+from quacklake.maintenance.backup.image import image_files
+from quacklake.storage import Store
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG, plain_duckdb
 from tests.conformance.history import State, ours_at
@@ -332,3 +334,97 @@ def test_a_lake_is_backed_up_to_an_object_store_and_from_there_to_another(
     with quacklake.restore_backup(f"{s3_bucket}/backup", url, f"{s3_bucket}/lake", **settings) as restored:
         assert restored.current_snapshot() == info.snapshot
         assert _values(restored) == _values(lake)
+
+
+# -- pruning -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(lake: quacklake.Lake, tmp_path: Path) -> Path:
+    """Three backups, each of which has a file that no other has."""
+    for first in (100, 200, 300):
+        lake.table("t").overwrite(pa.table({"a": range(first, first + 20)}))
+        lake.expire_snapshots("0 seconds")
+        lake.backup(tmp_path / "backup")
+    return tmp_path / "backup"
+
+
+def _ids(place: Path) -> list[str]:
+    return [info.id for info in quacklake.backups(place)]
+
+
+def _files(place: Path) -> set[str]:
+    found = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    return {path for path in found if not path.startswith("pruning/")}
+
+
+def test_old_backups_go_with_the_files_that_only_they_have(place: Path, tmp_path: Path) -> None:
+    ids, before = _ids(place), _files(place)
+    plan = quacklake.prune_backups(place, keep_last=2, dry_run=True)
+    assert (plan.backups, plan.kept, plan.files) == ((ids[0],), tuple(ids[1:]), 1)
+    assert _files(place) == before
+    assert quacklake.prune_backups(place, older_than="1 day").backups == ()
+    assert quacklake.prune_backups(place, keep_last=1, older_than="1 day").files == 0
+    done = quacklake.prune_backups(place, keep_last=2)
+    assert (done.backups, done.files, done.bytes) == (plan.backups, plan.files, plan.bytes)
+    gone = before - _files(place)
+    assert len([path for path in gone if path.startswith("data/")]) == 1
+    assert all(path.startswith(("data/", f"backups/{ids[0]}/")) for path in gone)
+    assert quacklake.prune_backups(place, older_than="0 seconds").kept == (ids[2],)  # the newest stays
+    assert {path.split("/")[1] for path in _files(place) if path.startswith("backups/")} == {ids[2]}
+    assert not list((place / "pruning").iterdir())
+    with _restore(tmp_path) as restored:
+        assert _values(restored) == list(range(300, 320))
+    with pytest.raises(InputError, match="keep_last"):
+        quacklake.prune_backups(place)
+    with pytest.raises(InputError, match="at least 1"):
+        quacklake.prune_backups(place, keep_last=0)
+
+
+def test_an_interrupted_prune_harms_no_backup_that_is_left(
+    lake: quacklake.Lake, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(place, tmp_path / "whole")
+    with faults.record() as points:
+        quacklake.prune_backups(tmp_path / "whole", keep_last=1)
+    clean = _files(tmp_path / "whole")
+    mine = [point for point in points if point.startswith("prune.")]
+    assert len(set(mine)) == 6
+    for number in range(1, len(mine) + 1):
+        copy = tmp_path / f"copy{number}"
+        shutil.copytree(place, copy)
+        with monkeypatch.context() as patch, pytest.raises(FaultInjected):
+            patch.setattr(pruning._Mark, "__exit__", lambda *_: None)  # a process that is killed does not come to it
+            with faults.arm(Fault(at=number, pattern="prune.*")):
+                quacklake.prune_backups(copy, keep_last=1)
+        with pytest.raises(StorageUnavailableError, match="being removed"):
+            lake.backup(copy)
+        for info in quacklake.backups(copy):
+            files = image_files(Store.open(str(copy)), f"backups/{info.id}/", info.data_path)
+            assert all((copy / "data" / str(file.path)).exists() for file in files)
+        quacklake.prune_backups(copy, keep_last=1)
+        assert _files(copy) == clean
+
+
+def test_a_backup_and_a_prune_exclude_each_other(
+    lake: quacklake.Lake, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[str] = []
+
+    def meanwhile(module: Any, name: str, other: Callable[[], object]) -> None:
+        real = getattr(module, name)
+
+        def both(*arguments: Any, **named: Any) -> Any:
+            with pytest.raises(StorageUnavailableError):
+                other()
+            met.append(name)
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(module, name, both)
+
+    meanwhile(create, "write_manifest", lambda: quacklake.prune_backups(place, keep_last=1))
+    meanwhile(pruning, "_remove_files", lambda: lake.backup(place))
+    lake.backup(place)
+    quacklake.prune_backups(place, keep_last=3)
+    assert met == ["write_manifest", "_remove_files"]
+    assert len(_ids(place)) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import lru_cache
 
 from quacklake.errors import CatalogError
 from quacklake.format.changes import Change
@@ -45,6 +46,7 @@ def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
     return begin is not None and begin <= snapshot and (end is None or snapshot < end)
 
 
+@lru_cache(maxsize=64)
 def format_time(time: dt.datetime) -> str:
     """The text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
 

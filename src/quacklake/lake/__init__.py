@@ -4,7 +4,7 @@ from quacklake.lake.connect import connect
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expression import Expression
 from quacklake.lake.feed import ChangeFrame
-from quacklake.lake.from_backup import backups, restore_backup
+from quacklake.lake.from_backup import backups, prune_backups, restore_backup
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.table import Table
@@ -25,5 +25,6 @@ __all__ = [
     "View",
     "backups",
     "connect",
+    "prune_backups",
     "restore_backup",
 ]

@@ -8,20 +8,51 @@ from typing import Any
 from quacklake.catalog import parse_url
 from quacklake.config import resolve
 from quacklake.engines.duckdb import DuckDBEngine
-from quacklake.errors import CorruptFileError
+from quacklake.errors import CorruptFileError, InputError
 from quacklake.lake.connect import connect, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.stores import open_store
-from quacklake.maintenance.backup import BackupInfo, list_backups, restore
+from quacklake.lake.times import Age, before
+from quacklake.maintenance.backup import BackupInfo, PruneReport, list_backups, prune, restore
 from quacklake.maintenance.backup.manifest import choose
 from quacklake.maintenance.reports import Progress, silent
 
-__all__ = ["backups", "restore_backup"]
+__all__ = ["backups", "prune_backups", "restore_backup"]
 
 
 def backups(place: str | Path, *, config_file: str | Path | None = None, **settings: Any) -> list[BackupInfo]:
     """The backups in a folder or at an ``s3://`` URL, oldest first."""
     return list_backups(open_store(str(place), resolve(settings, config_file=config_file)))
+
+
+def prune_backups(
+    place: str | Path,
+    *,
+    keep_last: int | None = None,
+    older_than: Age | None = None,
+    dry_run: bool = False,
+    config_file: str | Path | None = None,
+    progress: Progress = silent,
+    **settings: Any,
+) -> PruneReport:
+    """Remove the backups that are ``older_than`` an age, all but the last ``keep_last``, and the files only they had.
+
+    With both, those go that neither keeps; the newest always stays. With ``dry_run`` nothing is removed. One that is
+    interrupted has harmed no backup that is left, and the next one goes on with it.
+    Raises ``InputError`` without either, ``StorageUnavailableError`` while a backup is being made there, and
+    ``CorruptFileError`` when a backup that stays cannot be read.
+    """
+    if keep_last is None and older_than is None:
+        raise InputError("pass keep_last= or older_than=")
+    if keep_last is not None and (isinstance(keep_last, bool) or keep_last < 1):
+        raise InputError(f"keep_last must be a whole number of at least 1, not {keep_last!r}")
+    return prune(
+        open_store(str(place), resolve(settings, config_file=config_file)),
+        keep_last=keep_last,
+        before=None if older_than is None else before(older_than),
+        dry_run=dry_run,
+        progress=progress,
+    )
 
 
 def restore_backup(

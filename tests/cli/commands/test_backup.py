@@ -26,3 +26,12 @@ def test_a_restore_into_a_lake_is_refused(run: Run, lake: Path) -> None:
     assert answer.code == 1
     assert "there is a lake" in answer.err
     assert "no data path" in run("restore-backup", "saved", "--lake", "sqlite:///again.db").err
+
+
+def test_old_backups_are_removed(run: Run, lake: Path) -> None:
+    first, second = (run("backup", "saved", "--output", "json").json["id"] for _ in range(2))
+    plan = run("prune-backups", "saved", "--keep-last", "1", "--dry-run", "--output", "json").json
+    assert (plan["backups"], plan["kept"], plan["dry_run"]) == ([first], [second], True)
+    assert "1 backup and 0 files (0 bytes) removed, 1 kept" in run("prune-backups", "saved", "--keep-last", "1").out
+    assert [info["id"] for info in run("backups", "saved", "--output", "json").json] == [second]
+    assert "keep_last" in run("prune-backups", "saved").err

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from quacklake.catalog.writing.inserts import Inserts
+from quacklake.catalog.writing.inserts import Inserts, among
 from quacklake.errors import CommitConflict
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
@@ -139,18 +139,18 @@ class FileWriter(Inserts):
         """
         if not ids:
             return
-        t, chosen = self._t["data_file"], list(ids)
+        t = self._t["data_file"]
         statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, t.c.mapping_id).where(
-            t.c.table_id == table.id, t.c.data_file_id.in_(chosen), t.c.end_snapshot.is_(None)
+            t.c.table_id == table.id, among(t.c.data_file_id, ids), t.c.end_snapshot.is_(None)
         )
         found = self.run("removed_data_files", statement).all()
-        if len(found) != len(chosen):
+        if len(found) != len(ids):
             raise CommitConflict("a data file to be replaced was removed by another commit")
         self._schedule(table, [tuple(row[:3]) for row in found if row[3] is None], time)
         names = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value", "delete_file")
         for name in names:
             gone = self._t[name]
-            mine = (gone.c.table_id == table.id, gone.c.data_file_id.in_(chosen))
+            mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self.run(f"remove_{name}", sa.delete(gone).where(*mine))
 
     def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:

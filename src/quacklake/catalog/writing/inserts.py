@@ -11,9 +11,25 @@ import sqlalchemy as sa
 from quacklake import faults, telemetry
 from quacklake.catalog.reader import Reader
 
-__all__ = ["Inserts"]
+__all__ = ["Inserts", "among"]
 
 Rows = list[dict[str, Any]]
+
+_RUNS = 20
+"""Up to this many runs of ids are named by their ends."""
+
+
+def among(column: sa.ColumnElement[int], ids: Sequence[int]) -> sa.ColumnElement[bool]:
+    """True for any of these ids. Files that came one after the other have ids without a gap, which makes it short."""
+    runs: list[list[int]] = []
+    for id_ in sorted(ids):
+        if runs and id_ <= runs[-1][1] + 1:
+            runs[-1][1] = id_
+        else:
+            runs.append([id_, id_])
+    if not 0 < len(runs) <= _RUNS:
+        return column.in_(list(ids))
+    return sa.or_(*(column.between(first, last) for first, last in runs))
 
 
 class Inserts(Reader):

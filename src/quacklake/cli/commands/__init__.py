@@ -70,6 +70,7 @@ COMMANDS: tuple[Entry, ...] = (
         "backup", "Back the lake up to another place: its catalog, and the files that are new", "backup:backup", _CARE
     ),
     Entry("backups", "List the backups in a place", "backup:backups", _CARE),
+    Entry("prune-backups", "Remove old backups, and the files that only they have", "backup:prune_backups", _CARE),
     Entry("restore-backup", "Make a lake of a backup", "backup:restore_backup", _CARE),
     Entry("migrate", "Bring a lake of an older format version to the present one", "migrate:migrate", _CARE),
     Entry("config", "Show settings and where they come from, and set them", panel=_SET, commands=_CONFIG),

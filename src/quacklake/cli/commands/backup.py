@@ -1,17 +1,19 @@
-"""``quacklake backup``, ``backups`` and ``restore-backup``."""
+"""``quacklake backup``, ``backups``, ``prune-backups`` and ``restore-backup``."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from quacklake.cli.context import Context
+from quacklake.cli.options import DryRun, Yes
 from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError
 
-__all__ = ["backup", "backups", "restore_backup"]
+__all__ = ["backup", "backups", "prune_backups", "restore_backup"]
 
 _COLUMNS = ("id", "time", "snapshot", "database", "files", "bytes")
 
@@ -59,6 +61,39 @@ def backups(context: Context, place: Place) -> None:
     types = {"id": pa.string(), "time": pa.string(), "database": pa.string()}
     context.output.rows(
         pa.table({name: pa.array(values, types.get(name, pa.int64())) for name, values in rows.items()})
+    )
+
+
+def prune_backups(
+    context: Context,
+    place: Place,
+    keep_last: Annotated[
+        int | None, typer.Option("--keep-last", metavar="N", help="Keep the newest N backups at least.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as '90 days'.")
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """The newest one always stays."""
+    from quacklake.lake import prune_backups
+
+    if not dry_run:
+        context.confirm(f"Remove old backups in {place} for good?", yes=yes)
+    with stages() as progress:
+        done = prune_backups(
+            place,
+            keep_last=keep_last,
+            older_than=older_than,
+            dry_run=dry_run,
+            config_file=context.options.config_file,
+            progress=progress,
+        )
+    context.output.result(
+        f"{plural(len(done.backups), 'backup')} and {plural(done.files, 'file')} ({human_size(done.bytes)})"
+        f" {'would be removed' if done.dry_run else 'removed'}, {len(done.kept):,} kept",
+        {**asdict(done), "backups": list(done.backups), "kept": list(done.kept)},
     )
 
 

@@ -17,6 +17,7 @@ from quacklake.catalog.tables import VERSION
 from quacklake.errors import CorruptFileError, InputError, PathError, StorageUnavailableError, UnsupportedFeatureError
 from quacklake.maintenance.backup.image import ImageFile, image_files, write_image
 from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id, remove_unfinished, write_manifest
+from quacklake.maintenance.backup.pruning import check_not_pruned
 from quacklake.maintenance.reports import Progress, Skipped, silent
 from quacklake.storage import Store
 from quacklake.storage.copying import copy_file, same_place
@@ -50,7 +51,7 @@ class _Work:
 
     source: Store
     target: Store
-    have: dict[str, int]
+    have: dict[str, int] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
     copied: int = 0
@@ -73,7 +74,7 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
         raise UnsupportedFeatureError(
             f"a lake of the format version {catalog.version} cannot be backed up", hint="migrate it first"
         )
-    work = _Work(store, target, {entry.path: entry.size for entry in target.list("data/")})
+    work = _Work(store, target)
     for attempt in range(_ATTEMPTS):
         try:
             return _attempt(catalog, work, progress)
@@ -95,6 +96,9 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     work.missing.clear()
     work.skipped.clear()
     try:
+        # only now: whoever removes backups sees the image, and takes no file away that is found here
+        check_not_pruned(work.target)
+        work.have = {entry.path: entry.size for entry in work.target.list("data/")}
         _copy_all(catalog, work, folder_of(id_), progress)
     except BaseException:
         work.target.delete([f"{folder_of(id_)}{name}.arrow" for name in images])

@@ -10,9 +10,12 @@ from quacklake.errors import CorruptFileError, NotFoundError
 from quacklake.storage import FileEntry, Store
 
 __all__ = [
+    "ABANDONED",
+    "MANIFEST",
     "BackupInfo",
     "choose",
     "folder_of",
+    "folders",
     "list_backups",
     "new_id",
     "read_manifest",
@@ -21,9 +24,10 @@ __all__ = [
 ]
 
 _FORMAT = 1
-_NAME = "manifest.json"
+MANIFEST = "manifest.json"
 _LIMIT = 64 << 20
-_ABANDONED = dt.timedelta(days=1)
+ABANDONED = dt.timedelta(days=1)
+"""After this time a backup without a manifest is not being made any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,12 @@ def new_id(snapshot: int) -> str:
 def write_manifest(store: Store, info: BackupInfo) -> None:
     """Let a backup exist."""
     text = json.dumps({"format": _FORMAT, **asdict(info)}, indent=1)
-    store.write(folder_of(info.id) + _NAME, text.encode())
+    store.write(folder_of(info.id) + MANIFEST, text.encode())
 
 
 def read_manifest(store: Store, id_: str) -> BackupInfo:
     """A backup by its id. Raises ``NotFoundError`` or ``CorruptFileError``."""
-    path = folder_of(id_) + _NAME
+    path = folder_of(id_) + MANIFEST
     if not store.exists(path):
         raise NotFoundError(
             f"there is no backup {id_} in {store.root}", hint="quacklake.backups(…) lists those there are"
@@ -78,21 +82,26 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
         raise CorruptFileError(f"the manifest of the backup {id_} cannot be read") from error
 
 
+def folders(store: Store) -> dict[str, list[FileEntry]]:
+    """What there is of each backup, whole or not, by its id."""
+    found: dict[str, list[FileEntry]] = {}
+    for entry in store.list("backups/"):
+        found.setdefault(entry.path.split("/")[1], []).append(entry)
+    return found
+
+
 def remove_unfinished(store: Store) -> None:
     """Remove what backups have left that were interrupted long ago."""
-    folders: dict[str, list[FileEntry]] = {}
-    for entry in store.list("backups/"):
-        folders.setdefault(entry.path.split("/")[1], []).append(entry)
-    old = dt.datetime.now(dt.UTC) - _ABANDONED
-    for entries in folders.values():
-        whole = any(entry.path.endswith(f"/{_NAME}") for entry in entries)
+    old = dt.datetime.now(dt.UTC) - ABANDONED
+    for entries in folders(store).values():
+        whole = any(entry.path.endswith(f"/{MANIFEST}") for entry in entries)
         if not whole and all(entry.mtime is not None and entry.mtime < old for entry in entries):
             store.delete([entry.path for entry in entries])
 
 
 def list_backups(store: Store) -> list[BackupInfo]:
     """Every whole backup, oldest first."""
-    ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{_NAME}")}
+    ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{MANIFEST}")}
     return [read_manifest(store, id_) for id_ in sorted(ids)]
 
 
