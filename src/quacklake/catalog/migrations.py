@@ -47,6 +47,8 @@ class _Work:
         self.tables = tables
         self._connection = writer._connection
         self._preparer = self._connection.dialect.identifier_preparer
+        self.partial: list[tuple[int, int]] = []
+        """Files of several snapshots with their newest, where that can be noted only after a column is gone."""
 
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         return self.writer.run(f"migrate_{name}", statement, parameters)
@@ -197,6 +199,10 @@ def _read_partial_info(work: _Work) -> None:
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
         found = partial_max(info)
+        if work.writer._database.name == "duckdb":  # which alters no table whose rows the transaction has changed
+            listed = sa.select(files.c.data_file_id, found).where(found.is_not(None))
+            work.partial = [(row[0], row[1]) for row in work.run("partial_max", listed)]
+            return
         work.run("partial_max", sa.update(files).where(found.is_not(None)).values(partial_max=found))
 
 
@@ -264,6 +270,10 @@ def _drop_partial_info(work: _Work) -> None:
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         work.drop_column(files, _PARTIAL)
+    if work.partial:
+        noted = sa.update(files).where(files.c.data_file_id == sa.bindparam("file"))
+        rows = [{"file": file, "newest": newest} for file, newest in work.partial]
+        work.run("note_partial_max", noted.values(partial_max=sa.bindparam("newest")), rows)
 
 
 _STEPS = (
