@@ -65,5 +65,5 @@ def write(figures: Figures) -> None:
     skipped = "".join(f"| {count} | {why} |\n" for why, count in figures.skipped.most_common())
     told = f"{figures.shown[0].upper()}{figures.shown[1:]}.\n\n| files left out | why |\n|---|---|\n{skipped}"
     text = PAGE.read_text(encoding="utf-8")
-    text = _FIGURES.sub(lambda _: told, text)
-    PAGE.write_text(_EXCEPTIONS.sub(lambda _: exceptions(), text), encoding="utf-8")
+    text = _FIGURES.sub(lambda _: told, text, count=1)
+    PAGE.write_text(_EXCEPTIONS.sub(lambda _: exceptions(), text, count=1), encoding="utf-8")
