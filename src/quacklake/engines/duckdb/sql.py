@@ -371,7 +371,8 @@ def _inlined_virtual(name: str, plan: ScanPlan) -> str:
         assert plan.inlined is not None
         found: set[int] = set(pc.unique(plan.inlined.column("schema_version")).to_pylist())
         # rows of an open transaction come after a table of the catalog, even where that has none
-        ordered = [*(sorted(found - {LOCAL_VERSION}) or [None]), LOCAL_VERSION]
+        committed: list[int | None] = [*sorted(found - {LOCAL_VERSION})] or [None]
+        ordered = [*committed, LOCAL_VERSION]
         return f"(list_position({_list(ordered)}, schema_version) + {plan.files.num_rows - 1:d})::UBIGINT"
     if name == "snapshot_id":
         return "begin_snapshot"
