@@ -43,9 +43,12 @@ class Figures:
         """The figure."""
         passed, failed, skipped = (self.count(kind) for kind in ("PASS", "FAIL", "SKIP"))
         share = 100 * passed / (passed + failed) if passed + failed else 0.0
+        plain = [outcome.kind for outcome in self.found.values() if outcome.plain and outcome.kind != "SKIP"]
+        plain_share = 100 * plain.count("PASS") / len(plain) if plain else 0.0
         reworded = [outcome.reworded for outcome in self.found.values() if outcome.reworded]
         return (
-            f"passed {passed} of {passed + failed} attempted ({share:.1f} %); {failed - len(self.unknown)} of {failed}"
+            f"passed {passed} of {passed + failed} attempted ({share:.1f} %), of those with plain SQL and functions only"
+            f" {plain.count('PASS')} of {len(plain)} ({plain_share:.1f} %); {failed - len(self.unknown)} of {failed}"
             f" failures have a reason below; skipped {skipped}; {sum(map(len, reworded))} errors in {len(reworded)}"
             " passed files are told in other words than the extension's"
         )
@@ -62,5 +65,5 @@ def write(figures: Figures) -> None:
     skipped = "".join(f"| {count} | {why} |\n" for why, count in figures.skipped.most_common())
     told = f"{figures.shown[0].upper()}{figures.shown[1:]}.\n\n| files left out | why |\n|---|---|\n{skipped}"
     text = PAGE.read_text(encoding="utf-8")
-    text = _FIGURES.sub(lambda _: told, text)
-    PAGE.write_text(_EXCEPTIONS.sub(lambda _: exceptions(), text), encoding="utf-8")
+    text = _FIGURES.sub(lambda _: told, text, count=1)
+    PAGE.write_text(_EXCEPTIONS.sub(lambda _: exceptions(), text, count=1), encoding="utf-8")

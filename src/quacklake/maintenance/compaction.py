@@ -333,7 +333,7 @@ class Compactor:
                 changes.append(
                     TableChange(
                         table=table,
-                        dated_deletes=tuple(self._dated(tx, table, touched)),
+                        dated_deletes=tuple(_with_last(file) for file in self._dated(tx, table, touched)),
                         touched={id_: file.delete_file_id for id_, file in touched.items()},
                         compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
                     )
@@ -370,6 +370,13 @@ class Compactor:
 
     def _end(self) -> CompactionReport:
         return replace(self._report, skipped=tuple(self._skipped))
+
+
+def _with_last(file: PastDeleteFile) -> PastDeleteFile:
+    """As stock has it, deletes that were in the catalog tell their last snapshot even where they have one only."""
+    if file.format != "parquet":
+        return file
+    return replace(file, partial_max=file.partial_max or file.begin_snapshot)
 
 
 def _counts(groups: Sequence[Group], changes: Sequence[TableChange]) -> list[tuple[int, int]]:

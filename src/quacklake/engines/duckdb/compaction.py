@@ -83,10 +83,7 @@ class CompactionFiles:
             if mine.num_rows:
                 pairs = zip(mine.column("position").to_pylist(), mine.column("end_snapshot").to_pylist(), strict=True)
                 written = TouchedFile(table.location + file.path, None, None, None, record_count=file.record_count)
-                made = self.dated_deletes(tx, table, file.id, written, DatedDeletes(tuple(pairs), None))
-                # as stock has it, these tell their last snapshot even where there is one only
-                last = made.partial_max if made.format == "puffin" else made.partial_max or made.begin_snapshot
-                deletes.append(replace(made, partial_max=last))
+                deletes.append(self.dated_deletes(tx, table, file.id, written, DatedDeletes(tuple(pairs), None)))
         return files, deletes
 
     def dated_deletes(

@@ -394,8 +394,10 @@ def _inlined_virtual(name: str, plan: ScanPlan) -> str:
         return f"CASE WHEN {local} THEN '__ducklake_inlined_transaction_local_data' ELSE {stored} || schema_version END"
     if name == "file_index":
         assert plan.inlined is not None
-        found: list[int] = pc.unique(plan.inlined.column("schema_version")).to_pylist()
-        ordered = sorted(found, key=lambda version: (version == LOCAL_VERSION, version))
+        found: set[int] = set(pc.unique(plan.inlined.column("schema_version")).to_pylist())
+        # rows of an open transaction come after a table of the catalog, even where that has none
+        committed: list[int | None] = [*sorted(found - {LOCAL_VERSION})] or [None]
+        ordered = [*committed, LOCAL_VERSION]
         return f"(list_position({_list(ordered)}, schema_version) + {plan.files.num_rows - 1:d})::UBIGINT"
     if name == "snapshot_id":
         return "begin_snapshot"
