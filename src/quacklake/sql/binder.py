@@ -239,7 +239,7 @@ class Binder(Values):
                 connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
                 return
             shared = scan.attached.shared
-            scan.plan = scan.tx.plan(scan.table, scan.predicate, max_files=shared.config.plan_max_files)
+            scan.plan = self.session.plan(scan)
             query = shared.engine.bind(
                 connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
             )
@@ -374,6 +374,7 @@ class Binder(Values):
     def _install(self) -> None:
         for make in self._made:
             make(self.session.connection, False)
+        self.session.keep_footers(self.scans)
 
 
 def _done(_: object) -> None:

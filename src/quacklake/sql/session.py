@@ -20,14 +20,17 @@ from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.result import Result
+from quacklake.scan import ScanPlan
 from quacklake.sql import dispatch, functions, listing, metadata
 from quacklake.sql.attached import PREFIX, Attached, Attachments
 from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame
 from quacklake.sql.names import Names
+from quacklake.sql.plans import Footers, Plans
 from quacklake.sql.running import Budget, Running
 from quacklake.sql.safety import Guard
+from quacklake.sql.scans import Scan
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
 from quacklake.sql.units import Work
@@ -73,6 +76,8 @@ class Session:
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
         self._budget = Budget(None)
+        self._plans = Plans()
+        self._footers = Footers()
         self._closed = False
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -299,6 +304,15 @@ class Session:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             value = dt.datetime(value.year, value.month, value.day)
         return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value)._view())
+
+    def plan(self, scan: Scan) -> ScanPlan:
+        """The files of a scan."""
+        return self._plans.plan(scan, clean=not self.work.explicit)
+
+    def keep_footers(self, scans: list[Scan]) -> None:
+        """Read the footers of these files once for all statements."""
+        if not self.guard.safe:  # whose settings are locked
+            self._footers.prepare(self.connection, scans)
 
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
         """Change a lake: in the open transaction, or as one snapshot, tried again after a lost race."""
