@@ -112,5 +112,6 @@ def test_no_mutation_of_a_hostile_statement_gets_through(safe: quacklake.Session
     error = _refused(safe, place.filled(statement))
     if safe.work.explicit:
         safe.sql("ROLLBACK")
-    is_text = isinstance(error, SqlError) and "syntax error" in str(error)  # a change inside a query
+    # a change inside a query is none that DuckDB's parser knows
+    is_text = isinstance(error, SqlError) and re.search("Parser Error|syntax error", str(error))
     assert is_text or isinstance(error, NotPermittedError | NotFoundError), f"{statement}: {error!r}"
