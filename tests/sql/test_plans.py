@@ -80,3 +80,14 @@ def test_the_footers_of_only_so_many_files_are_kept(lake: quacklake.Lake, monkey
     assert kept() is False
     assert lake.sql(COUNT).fetchone() == (50,)
     assert kept() is True
+
+
+def test_what_statements_leave_behind_is_dropped_now_and_then(lake: quacklake.Lake) -> None:
+    lake.sql("CREATE MACRO twice(x) AS x * 2; CREATE VIEW v AS SELECT twice(id) AS id FROM t")
+    for _ in range(40):
+        assert lake.sql("SELECT max(id), twice(1) FROM v").fetchone() == (198, 2)
+    connection = lake._session().connection
+    left = connection.execute("SELECT count(*) FROM duckdb_views() WHERE starts_with(view_name, 'qls_')").fetchall()
+    macros = connection.execute("SELECT count(*) FROM duckdb_functions() WHERE starts_with(function_name, 'qls_')")
+    assert left[0][0] < 60
+    assert macros.fetchall()[0][0] < 60

@@ -348,7 +348,7 @@ class Binder(Values):
             body = tree.render(connection, parsed)
             text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
-        name = self._known[key] = self.session.fresh_name()
+        name = self._known[key] = self.session.fresh_name(macro=True)
         statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
         self._made.append(lambda connection, _: _done(connection.execute(statement)))
         return name

@@ -49,7 +49,10 @@ _LEFT_BEHIND = 50
 _TEMPORARY = """
     SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
     UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
-    UNION ALL SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
+"""
+#: The same of macros: to list functions takes long.
+_MACROS = """
+    SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
     FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
 """
 
@@ -73,6 +76,7 @@ class Session:
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
+        self._has_macros = False
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
         self._budget = Budget(None)
@@ -231,9 +235,10 @@ class Session:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    def fresh_name(self) -> str:
+    def fresh_name(self, *, macro: bool = False) -> str:
         """A name for a temporary object, which goes with the statement."""
         name = f"{PREFIX}{next(self._count)}"
+        self._has_macros = self._has_macros or macro
         self._made.append(name)
         return name
 
@@ -416,14 +421,16 @@ class Session:
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
-            for kind, name in self.connection.execute(_TEMPORARY, [PREFIX]).fetchall():
-                self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
+            for question in (_TEMPORARY, _MACROS) if self._has_macros else (_TEMPORARY,):
+                for kind, name in self.connection.execute(question, [PREFIX]).fetchall():
+                    self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
         except duckdb.Error:
             return  # in a transaction that has failed; a later statement tries again
         if self._planner is not None:
             self._planner.close()
             self._planner = None
         self._made.clear()
+        self._has_macros = False
 
 
 def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
