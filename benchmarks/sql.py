@@ -1,8 +1,8 @@
 """SQL as text: the same statements through ``lake.sql`` and through the extension's connection, on one lake.
 
-A session of ours reads a statement, plans it over the catalog, and lets DuckDB run it; the extension does the same inside
-DuckDB. Compared are point queries, in which everything but the reading counts, and the 22 queries of TPC-H. The figures
-are processor time, the best of several runs: a session's own work is single-threaded, and machines are shared.
+A session of ours reads a statement, plans it over the catalog, and lets DuckDB run it; the extension does the same in
+DuckDB itself. Compared are point queries, in which everything but the reading counts, and the 22 queries of TPC-H. The
+figures are processor time, the best of several runs: a session's own work is single-threaded, and machines are shared.
 
 With a catalog on SQLite the two sides must not be open at the same time in one process, so that they take turns: each
 opens the lake, asks everything once, and closes it again, several times over. Every answer is compared.

@@ -247,7 +247,7 @@ class Binder(Values):
                 connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
                 return
             shared = scan.attached.shared
-            scan.plan = scan.tx.plan(scan.table, scan.predicate, max_files=shared.config.plan_max_files)
+            scan.plan = self.session.plan(scan)
             query = shared.engine.bind(
                 connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
             )
@@ -356,7 +356,7 @@ class Binder(Values):
             body = tree.render(connection, parsed)
             text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
-        name = self._known[key] = self.session.fresh_name()
+        name = self._known[key] = self.session.fresh_name(macro=True)
         statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
         self._made.append(lambda connection, _: _done(connection.execute(statement)))
         return name
@@ -390,6 +390,7 @@ class Binder(Values):
     def _install(self) -> None:
         for make in self._made:
             make(self.session.connection, False)
+        self.session.keep_footers(self.scans)
 
 
 def _done(_: object) -> None:

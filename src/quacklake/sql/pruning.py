@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -54,6 +55,7 @@ def filters_of(scans: list[list[str]] | None, schema: TableSchema) -> Predicate:
     return some(every(_predicate(text, schema) for text in scan) for scan in scans)
 
 
+@lru_cache(maxsize=1024)
 def _predicate(text: str, schema: TableSchema) -> Predicate:
     try:
         return to_predicate(text.removeprefix("optional: "), schema)

@@ -20,14 +20,17 @@ from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.result import Result
+from quacklake.scan import ScanPlan
 from quacklake.sql import dispatch, functions, listing, metadata
 from quacklake.sql.attached import PREFIX, Attached, Attachments
 from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame
 from quacklake.sql.names import Names
+from quacklake.sql.plans import Footers, Plans
 from quacklake.sql.running import Budget, Running
 from quacklake.sql.safety import Guard
+from quacklake.sql.scans import Scan
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
 from quacklake.sql.units import Work
@@ -46,7 +49,10 @@ _LEFT_BEHIND = 50
 _TEMPORARY = """
     SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
     UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
-    UNION ALL SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
+"""
+#: The same of macros: to list functions takes long.
+_MACROS = """
+    SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
     FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
 """
 
@@ -70,9 +76,12 @@ class Session:
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
+        self._has_macros = False
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
         self._budget = Budget(None)
+        self._plans = Plans()
+        self._footers = Footers()
         self._closed = False
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -226,9 +235,10 @@ class Session:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    def fresh_name(self) -> str:
+    def fresh_name(self, *, macro: bool = False) -> str:
         """A name for a temporary object, which goes with the statement."""
         name = f"{PREFIX}{next(self._count)}"
+        self._has_macros = self._has_macros or macro
         self._made.append(name)
         return name
 
@@ -301,6 +311,15 @@ class Session:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             value = dt.datetime(value.year, value.month, value.day)
         return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value)._view())
+
+    def plan(self, scan: Scan) -> ScanPlan:
+        """The files of a scan."""
+        return self._plans.plan(scan, clean=not self.work.explicit)
+
+    def keep_footers(self, scans: list[Scan]) -> None:
+        """Read the footers of these files once for all statements."""
+        if not self.guard.safe:  # whose settings are locked
+            self._footers.prepare(self.connection, scans)
 
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
         """Change a lake: in the open transaction, or as one snapshot, tried again after a lost race."""
@@ -404,14 +423,16 @@ class Session:
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
-            for kind, name in self.connection.execute(_TEMPORARY, [PREFIX]).fetchall():
-                self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
+            for question in (_TEMPORARY, _MACROS) if self._has_macros else (_TEMPORARY,):
+                for kind, name in self.connection.execute(question, [PREFIX]).fetchall():
+                    self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
         except duckdb.Error:
             return  # in a transaction that has failed; a later statement tries again
         if self._planner is not None:
             self._planner.close()
             self._planner = None
         self._made.clear()
+        self._has_macros = False
 
 
 def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:

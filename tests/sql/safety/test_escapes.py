@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quacklake
-from quacklake.errors import NotFoundError, NotPermittedError, QuacklakeError
+from quacklake.errors import NotFoundError, NotPermittedError, QuacklakeError, SqlError
 from tests.sql.safety.conftest import CANARY, Place, corpus
 
 ESCAPES = corpus("escapes")
@@ -112,4 +112,6 @@ def test_no_mutation_of_a_hostile_statement_gets_through(safe: quacklake.Session
     error = _refused(safe, place.filled(statement))
     if safe.work.explicit:
         safe.sql("ROLLBACK")
-    assert isinstance(error, NotPermittedError | NotFoundError), f"{statement}: {error!r}"
+    # a change inside a query is none that DuckDB's parser knows
+    is_text = isinstance(error, SqlError) and re.search("Parser Error|syntax error", str(error))
+    assert is_text or isinstance(error, NotPermittedError | NotFoundError), f"{statement}: {error!r}"

@@ -9,8 +9,10 @@ import pytest
 
 import quacklake
 from quacklake import Safety
+from quacklake.engines.duckdb import remote
 from quacklake.errors import ConfigError, NotPermittedError, ReadOnlyError
 from quacklake.sql.safety.catalog import FUNCTIONS
+from services.s3 import S3Server
 from tests.sql.safety.conftest import Place
 
 #: Functions of DuckDB that are known and left out: they reach settings, files, time or DuckDB's insides.
@@ -141,3 +143,40 @@ def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, object]) -> No
 def test_the_limits_of_a_server_can_be_changed_one_by_one() -> None:
     limits = Safety.server(timeout="5s", max_rows=None)
     assert (limits.read_only, limits.seconds, limits.max_rows, limits.result_bytes) == (True, 5.0, None, 100_000_000)
+
+
+def _answers(lake: quacklake.Lake) -> list[tuple[object, ...]]:
+    """What a safe session reads of a lake with files, deletes and inlined rows."""
+    lake.sql("CREATE TABLE t AS SELECT range AS id, {'a': range} AS s FROM range(100)")
+    lake.sql("DELETE FROM t WHERE id BETWEEN 10 AND 49; INSERT INTO t VALUES (1000, {'a': 1})")
+    with quacklake.session(safety=Safety()) as session:
+        session.attach(lake, "lake")
+        for statement in ("FROM read_text('/etc/passwd')", "FROM glob('s3://*')", "FROM 's3://b/x.parquet'"):
+            with pytest.raises(NotPermittedError):
+                session.sql(statement)
+        for elsewhere in ("/etc/passwd", "s3://elsewhere/x"):
+            with pytest.raises(duckdb.Error, match="disabled"):
+                session.connection.execute("FROM read_text(?)", [elsewhere])
+        return session.sql("SELECT count(*), max(id), sum(s.a) FROM lake.t WHERE id > 5").fetchall()
+
+
+@pytest.mark.parametrize("keys", [True, False], ids=["httpfs", "arrow"])
+def test_a_sealed_session_reads_a_lake_in_an_object_store(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: bool
+) -> None:
+    if not keys:  # then DuckDB goes through Arrow's file system
+        monkeypatch.setattr(remote, "load_httpfs", lambda _: False)
+    with quacklake.connect(
+        f"sqlite:///{tmp_path}/lake.db",
+        data_path=f"{s3_bucket}/lake",
+        s3_endpoint=s3_server.url,
+        s3_access_key=s3_server.access_key,
+        s3_secret_key=s3_server.secret_key,
+        s3_region=s3_server.region,
+    ) as lake:
+        assert _answers(lake) == [(55, 1000, 3756)]
+
+
+def test_a_sealed_session_reads_an_encrypted_lake_and_tells_no_keys(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", encrypted=True) as lake:
+        assert _answers(lake) == [(55, 1000, 3756)]

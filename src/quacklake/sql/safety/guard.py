@@ -49,6 +49,9 @@ class Guard:
     def check(self, parsed: Node, known: Known) -> None:
         """Before anything of a parsed query or expression is computed."""
 
+    def value(self, expression: Node) -> None:
+        """Before an expression is computed whose names nobody looks up."""
+
     def foreign(self, session: Session, names: Sequence[str]) -> None:
         """Before a table is read that is of no lake."""
 
@@ -87,6 +90,9 @@ class SafeGuard(Guard):
 
     def check(self, parsed: Node, known: Known) -> None:
         walk.check(parsed, known)
+
+    def value(self, expression: Node) -> None:
+        walk.check_value(expression)
 
     def foreign(self, session: Session, names: Sequence[str]) -> None:
         last, schema = fold(names[-1]), [fold(name) for name in names[:-1]]

@@ -13,10 +13,11 @@ from quacklake.engines.duckdb.queries import HARMLESS
 from quacklake.errors import NotPermittedError
 from quacklake.format.names import fold
 from quacklake.sql import tree
+from quacklake.sql.attached import PREFIX
 from quacklake.sql.safety.catalog import FUNCTIONS
 from quacklake.sql.tree import Node
 
-__all__ = ["LISTINGS", "Known", "check"]
+__all__ = ["LISTINGS", "Known", "check", "check_value"]
 
 #: Tells whether a name is that of a macro of a lake, which is checked where it is used.
 Known = Callable[[Sequence[str], bool], bool]
@@ -50,6 +51,8 @@ _ORDERS = frozenset({"ORDER_DEFAULT", "ASCENDING", "DESCENDING", "INVALID"})
 _KINDS = _QUERIES | _RELATIONS | _ORDERS
 _PARTS = ("_MODIFIER", "_TYPE_INFO")
 _SHOWN = frozenset({"", '"tables"', "__show_tables_expanded"})
+#: What the names of DuckDB's own tables begin with, and of ours.
+_OWN = ("duckdb_", "pg_", "pragma_", "sqlite_", PREFIX)
 _PLAIN = re.compile(r"[^\W\d]\w*")
 
 
@@ -67,6 +70,14 @@ def check(parsed: Node, known: Known) -> None:
             _check_function(node, known)
 
 
+def check_value(expression: Node) -> None:
+    """The same for an expression that stands for itself: one without tables of any kind."""
+    check(expression, lambda *_: False)
+    for node in tree.nodes(expression):
+        if node.get("class") == "SUBQUERY":
+            raise NotPermittedError("a safe session computes no queries here")
+
+
 def _check_kind(node: Node) -> None:
     kind, class_ = node.get("type"), node.get("class")
     if class_ is not None:
@@ -80,9 +91,9 @@ def _check_kind(node: Node) -> None:
 
 
 def _check_common_tables(found: Node) -> None:
-    """DuckDB reads a file whose name is that of a common table where the latter is not to be seen."""
+    """Where a common table is not to be seen, as in itself, DuckDB reads its own table or a file of that name."""
     for entry in found["map"]:
-        if not _PLAIN.fullmatch(entry["key"]):
+        if not _PLAIN.fullmatch(entry["key"]) or fold(entry["key"]).startswith(_OWN):
             raise NotPermittedError(f'a safe session has no common table of the name "{entry["key"]}"')
 
 

@@ -1,0 +1,76 @@
+"""What a session remembers of the scans it has planned, for statements that come again."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import duckdb
+
+from quacklake.format.objects import TableInfo
+from quacklake.lake.lake import LakeTransaction
+from quacklake.lake.settings import Shared
+from quacklake.scan import ScanPlan
+from quacklake.sql.scans import Scan
+
+__all__ = ["Footers", "Plans"]
+
+_MOST_PLANS = 64
+_MOST_ROWS = 10_000
+"""Files, deletes and inlined rows of a plan that is remembered."""
+_SECONDS = 10.0
+"""A lake may be repaired in place: what is remembered is not believed for long."""
+_MOST_FOOTERS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    plan: ScanPlan
+    table: TableInfo
+    shared: Shared
+    since: float
+
+
+@dataclass
+class Plans:
+    """Plans by snapshot, table and predicate: what is committed does not change."""
+
+    _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
+
+    def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
+        """The plan of a scan; ``clean`` when its transaction has changed nothing."""
+        shared = scan.attached.shared
+        most = shared.config.plan_max_files
+        if not clean or scan.table.id < 0 or isinstance(scan.attached.handle, LakeTransaction) or scan.tx.pendings():
+            return scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
+        known, now = self._known.get(key), time.monotonic()
+        if known is not None and known.shared is shared and known.table == scan.table and now - known.since < _SECONDS:
+            self._known.move_to_end(key)
+            return known.plan
+        plan = scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        if plan.files.num_rows + plan.deletes.num_rows + (plan.inlined.num_rows if plan.inlined else 0) <= _MOST_ROWS:
+            self._known[key] = _Known(plan, scan.table, shared, now)
+            if len(self._known) > _MOST_PLANS:
+                self._known.popitem(last=False)
+        return plan
+
+
+@dataclass
+class Footers:
+    """Lets DuckDB keep the footers of files, of so many and no more: they take more memory than it counts."""
+
+    _kept: set[str] = field(default_factory=set)
+    _on: bool = False
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection, scans: list[Scan]) -> None:
+        """Before a statement reads the files of its scans."""
+        paths = [path for scan in scans if scan.plan is not None for path in scan.plan.files.column("path").to_pylist()]
+        wanted = bool(paths) and (len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths))
+        if wanted:
+            self._kept.update(paths)
+        if paths and wanted != self._on:
+            connection.execute(f"SET SESSION parquet_metadata_cache = {'true' if wanted else 'false'}")
+            self._on = wanted
