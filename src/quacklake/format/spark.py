@@ -253,7 +253,9 @@ def _shown_time(value: str, stored: str, wanted: str, *, time: bool) -> str:
 
 def _shown_interval(value: str) -> str:
     """The three numbers of a Parquet interval as text that DuckDB and Spark both read as an interval."""
-    months, days, millis = (f"CAST(conv(hex(reverse(substr({value}, {at}, 4))), 16, 10) AS BIGINT)" for at in (1, 5, 9))
+    # in little-endian order; to reverse bytes Spark would take them for a text
+    turned = (f"regexp_replace(hex(substr({value}, {at}, 4)), '(..)(..)(..)(..)', '$4$3$2$1')" for at in (1, 5, 9))
+    months, days, millis = (f"CAST(conv({text}, 16, 10) AS BIGINT)" for text in turned)
     # the first two are signed numbers of 32 bits
     signed = [f"IF({part} > 2147483647, {part} - 4294967296, {part})" for part in (months, days, millis)]
     seconds = f"CAST(CAST({signed[2]} AS DECIMAL(20,3)) / 1000 AS DECIMAL(20,3))"

@@ -78,45 +78,52 @@ def stage(
 
     Raises ``SchemaMismatchError`` for a value of another type than its column.
     """
-    session = staging.session
-    time = has_time(session)
-    number = f.lit(None).cast("int")
-    for index, clause in reversed(list(enumerate(clauses))):
-        number = f.when(clause.when, f.lit(index)).otherwise(number)
-    wanted = f"{_CLAUSE} IS NOT NULL" + (f" OR {SOURCE_ID} IS NOT NULL" if source else "")
+    time = has_time(staging.session)
+    values = any(clause.values is not None for clause in clauses)
     places = [POSITION, FILE_ID, VERSION, ROW_ID, *([SOURCE_ID] if source else [])]
     with computing():
-        found = joined.withColumn(_CLAUSE, number).filter(wanted)
-        values = any(clause.values is not None for clause in clauses)
-        given = (
-            []
-            if not values
-            else [
-                f.expr(f"target.{quote(column.name)}").alias(f"t{i}") for i, column in enumerate(table.schema.columns)
-            ]
-        )
-        for index, clause in enumerate(clauses):
-            for i, column in enumerate(table.schema.columns):
-                if clause.values is not None and column.id in clause.values:
-                    # only where it counts: it may fail for other rows
-                    value = f.when(f.col(_CLAUSE) == index, clause.values[column.id])
-                    given.append(value.alias(f"v{index}_{i}"))
-        rows = found.select(*places, _CLAUSE, *given)
+        given = _columns(table, clauses) if values else []
+        rows = _numbered(joined, clauses, source=source).select(*places, _CLAUSE, *given)
         schema = rows.schema
     kinds = [UPDATED if clause.values is not None else DELETED for clause in clauses]
-    numbered = " ".join(f"WHEN {_CLAUSE} = {index} THEN {kind}" for index, kind in enumerate(kinds))
-    select = [f"CASE {numbered} ELSE {SEEN} END AS {KIND}", FILE_ID, VERSION, POSITION, ROW_ID]
+    known = ", ".join(f"{index}, {kind}" for index, kind in enumerate(kinds))
+    kind = f"coalesce(try_element_at(map({known}), {_CLAUSE}), {SEEN})" if kinds else f"{SEEN}"
+    select = [f"{kind} AS {KIND}", FILE_ID, VERSION, POSITION, ROW_ID]
     if values:
         types = _given(table, schema, time=time)
-        select += [
-            f"{_assigned(column, i, clauses, types, time=time)} AS c{i}"
-            for i, column in enumerate(table.schema.columns)
-        ]
+        columns = enumerate(table.schema.columns)
+        select += [f"{_assigned(column, i, clauses, types, time=time)} AS c{i}" for i, column in columns]
     read = staged_schema(table, values=values, time=time)
     if source:
         select.append(SOURCE_ID)
         read += f", {SOURCE_ID} BIGINT"
     return staging.put(rows, select, read)
+
+
+def _numbered(joined: DataFrame, clauses: Sequence[Clause], *, source: bool) -> DataFrame:
+    """The rows that matter, with the number of the first clause that holds for each."""
+    number, some = f.lit(None).cast("int"), f.lit(False)
+    for index, clause in reversed(list(enumerate(clauses))):
+        number = f.when(clause.when, f.lit(index)).otherwise(number)
+        some = clause.when | some
+    # said as it is, so that Spark can use it while it reads
+    rows = joined.filter(some | f.col(SOURCE_ID).isNotNull() if source else some)
+    return rows.withColumn(_CLAUSE, number)
+
+
+def _columns(table: TableInfo, clauses: Sequence[Clause]) -> list[SparkColumn]:
+    """What the values of columns are made of: ``t<i>`` is what they were, ``v<clause>_<i>`` what a clause sets."""
+    columns = list(enumerate(table.schema.columns))
+    found = [f.expr(f"target.{quote(column.name)}").alias(f"t{i}") for i, column in columns]
+    for index, clause in enumerate(clauses):
+        assigned = clause.values or {}
+        # only where it counts: it may fail for other rows
+        found += [
+            f.when(f.col(_CLAUSE) == index, assigned[column.id]).alias(f"v{index}_{i}")
+            for i, column in columns
+            if column.id in assigned
+        ]
+    return found
 
 
 def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Column]:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from quacklake.errors import ConstraintError, InputError, StorageError
 from quacklake.format.spark import RAISED
 
 __all__ = ["computing", "writing"]
 
+_IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _OURS = re.compile(re.escape(RAISED) + r"(.*)")
 
 
@@ -26,8 +27,10 @@ def computing() -> Iterator[None]:
 
 
 def _first(error: Exception) -> str:
+    """The line of an error that says what is wrong: the first, or where Python failed on an executor the last."""
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    raised = _IN_PYTHON.findall(text) if isinstance(error, PythonException) else []
+    return raised[-1] if raised else text.splitlines()[0] if text else type(error).__name__
 
 
 @contextmanager

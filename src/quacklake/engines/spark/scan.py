@@ -169,6 +169,8 @@ class SparkScan:
 
     def _with_facts(self, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array], path: str) -> DataFrame:
         """The rows with what is known of their files, each fact in a column of its own."""
+        if len(urls) == 1:
+            return rows.selectExpr("*", *(f"{_fact(values[0].as_py())} AS {name}" for name, values in facts.items()))
         table = {path: pa.array([file_path(url) for url in urls], pa.string()), **facts}
         table["_ql_known"] = pa.array([True] * len(urls))
         joined = rows.join(to_frame(self.session, pa.table(table)).hint("broadcast"), path, "left")
@@ -235,6 +237,12 @@ def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column
         texts = [None if text == "" and column.type != "varchar" else text for text in texts]
         found[_folder_key(column)] = pa.array(texts, pa.string())
     return found
+
+
+def _fact(value: int | str | None) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    return "CAST(NULL AS BIGINT)" if value is None else f"{value:d}L"
 
 
 def _row_columns(places: _Places, *, own: bool) -> list[str]:
