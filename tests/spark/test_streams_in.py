@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +74,9 @@ def sink_of(lake: quacklake.Lake, session: SparkSession, **options: Any) -> Spar
 def test_a_batch_that_fails_anywhere_is_there_once_after_its_replay(
     mode: str, tmp_path: Path, session: SparkSession
 ) -> None:
+    points = some(POINTS, 3, "stream faults", mode, always=("catalog.commit.after",))
     stage = Stage(tmp_path / "stage", mode)
-    stage.make(len(POINTS) + 1, random.Random(7))
+    stage.make(len(points) + 1, chance("stream batches", mode))
     on = None if mode == "append" else "id"
     schema = "id BIGINT, v STRING, n BIGINT, _change_type STRING, _commit_version BIGINT"
     with stage.open() as lake:
@@ -85,15 +85,15 @@ def test_a_batch_that_fails_anywhere_is_there_once_after_its_replay(
             names = [name for name in ("id", "v", "n", "_change_type", "_commit_version") if name in lines[0]]
             given = ", ".join(part for part in schema.split(", ") if part.split()[0] in names)
             batch = session.createDataFrame([tuple(line[name] for name in names) for line in lines], given)
-            if epoch < len(POINTS):
+            if epoch < len(points):
                 sink = sink_of(lake, session, mode=mode, on=on)
-                with faults.arm(Fault(pattern=POINTS[epoch])):
+                with faults.arm(Fault(pattern=points[epoch])):
                     try:
                         sink.write(batch, epoch)
                     except FaultInjected:
                         pass
                     else:  # few rows need no file
-                        assert POINTS[epoch].startswith("engine.")
+                        assert points[epoch].startswith("engine.")
             sink = sink_of(lake, session, mode=mode, on=on)
             sink.write(batch, epoch)
             assert sink.write(batch, epoch).skipped

@@ -129,6 +129,8 @@ class SparkStreaming:
         refuse_unknown(unknown, known)
         found = self._source(source, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
         target = self._sink(sink, name, mode, on, evolve=evolve, restart=restart)
+        if self._lake._view().find_table(target.table.schema, target.table.name).id == found.table.id:
+            raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
         from quacklake.lake.spark_pipeline import Pipeline
 
         return Pipeline(found, sql, target, starting=starting, restart=restart)
