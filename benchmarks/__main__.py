@@ -27,6 +27,7 @@ NAMES = (
     "expiry",
     "spark",
     "memory",
+    "cli",
 )
 
 
