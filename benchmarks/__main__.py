@@ -18,6 +18,7 @@ NAMES = (
     "inlining",
     "planning",
     "tpch",
+    "sql",
     "deletes",
     "feed",
     "partitions",

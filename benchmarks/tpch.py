@@ -40,7 +40,7 @@ def run(bench: Bench, result: Result) -> None:
     scale = bench.pick(0.01, 0.2, 1.0)
     with bench.directory() as directory:
         place = bench.place(directory, "sqlite", "lake")
-        queries = _load(bench, place, scale)
+        queries = load(bench, place, scale)
         registering = _registering(place)
         with (
             closing(planned(place)) as ours,
@@ -52,7 +52,7 @@ def run(bench: Bench, result: Result) -> None:
     result.notes.append(f"Scale factor {scale:g}.")
 
 
-def _load(bench: Bench, place: Place, scale: float) -> dict[str, str]:
+def load(bench: Bench, place: Place, scale: float) -> dict[str, str]:
     """Fill the lake; returns the queries by name."""
     with closing(open_duckdb("tpch")) as source, closing(quacklake.connect(place.url, data_path=place.data)) as lake:
         with bench.step(f"generating scale factor {scale:g}"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from .conftest import MakeSite, kinds
@@ -83,3 +84,48 @@ def test_deletion_vectors_of_stock_in_an_encrypted_lake_are_read(make_site: Make
     table.delete("i BETWEEN 50 AND 69")
     assert site.lake().table("t").count("i >= 0") == 30
     assert site.stock().execute("SELECT count(*) FROM t").fetchone() == (30,)
+
+
+_NESTED = [
+    "CREATE TABLE n (id BIGINT, s STRUCT(a INTEGER, gone INTEGER, l STRUCT(x INTEGER)[]))",
+    "INSERT INTO n SELECT i, {'a': i, 'gone': -i, 'l': [{'x': i}]} FROM range(30) r(i)",
+    "ALTER TABLE n RENAME COLUMN s.a TO b",
+    "ALTER TABLE n DROP COLUMN s.gone",
+    "ALTER TABLE n ADD COLUMN s.gone INTEGER",
+    "ALTER TABLE n RENAME COLUMN s.l.element.x TO z",
+    "INSERT INTO n SELECT i, {'b': i, 'l': [{'z': i}], 'gone': i} FROM range(30, 60) r(i)",
+    "ALTER TABLE n RENAME COLUMN s TO t",
+    "DELETE FROM n WHERE id IN (3, 40)",
+]
+_READ = "SELECT id, t.b, t.gone, t.l[1].z FROM n ORDER BY id"
+_EXPECTED = [(i, i, None if i < 30 else i, i) for i in range(60) if i not in (3, 40)]
+
+
+def test_files_of_stock_older_than_a_change_inside_a_nested_column_are_read(make_site: MakeSite) -> None:
+    site = make_site("sqlite", 0, encrypted=True)
+    for statement in _NESTED:
+        site.stock().execute(statement)
+    assert site.stock().execute(_READ).fetchall() == _EXPECTED
+    rows = site.lake().table("n").to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["t"]["b"], row["t"]["gone"], row["t"]["l"][0]["z"]) for row in rows] == _EXPECTED
+    old = site.lake().at(version=2).table("n").to_arrow().sort_by("id").to_pylist()
+    assert old[7]["s"] == {"a": 7, "gone": -7, "l": [{"x": 7}]}
+
+
+def test_our_files_older_than_a_change_inside_a_nested_column_are_read_by_stock(make_site: MakeSite) -> None:
+    site = make_site("sqlite", 0, encrypted=True)
+    type_ = pa.struct({"a": pa.int32(), "gone": pa.int32(), "l": pa.list_(pa.struct({"x": pa.int32()}))})
+    table = site.lake().create_table("n", {"id": pa.int64(), "s": type_})
+    first = [{"a": i, "gone": -i, "l": [{"x": i}]} for i in range(30)]
+    table.append(pa.table({"id": range(30), "s": pa.array(first, type_)}))
+    table.rename_column("s.a", "b")
+    table.drop_column("s.gone")
+    table.add_column("s.gone", "int32")
+    table.rename_column("s.l.element.x", "z")
+    second = [{"b": i, "l": [{"z": i}], "gone": i} for i in range(30, 60)]
+    table.append(pa.table({"id": range(30, 60), "s": pa.array(second, table.schema.field("s").type)}))
+    table.rename_column("s", "t")
+    table.delete("id IN (3, 40)")
+    rows = table.to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["t"]["b"], row["t"]["gone"], row["t"]["l"][0]["z"]) for row in rows] == _EXPECTED
+    assert site.stock().execute(_READ).fetchall() == _EXPECTED

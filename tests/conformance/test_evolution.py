@@ -83,3 +83,20 @@ def test_rows_inlined_by_another_client_do_not_let_row_ids_come_twice(make_site:
     site.lake().table("t").append([{"id": 2}, {"id": 3}])
     stock.execute("INSERT INTO t VALUES (4)")
     assert stock.execute("SELECT rowid, id FROM t ORDER BY id").fetchall() == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_promotions_that_change_values_are_refused_here_and_not_by_stock(site: LakeSite) -> None:
+    large, noon = 2**63 - 1, dt.datetime(2024, 1, 1, 12)
+    table = site.lake().create_table("t", pa.table({"a": [large] * 20, "b": [noon] * 20}))
+    for column, wanted in (("a", "HUGEINT"), ("b", "TIMESTAMP WITH TIME ZONE")):
+        with pytest.raises(InputError, match="only widening"):
+            table.alter_column(column, wanted)
+    stock = site.stock()
+    stock.execute("ALTER TABLE t ALTER a TYPE HUGEINT; ALTER TABLE t ALTER b TYPE TIMESTAMPTZ")
+    moments = set()
+    for zone in ("UTC", "America/New_York"):
+        stock.execute(f"SET timezone = '{zone}'")
+        moments.add(stock.execute("SELECT min(epoch_us(b)) FROM t").fetchone())
+    assert len(moments) == 2  # which moment it was depends on who asks
+    stock.execute(f"INSERT INTO t SELECT {large}::BIGINT, NULL FROM range(20)")
+    assert stock.execute("SELECT max(a) FROM t").fetchone() == (large + 1,)  # files hold such numbers as DOUBLE

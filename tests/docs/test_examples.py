@@ -11,6 +11,8 @@ import pytest
 from tests.docs.blocks import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+#: Those of Spark run in the session that its tests share.
+PLAIN = [path for path in EXAMPLES if not path.stem.startswith("spark")]
 PRINTED = {
     "duckdb_interop": ("made by DuckDB, read by Quacklake: 1,000 rows", "(501, 1000)", "at snapshot 1: (1000,)"),
     "quickstart": ("merged: 1 updated, 1 inserted", "refused (input.schema_mismatch)", "snapshot 5: 3 books"),
@@ -18,7 +20,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", PLAIN, ids=lambda path: path.stem)
 def test_an_example_runs_and_leaves_nothing_behind(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(example)]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

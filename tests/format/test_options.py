@@ -35,6 +35,7 @@ DEFAULTS = {
     "per_thread_output": False,
     "write_deletion_vectors": False,
     "sort_on_insert": True,
+    "update_mode": "auto",
 }
 
 

@@ -29,6 +29,7 @@ VALUES: dict[str, tuple[Any, str, Any]] = {
     "rewrite_delete_threshold": (0.5, "0.5", 0.5),
     "sort_on_insert": (False, "false", False),
     "target_file_size": ("10MiB", "10485760", 10 << 20),
+    "update_mode": ("Copy_On_Write", "copy_on_write", "copy_on_write"),
     "write_deletion_vectors": (True, "true", True),
 }
 """Option -> a value, how it is stored, what it means."""

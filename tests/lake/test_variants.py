@@ -76,6 +76,24 @@ def test_any_value_goes_into_a_variant_and_stock_finds_it(url: str, stock: Stock
     ]
 
 
+def test_variants_in_a_duckdb_catalog_are_ours_and_stock_s(tmp_path: Path, stock: Stock) -> None:
+    url = f"duckdb:///{tmp_path / 'lake.db'}"
+    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE v(id INTEGER, x VARIANT)")
+        lake.table("v").append([{"id": 1, "x": 42}])
+        lake.sql("INSERT INTO v VALUES (2, {'a': 1}::VARIANT)")
+        assert lake.table("v").files().num_rows == 2  # the catalog keeps no variants of ours
+    assert stock.run(url, "SELECT id, x::VARCHAR FROM v ORDER BY id") == [(1, "42"), (2, "{'a': 1}")]
+    stock.run(url, "INSERT INTO v VALUES (3, 'three'::VARIANT)")  # but those of stock
+    with quacklake.connect(url) as lake:
+        assert lake.table("v").files().num_rows == 2
+        assert lake.table("v").to_pylist(where="id = 3") == [{"id": 3, "x": "three"}]
+        assert lake.table("v").update({"x": quacklake.expr("7::VARIANT")}, "id = 3") == 1
+        lake.table("v").flush_inlined_data()
+        assert lake.table("v").count() == 3
+    assert stock.run(url, "SELECT x::VARCHAR FROM v WHERE id = 3") == [("7",)]
+
+
 def test_a_field_that_is_not_always_of_its_type_has_no_statistics() -> None:
     shape = 'STRUCT(metadata BLOB, "value" BLOB, typed_value BIGINT)'
     found = {

@@ -17,6 +17,7 @@ from quacklake.errors import InputError, NotFoundError, QuacklakeError, ReadOnly
 from quacklake.faults import Fault
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.maintenance.reports import CompactionReport
+from tests.catalog.stock import Stock
 from tests.maintenance.history import past, rows
 
 Open = Callable[..., quacklake.Lake]
@@ -203,6 +204,41 @@ def test_files_of_other_columns_are_merged_among_themselves(lake: quacklake.Lake
     assert table.optimize().files_after == 1
     assert past(lake, "a", last) == before
     assert pq.read_schema(paths(lake, "a")[0]).names[:3] == ["id", "name", "more"]
+
+
+def test_files_are_merged_whatever_their_columns_once_nobody_sees_these(tmp_path: Path, stock: Stock) -> None:
+    url = f"sqlite:///{tmp_path / 'lake.db'}"
+    options: dict[str, Any] = {"data_inlining_row_limit": 0, "duckdb_threads": 1}
+    with quacklake.connect(url, data_path=tmp_path / "data", **options) as lake:
+        table = lake.create_table("t", [{"a": n, "old": n, "s": {"x": n}} for n in range(20)])
+        table.append([{"a": n, "old": 1, "s": {"x": n}} for n in range(20, 25)])
+        table.add_column("b", "INTEGER", 7)
+        table.drop_column("old")
+        table.rename_column("a", "id")
+        table.rename_column("s.x", "y")
+        table.add_column("s.z", "INTEGER")
+        for first in (25, 30):
+            table.append([{"id": n, "b": n, "s": {"y": n, "z": n}} for n in range(first, first + 5)])
+        report = table.merge_adjacent_files()
+        assert (report.files_before, report.files_after, len(report.skipped)) == (4, 2, 1)
+        assert "expired" in report.skipped[0].reason
+        lake.expire_snapshots(keep_last=2)
+        left = lake.snapshots().column("snapshot_id").to_pylist()
+
+        def seen() -> list[Any]:
+            found = [lake.at(version=version).table("t").scan(row_ids=True).to_pylist() for version in left]
+            return [sorted(rows, key=repr) for rows in [*found, table.changes(left[-1], left[-1]).to_pylist()]]
+
+        before = seen()
+        report = table.merge_adjacent_files()
+        assert (report.files_before, report.files_after, report.skipped) == (2, 1, ())
+        assert seen() == before
+        assert lake.verify(deep=True).findings == ()
+    totals = "SELECT count(*), sum(id), sum(b), sum(s.y), sum(s.z) FROM t"
+    assert stock.run(url, totals) == [(35, 595, 25 * 7 + 295, 595, 295)]
+    # a stock client takes the columns of a file from its first snapshot, and rewrites it with these
+    stock.run(url, "DELETE FROM t WHERE id = 0", "CALL ducklake_rewrite_data_files('l', 't', delete_threshold => 0)")
+    assert stock.run(url, totals) == [(34, 595, 24 * 7 + 295, 595, 295)]
 
 
 def test_nested_columns_that_changed_are_compacted(lake: quacklake.Lake) -> None:

@@ -29,7 +29,7 @@ from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
 from tests.crash.homes import Workshop
 from tests.crash.operations import prepare
-from tests.prove import kills, lists, pairs, stores
+from tests.prove import kills, lists, pairs, stores, streams
 from tests.prove.places import SERVERS, Places
 from tests.prove.soak import soak
 
@@ -197,9 +197,8 @@ class Prover:
 
     def storms(self, outcome: Outcome) -> None:
         total = stores.Tally()
-        servers: list[S3Server | None] = [None]
-        if self._available("s3"):
-            servers.append(cast(S3Server, self.server("s3")))
+        remote = self.options.storms > _STORM and self._available("s3")
+        servers = [None, cast(S3Server, self.server("s3"))] if remote else [None]
         try:
             for number, (_, seed) in enumerate(self.rounds()):
                 if total.operations >= self.options.storms:
@@ -213,6 +212,20 @@ class Prover:
         finally:
             outcome.done |= _facts(total)
 
+    def streams(self, outcome: Outcome) -> None:
+        """Drivers of Spark streams, killed: some ten seconds each, as each is a process that starts Spark."""
+        total = streams.Tally()
+        wanted: int = self.options.streams
+        try:
+            for number, (_, seed) in enumerate(self.rounds()):
+                if total.kills >= wanted:
+                    return
+                many = min(streams.KILLS, wanted - total.kills)
+                total.add(streams.round_of_streams(self.folder / "lakes" / f"stream{number}", many, seed))
+                self.say(f"streams: {total.kills} of {wanted} kills")
+        finally:
+            outcome.done |= _facts(total)
+
     def soak(self, outcome: Outcome) -> None:
         """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
         home = self.folder / "lakes" / "soak"
@@ -221,6 +234,8 @@ class Prover:
         report = soak(home, f"sqlite:///{home}/lake.db", self.options.soak, seed=seed)
         outcome.done |= {name: value for name, value in _facts(report).items() if name != "problems"}
         assert not report.problems, "; ".join(report.problems[:10])
+        # with the retries of the library itself, hardly a conflict gets as far as a writer
+        assert report.conflicts <= max(1, report.commits // 1000), f"{report.conflicts} conflicts"
 
 
 def _facts(tally: object) -> dict[str, Any]:
@@ -244,6 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", default="200", help="meetings of two operations, or all")
     parser.add_argument("--transactions", type=int, default=1000, help="transactions on lists")
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
+    parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
@@ -260,6 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
         "pairs": prover.pairs if options.pairs != "0" else None,
         "transactions": prover.transactions if options.transactions else None,
         "storms": prover.storms if options.storms else None,
+        "streams": prover.streams if options.streams else None,
         "soak": prover.soak if options.soak else None,
     }
     try:

@@ -25,6 +25,8 @@ __all__ = ["Meeting", "meet", "meetings"]
 
 #: The same table whatever its name: who drops it need not know that another has renamed it meanwhile.
 BY_ID = {frozenset(("drop", "rename"))}
+_SECONDS = 4
+"""How many others meet one operation at least, in a sample."""
 _PATIENCE = 20.0
 _STANDSTILL = 0.06
 
@@ -55,15 +57,16 @@ def phases(workshop: Workshop, name: str) -> list[str]:
 
 
 def meetings(workshop: Workshop, count: int | None, chance: random.Random) -> Iterator[Meeting]:
-    """All of them, or so many by chance, each pair of operations before any comes again."""
-    pairs = list(itertools.product(OPERATIONS, OPERATIONS))
+    """All of them, or so many by chance: several for each that comes first, since its points must be found out."""
     if count is None:
-        for first, second in pairs:
+        for first, second in itertools.product(OPERATIONS, OPERATIONS):
             for point, _ in enumerate(phases(workshop, first), 1):
                 for block in (False, True) if OPERATIONS[first].block else (False,):
                     yield Meeting(first, second, point, block)
         return
-    chance.shuffle(pairs)
+    chosen = chance.sample(list(OPERATIONS), min(len(OPERATIONS), -(-count // _SECONDS)))
+    orders = [chance.sample(list(OPERATIONS), len(OPERATIONS)) for _ in chosen]
+    pairs = [pair for seconds in zip(*orders, strict=True) for pair in zip(chosen, seconds, strict=True)]
     for first, second in itertools.islice(itertools.cycle(pairs), count):
         point = chance.randint(1, len(phases(workshop, first)))
         yield Meeting(first, second, point, OPERATIONS[first].block and chance.random() < 0.5)

@@ -31,6 +31,7 @@ __all__ = ["SoakReport", "soak"]
 
 _KEYS = 1_000_000
 """How many keys each writer may use."""
+_TOLD = "maintenance.json"
 
 
 @dataclass
@@ -70,11 +71,11 @@ def soak(
         logs = _watch(url, workers, queue, seconds, report)
     finally:
         keeper.send_signal(signal.SIGINT)
-        told, _ = keeper.communicate(timeout=120)
+        keeper.wait(timeout=120)
         for worker in workers:
             worker.join(60)
     report.seconds = time.monotonic() - begun
-    _count_passes(told, keeper.returncode, report)
+    _count_passes(home / _TOLD, keeper.returncode, report)
     for worker in workers:
         if worker.exitcode != 0:
             report.problems.append(f"a writer ended with {worker.exitcode}")
@@ -83,11 +84,13 @@ def soak(
     return report
 
 
-def _start_maintenance(url: str, home: Path) -> subprocess.Popen[str]:
+def _start_maintenance(url: str, home: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "quacklake.cli", "maintain", "--watch", "--lake", url, "--output", "json"]
     command += ["--interval", "1s", "--flush-rows", "200", "--small-files", "8", "--delete-ratio", "0.2"]
     command += ["--expire-older-than", "20s", "--delete-older-than", "5s"]
-    return subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, text=True)
+    # into a file: a pipe that nobody reads is full one day, and maintenance would stand still
+    with (home / _TOLD).open("w") as told:
+        return subprocess.Popen(command, cwd=home, stdout=told)
 
 
 def _watch(url: str, workers: Sequence[Any], queue: Any, seconds: float, report: SoakReport) -> dict[int, list[Any]]:
@@ -160,10 +163,10 @@ def _row(number: int, k: int, v: int) -> dict[str, Any]:
     return {"writer": number, "k": k, "v": v, "note": f"note {k}"}
 
 
-def _count_passes(told: str, code: int, report: SoakReport) -> None:
+def _count_passes(told: Path, code: int, report: SoakReport) -> None:
     if code != 0:
         report.problems.append(f"maintenance ended with {code}")
-    for line in told.splitlines():
+    for line in told.read_text().splitlines():
         found = json.loads(line)
         report.passes += 1
         report.jobs += len(found["jobs"])

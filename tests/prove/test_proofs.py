@@ -43,7 +43,7 @@ def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
 
 @pytest.mark.parametrize("workshop", ALL, indirect=True)
 def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(workshop: Workshop, stock: Stock) -> None:
-    count = None if LONG else {"sqlite": 20, "postgres": 8}.get(workshop.database, 4)
+    count = None if LONG else {"sqlite": 16, "postgres": 8}.get(workshop.database, 4)
     for number, meeting in enumerate(meetings(workshop, count, chance("pairs", workshop.database))):
         meet(workshop, meeting, stock if number % 10 == 0 else None)
 

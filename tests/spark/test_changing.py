@@ -66,7 +66,7 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
 def test_everybody_sees_what_spark_deletes_updates_and_merges(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 10)
     first = furnished(site)._shared.latest().id
-    before = all_agree(site, session, versions=[first])["t"]
+    before = all_agree(site, session, versions=[first])
     spark = quacklake.spark(site.lake(), session)
     known = everything(site)
 
@@ -93,7 +93,7 @@ def test_everybody_sees_what_spark_deletes_updates_and_merges(make_site: MakeSit
 
     latest = site.lake()._shared.latest().id
     assert latest == first + 3
-    after = all_agree(site, session, versions=range(first, latest + 1))["t"]
+    after = all_agree(site, session, versions=range(first, latest + 1))
     kept, now = row_ids(wanted), row_ids(after)
     assert {id_: now[id_] for id_ in kept if id_ != 199} == {id_: row for id_, row in kept.items() if id_ != 199}
     assert set(now) == set(kept) - {199} | set(fresh)
@@ -125,7 +125,7 @@ def test_a_merge_has_every_clause(make_site: MakeSite, session: SparkSession) ->
         .execute()
     )
     assert (done.rows_updated, done.rows_deleted, done.rows_inserted) == (10 + 10, 10 + 1, 3)
-    rows = all_agree(site, session)["t"]
+    rows = all_agree(site, session)
     expected = {
         **{i: (f"s{i}", str(i / 2)) for i in range(0, 20, 4)},
         **{i + 1000: (f"s{i}", None) for i in range(20, 40, 4)},
@@ -143,7 +143,11 @@ def test_a_merge_has_every_clause(make_site: MakeSite, session: SparkSession) ->
 def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 10)
     lake = site.lake()
-    lake.create_table("t", pa.table({"id": pa.array(range(40), pa.int64()), "w": [f"w{i}" for i in range(40)]}))
+    lake.create_table("t", {"id": pa.int64(), "w": pa.string(), "n": pa.int8()})
+    lake.table("t").append(
+        pa.table({"id": range(40), "w": [f"w{i}" for i in range(40)], "n": [1] * 40}, schema=lake.table("t").schema)
+    )
+    lake.table("t").set_not_null("id")
     spark = quacklake.spark(lake, session)
     version, files = lake._shared.latest().id, everything(site)
     twice = keyed(session, [(i % 9, "x") for i in range(30)])
@@ -161,8 +165,10 @@ def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: Spar
         spark.merge("t", twice, on="id").execute()
     with pytest.raises(InputError, match="Spark cannot compute"):
         spark.merge("t", twice, on="target.nothing = source.id").when_matched_delete().execute()
-    with pytest.raises(ConstraintError, match="does not fit"):
-        spark.update("t", {"id": expr("CAST(id AS DOUBLE) * 1e300")})
+    with pytest.raises(ConstraintError, match='does not fit the column "n"'):
+        spark.update("t", {"n": expr("id * 1000")})
+    with pytest.raises(ConstraintError, match='NULL in the NOT NULL column "id"'):
+        spark.update("t", {"id": None}, "id = 3")
     with pytest.raises(InputError, match="no column"):
         spark.update("t", {"nothing": 1})
     assert (lake._shared.latest().id, everything(site)) == (version, files)
@@ -195,7 +201,7 @@ def test_the_update_mode_says_what_becomes_of_files(mode: str, make_site: MakeSi
         "merge_on_read": (2, 1),
         "auto": (2, 0),
     }[mode]
-    found = all_agree(site, session)["t"]
+    found = all_agree(site, session)
     assert row_ids(found) == dict(zip(before["id"], map(str, before["rowid"]), strict=True))
     assert values(found, 2) == {i: str(3 if i % 2 and i > 4 else i % 2) for i in range(40)}
     assert values(found, 3)[2] == values(found, 3)[3] == "[7]"
@@ -213,8 +219,8 @@ def test_a_lost_race_is_planned_again(
     lake.table("t").delete("id = 99")
     apply, others = spark_dml.Changes.apply, iter([0, 1, 2])
 
-    def overtaken(self: spark_dml.Changes, *given: Any) -> spark_dml.ChangeMetrics:
-        done = apply(self, *given)
+    def overtaken(self: spark_dml.Changes, *given: Any, **options: Any) -> spark_dml.ChangeMetrics:
+        done = apply(self, *given, **options)
         turn = next(others, None)
         if turn == 0:
             lake.table("t").update({"w": "b"}, "id < 30")  # the same file
@@ -227,7 +233,7 @@ def test_a_lost_race_is_planned_again(
     monkeypatch.setattr(spark_dml.Changes, "apply", overtaken)
     done = quacklake.spark(lake, session).update("t", {"w": expr("w || '!'")}, "id < 20")
     assert done.rows_updated == 21
-    found = all_agree(site, session)["t"]
+    found = all_agree(site, session)
     texts = sorted(str(row[2]) for row in found if int(str(row[1])) < 40)
     assert texts == ["a"] * 10 + ["b"] * 10 + ["b!"] * 20 + ["c!"]
     lake = site.lake()

@@ -50,13 +50,13 @@ def test_spark_merges_flushes_rewrites_and_sorts(make_site: MakeSite, session: S
     rewritten = spark.rewrite_data_files("t", delete_threshold=0.5)
     assert (rewritten.files_before, rewritten.rows) == (2, 12)
     first = lake._shared.latest().id
-    before = all_agree(site, session, versions=range(2, first + 1))["t"]
+    before = all_agree(site, session, versions=range(2, first + 1))
     spark = quacklake.spark(site.lake(), session)
     ordered = spark.optimize("t", order_by="x DESC")
     curved = spark.optimize("t", zorder=["id", "x"])
     assert (ordered.files_after, curved.files_after, curved.rows) == (2, 2, len(before))
     assert spark.merge_adjacent_files("t").snapshot is None
-    after = all_agree(site, session, versions=[first, first + 1, first + 2])["t"]
+    after = all_agree(site, session, versions=[first, first + 1, first + 2])
     assert after == before
     lake = site.lake()
     assert list(lake.table("t").changes(since=first).to_pylist()) == [], "nobody has changed a row"
@@ -97,6 +97,4 @@ def test_a_compaction_that_others_overtake_is_planned_again(
         assert (report.snapshot, len(report.skipped)) == (None, 2)
         return
     assert (report.skipped, report.rows) == ((), 120)
-    assert {row[1] for row in all_agree(site, session)["t"]} == {
-        str(i) for i in [*range(120), 200, 201] if i not in (2, 4)
-    }
+    assert {row[1] for row in all_agree(site, session)} == {str(i) for i in [*range(120), 200, 201] if i not in (2, 4)}

@@ -40,7 +40,7 @@ def table(shared: Any) -> str:
         ("SELECT * FROM {t} a LEFT JOIN {t} b ON a.id = b.id AND b.id < 9", [10, 1]),
         ("SELECT * FROM {t} WHERE id < 9 UNION ALL SELECT * FROM {t} WHERE id >= 90", [1, 1]),
         ("SELECT * FROM {t} WHERE id % 2 = 0", [10]),
-        ("SELECT count(*) FROM {t}", [10]),
+        ("SELECT count(*) FROM {t}", []),
         ("SELECT * FROM {t} WHERE id IN (1, 55)", [2]),
         ("SELECT * FROM {t} WHERE id = 42 ORDER BY name LIMIT 1", [1]),
         ("SELECT * FROM {t} WHERE id = 42 LIMIT 1 OFFSET 0", [1]),

@@ -30,8 +30,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     def compacted(arguments: dict[str, Any]) -> Any:
         table = arguments.get("table", "main.t").replace('"', "")
         return [
-            SimpleNamespace(table=table, snapshot=5, files_before=4, files_after=1, rows=7),
-            SimpleNamespace(table="main.idle", snapshot=None, files_before=0, files_after=0, rows=0),
+            SimpleNamespace(table=table, snapshot=5, groups=((4, 1),), rows=7),
+            SimpleNamespace(table="main.idle", snapshot=None, groups=(), rows=0),
         ]
 
     for name in ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files"):
@@ -92,8 +92,13 @@ def test_a_checkpoint_is_all_of_it(run: Run, called: list[Any]) -> None:
     ]
 
 
-def test_upkeep_is_no_part_of_a_transaction_that_has_changed_the_lake(run: Run, called: list[Any]) -> None:
-    run("BEGIN; CREATE TABLE t (id INTEGER)")
-    with pytest.raises(SqlError, match="COMMIT or ROLLBACK first"):
-        run("CALL lake.flush_inlined_data()")
+def test_upkeep_waits_for_the_end_of_a_transaction_that_has_changed_the_lake(run: Run, called: list[Any]) -> None:
+    run("BEGIN; CREATE TABLE waiting (id INTEGER)")
+    assert run("CALL lake.flush_inlined_data()") == []
     assert called == []
+    run("COMMIT")
+    assert called == [("flush_inlined_data", {})]
+    run("BEGIN; CREATE TABLE never (id INTEGER)")
+    run("CALL lake.flush_inlined_data()")
+    run("ROLLBACK; BEGIN; COMMIT")
+    assert len(called) == 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +31,12 @@ def _chosen(folder: Path, parts: str, names: Path | None) -> list[Path]:
     ]
 
 
+def _kept(path: Path | None) -> dict[str, Outcome]:
+    if path is None or not path.exists():
+        return {}
+    return {name: Outcome(*fields) for name, fields in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default=os.environ.get("QUACKLAKE_YARDSTICK", ""))
@@ -39,6 +45,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-e", action="store_true", help="tell of each error in other words than the extension's")
     parser.add_argument("-j", type=int, default=1, help="how many files at a time")
     parser.add_argument("--names", type=Path, help="a file with the paths of the test files to run")
+    parser.add_argument("--keep", type=Path, help="a file that keeps what was found; what it has of other files counts")
     parser.add_argument("--page", action="store_true", help=f"write what was found to {PAGE.name}")
     return parser.parse_args()
 
@@ -51,22 +58,25 @@ def main() -> int:
         print("skipped: no folder of sqllogictest files (set QUACKLAKE_YARDSTICK to the extension's test/sql)")
         return 0
     files = _chosen(folder, chosen.k, chosen.names)
-    figures = Figures(Counter(), Counter())
+    found = _kept(chosen.keep)
     for path, outcome in zip(files, _outcomes(folder.parent.parent, files, chosen.j), strict=True):
         name = path.relative_to(folder).as_posix()
-        figures.add(name, outcome)
+        found[name] = outcome
+        if chosen.keep is not None:
+            chosen.keep.write_text(json.dumps(found, indent=0), encoding="utf-8")
         surprise = (outcome.kind == "FAIL") != (name in EXCEPTIONS) and outcome.kind != "SKIP"
         if chosen.v or surprise:
             print(f"{outcome.kind} {name}: {outcome.why}", flush=True)
         if chosen.e:
             for line in outcome.reworded:
                 print(f"  {name} {line}", flush=True)
+    figures = Figures(found)
     for why, count in figures.skipped.most_common():
         print(f"skipped {count}: {why}")
     print(figures.shown)
     if chosen.page:
         write(figures)
-    return 1 if figures.outcomes["FAIL"] > figures.outcomes["known"] else 0
+    return 1 if figures.unknown else 0
 
 
 if __name__ == "__main__":

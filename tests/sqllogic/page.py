@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,34 +18,36 @@ _FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _EXCEPTIONS = re.compile(r"(?<=<!-- exceptions -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Figures:
-    """How many files ended how, and why they were left out."""
+    """What became of each file."""
 
-    outcomes: Counter[str]
-    skipped: Counter[str]
-    errors: int = 0
+    found: Mapping[str, Outcome]
 
-    def add(self, name: str, outcome: Outcome) -> None:
-        """Count a file."""
-        self.outcomes[outcome.kind] += 1
-        self.outcomes["known"] += outcome.kind == "FAIL" and name in EXCEPTIONS
-        self.outcomes["held"] += outcome.held
-        self.outcomes["reworded"] += bool(outcome.reworded)
-        self.errors += len(outcome.reworded)
-        if outcome.kind == "SKIP":
-            self.skipped[outcome.why] += 1
+    def count(self, kind: str) -> int:
+        """How many files ended so."""
+        return sum(outcome.kind == kind for outcome in self.found.values())
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """How many files were left out, by the reason."""
+        return Counter(outcome.why for outcome in self.found.values() if outcome.kind == "SKIP")
+
+    @property
+    def unknown(self) -> list[str]:
+        """The files that failed without a reason that is known."""
+        return [name for name, outcome in self.found.items() if outcome.kind == "FAIL" and name not in EXCEPTIONS]
 
     @property
     def shown(self) -> str:
         """The figure."""
-        found = self.outcomes
-        attempted = found["PASS"] + found["FAIL"]
-        share = 100 * found["PASS"] / attempted if attempted else 0.0
+        passed, failed, skipped = (self.count(kind) for kind in ("PASS", "FAIL", "SKIP"))
+        share = 100 * passed / (passed + failed) if passed + failed else 0.0
+        reworded = [outcome.reworded for outcome in self.found.values() if outcome.reworded]
         return (
-            f"passed {found['PASS']} of {attempted} attempted ({share:.1f} %), {found['held']} statements held;"
-            f" {found['known']} of {found['FAIL']} failures are known and have a reason; skipped {found['SKIP']};"
-            f" {self.errors} errors in {found['reworded']} passed files have other words than the extension's"
+            f"passed {passed} of {passed + failed} attempted ({share:.1f} %); {failed - len(self.unknown)} of {failed}"
+            f" failures have a reason below; skipped {skipped}; {sum(map(len, reworded))} errors in {len(reworded)}"
+            " passed files are told in other words than the extension's"
         )
 
 

@@ -22,7 +22,7 @@ __all__ = ["Outcome", "Runner", "run_file"]
 
 #: What the tests may require without our having more than DuckDB itself.
 _AVAILABLE = {"ducklake", "parquet", "icu", "json", "notwindows", "no_alternative_verify", "skip_reload", "64bit"}
-_EXTENSIONS = {"httpfs", "postgres_scanner", "sqlite_scanner", "tpch"}
+_EXTENSIONS = {"httpfs", "sqlite_scanner", "tpch"}
 
 
 class Outcome(NamedTuple):

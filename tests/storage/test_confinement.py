@@ -213,9 +213,9 @@ def test_a_link_that_stays_inside_is_fine(tmp_path: Path) -> None:
 
 def test_very_many_urls_are_made_without_looking_at_files() -> None:
     paths = [f"main/t/day=2024-01-{n % 28:02}/ducklake-{n:032x}.parquet" for n in range(100_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     urls = STORES[0].urls(paths)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert urls[-1] == ROOT + paths[-1]
 
 

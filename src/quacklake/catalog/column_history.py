@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Reshaped", "last_reshape"]
+from quacklake.errors import CatalogError
+from quacklake.format.past_shapes import Past
+from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
+
+__all__ = ["Reshaped", "last_reshape", "past_columns"]
 
 #: Of each row: column, parent, name, begin and end.
 HistoryRow = tuple[Any, ...]
@@ -47,6 +52,30 @@ def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
         changed += [b[0] for a, b in itertools.pairwise(life) if (a[1], a[2]) != (b[0], b[2])]
         changed += [] if last is None else [last]
     return Reshaped(max([*made, *changed], default=None), bool(changed))
+
+
+def past_columns(rows: Sequence[tuple[ColumnRow, int, int | None]]) -> Past:
+    """The columns of a table at each snapshot that changed them; of each row its begin and end.
+
+    What expired snapshots have taken with them is missing; columns that are no longer whole are left out.
+    """
+    found: list[tuple[int, TableSchema]] = []
+    for time in sorted({begin for _, begin, _ in rows} | {end for _, _, end in rows if end is not None}):
+        there = [row for row, begin, end in rows if begin <= time and (end is None or end > time)]
+        schema = TableSchema(tuple(_whole_columns(there)))
+        if not found or found[-1][1] != schema:
+            found.append((time, schema))
+    return tuple(found)
+
+
+def _whole_columns(rows: Sequence[ColumnRow]) -> Iterator[Column]:
+    parents: dict[int, int | None] = {row.column_id: row.parent_column for row in rows}
+    trees: dict[int | None, list[ColumnRow]] = {}
+    for row in rows:
+        trees.setdefault(_top(row.column_id, parents), []).append(row)
+    for tree in trees.values():
+        with suppress(CatalogError):
+            yield from unflatten(tree).columns
 
 
 def _top(column_id: int, parents: dict[int, int | None]) -> int | None:

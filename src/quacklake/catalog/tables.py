@@ -187,6 +187,7 @@ class Tables:
         missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
         renamed = _RENAMED_02 if base <= "0.2" else {}
         self._tables: dict[str, sa.Table] = {}
+        self._indexes: dict[str, list[sa.Index]] = {}
         for name, columns in SPEC.items():
             absent = missing.get(name, ())
             if absent is not None:
@@ -196,7 +197,6 @@ class Tables:
                 self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
         own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
         self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
-        self._indexes: dict[str, list[sa.Index]] = {}
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
         return sa.Table(
@@ -246,14 +246,17 @@ class Tables:
         return list(self._tables.values())
 
     def indexes(self, database: str) -> list[sa.Index]:
-        """Our indexes over these tables."""
-        found = self._indexes.get(database)
-        if found is None:
-            found = self._indexes[database] = []
-            for name, (table, columns) in INDEXES.items():
-                # only SQLite can keep text of any length in an index, and then needs to look nowhere else
-                covered = COVERED.get(name, ()) if database == "sqlite" else ()
-                found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
+        """Our indexes over these tables, the same ones each time: a table keeps every index that is made for it."""
+        if database not in self._indexes:
+            self._indexes[database] = self._make_indexes(database)
+        return self._indexes[database]
+
+    def _make_indexes(self, database: str) -> list[sa.Index]:
+        found = []
+        for name, (table, columns) in INDEXES.items():
+            # only SQLite can keep text of any length in an index, and then needs to look nowhere else
+            covered = COVERED.get(name, ()) if database == "sqlite" else ()
+            found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
         return found
 
 

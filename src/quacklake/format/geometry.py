@@ -10,7 +10,15 @@ from collections.abc import Iterable, Mapping
 __all__ = ["EVERYTHING", "GEOMETRY_KINDS", "extent", "merge_extra", "rendered", "written_extent"]
 
 _AXES = ("x", "y", "z", "m")
-GEOMETRY_KINDS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+GEOMETRY_KINDS = (
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
 _SUFFIXES = ("", "_z", "_m", "_zm")
 _MAX_DEPTH = 32
 _LARGEST = 1.7976931348623157e308

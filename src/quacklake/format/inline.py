@@ -20,7 +20,7 @@ from quacklake.format.schema import Column
 from quacklake.format.temporal import from_physical
 from quacklake.format.types import parse_type
 
-__all__ = ["data_table_name", "decode_expression", "delete_table_name", "encode", "sql_type", "supports"]
+__all__ = ["data_table_name", "decode_expression", "delete_table_name", "encode", "is_reserved", "sql_type", "supports"]
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _POSTGRES: Mapping[str, str] = {
@@ -57,12 +57,16 @@ def delete_table_name(table_id: int) -> str:
     return f"ducklake_inlined_delete_{table_id}"
 
 
+def is_reserved(name: str) -> bool:
+    """True for the name of one of the columns that tables of inlined rows have before those of the rows."""
+    return fold(name) in _RESERVED
+
+
 def supports(column: Column, database: str) -> bool:
     """False when the database cannot hold such a column inlined, so its rows must go to a file."""
     types = {node.type for node in column.walk()}
-    if "geometry" in types or fold(column.name) in _RESERVED:
-        return False
-    if database != "duckdb" and "variant" in types:
+    # of a VARIANT the catalog would keep the text, and forget whether 42 was a number
+    if types & {"geometry", "variant"} or is_reserved(column.name):
         return False
     # PostgreSQL cuts identifiers at 63 bytes: two long names could become one
     return database not in ("postgres", "mysql") or len(column.name.encode()) <= 63

@@ -26,8 +26,8 @@ from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.stats import ColumnStats
 from quacklake.lake.settings import Shared
-from quacklake.storage import Footer, FooterColumn, column_stats, read_footers
-from quacklake.storage.parquet import child_fields
+from quacklake.storage import Footer, FooterColumn, Links, read_footers
+from quacklake.storage.parquet import Places, child_fields, leaf_places, placed_stats
 from quacklake.transaction import NewDataFile, Transaction
 
 __all__ = ["AddOptions", "add_files", "known_mappings", "to_patterns"]
@@ -54,10 +54,10 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What files of one schema have in common: their mapping, and the column id of each leaf's path."""
+    """What files of one schema have in common: their mapping, and where the leaves of the table are in them."""
 
     mapping: NameMapping
-    leaves: Mapping[str, int]
+    places: Places
     folders: tuple[Column, ...]
     missing: tuple[Column, ...]
 
@@ -80,7 +80,8 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
     spec = _partition(table)
     found = _find(shared, patterns)
     known = set(tx.plan(table).files.column("path").to_pylist())
-    places = {url: shared.store.resolve(url, False) for url in found}
+    links = Links()
+    places = {url: shared.store.resolve(url, False, links=links) for url in found}
     for url, place in places.items():
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
@@ -179,7 +180,7 @@ class _Shapes:
         there = [column for column in self._table.schema.columns if column.id in by_target]
         return _Shape(
             mapping,
-            mapper.leaves,
+            leaf_places(footer, self._table.schema, mapper.leaves),
             tuple(column for column in there if by_target[column.id].is_partition),
             tuple(mapper.missing),
         )
@@ -318,7 +319,7 @@ def _new_file(
     tx: Transaction, table: TableInfo, added: _Added, values: _FolderStats, spec: PartitionSpec | None
 ) -> NewDataFile:
     footer, shape = added.footer, added.shape
-    stats = list(column_stats(footer, table.schema, columns=shape.leaves))
+    stats = list(placed_stats(footer, shape.places, by_name=True))
     texts: dict[int, str | None] = {}
     for column in shape.folders:
         one, texts[column.id] = values[column.id, _folder_text(column, added.url)]

@@ -151,7 +151,7 @@ class TableCompaction:
                 max_files=config.compaction_max_files,
                 max_rows=config.compaction_max_rows,
                 max_replans=config.compaction_max_replans,
-                hive=bool(shared.option("hive_file_pattern", table)),
+                hive=shared.hive(table),
             ),
             progress=progress,
         )

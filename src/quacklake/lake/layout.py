@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from quacklake.errors import InputError
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.partitions import PartitionSpec, make_spec
 from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortSpec, make_sort
+from quacklake.lake.macros import order_macros
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
@@ -25,7 +26,7 @@ def create_table(
 ) -> TableInfo:
     """Add a table that is partitioned and sorted from its beginning."""
     partitioned = _partition_spec(tx, schema, texts(partition_by)) if partition_by else None
-    ordered = sort_spec(shared, tx.local_id(), schema, texts(sort_by)) if sort_by else None
+    ordered = sort_spec(shared, tx.local_id(), schema, texts(sort_by), tx.objects.macros) if sort_by else None
     table = tx.create_table(ref.schema, ref.name, schema)
     if partitioned is None and ordered is None:
         return table
@@ -50,7 +51,7 @@ def reset_partition(tx: Transaction, table: TableInfo) -> TableInfo:
 
 def sort(shared: Shared, tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
     """Sort the rows of every file written from now on by these keys; the same as before changes nothing."""
-    spec = sort_spec(shared, tx.local_id(), table.schema, keys)
+    spec = sort_spec(shared, tx.local_id(), table.schema, keys, tx.objects.macros)
     if table.sort is not None and table.sort.keys == spec.keys:
         return table
     return tx.alter_table(table, replace(table, sort=spec))
@@ -66,10 +67,17 @@ def _partition_spec(tx: Transaction, schema: TableSchema, keys: Sequence[str]) -
     return make_spec(tx.local_id(), keys, schema)
 
 
-def sort_spec(shared: Shared, id_: int, schema: TableSchema, keys: Sequence[str]) -> SortSpec:
+def sort_spec(
+    shared: Shared,
+    id_: int,
+    schema: TableSchema,
+    keys: Sequence[str],
+    find_macros: Callable[[], Sequence[MacroInfo]] = tuple,
+) -> SortSpec:
     """The order that keys describe. Raises ``InputError`` when one makes no sense for these columns."""
     _check_keys(keys, "sort", "reset_sorted_by")
-    return make_sort(id_, keys, schema, lambda text: shared.engine.canonical_expression(text, schema))
+    macros = order_macros(keys, find_macros)
+    return make_sort(id_, keys, schema, lambda text: shared.engine.canonical_expression(text, schema, macros))
 
 
 def texts(keys: Keys) -> Sequence[str]:

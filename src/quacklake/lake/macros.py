@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
+from quacklake.engines.duckdb.queries import LAKE
 from quacklake.errors import InputError
-from quacklake.format.names import check_name, fold
-from quacklake.format.objects import MacroParameter, MacroVariant
+from quacklake.format.names import check_name, fold, literal, quote
+from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant
+from quacklake.format.schema import Column
+from quacklake.format.sorting import SortSpec
 
-__all__ = ["Parameters", "make_variant"]
+__all__ = ["Parameters", "declared", "forms_of", "make_variant", "order_macros"]
 
 Default = bool | int | float | str | None
 Parameters = Sequence[str] | Mapping[str, Default]
 """The names of parameters, or names with their defaults."""
+_CALLED = re.compile(r"([^\W\d]\w*)\"?\s*\(")
+
+
+def declared(parameter: MacroParameter) -> str:
+    """A parameter of a macro as CREATE MACRO takes it."""
+    text = quote(parameter.name)
+    if parameter.type != "unknown":
+        text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
+    if parameter.default is not None:
+        type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
+        text += f" := CAST({literal(parameter.default)} AS {type_})"
+    return text
+
+
+def forms_of(macro: MacroInfo) -> str:
+    """The forms of a macro as CREATE MACRO takes them."""
+    forms = []
+    for variant in macro.variants:
+        given = ", ".join(declared(parameter) for parameter in variant.parameters)
+        forms.append(f"({given}) AS {'TABLE ' if macro.is_table else ''}{variant.sql.replace(LAKE, '')}")
+    return ", ".join(forms)
+
+
+def order_macros(keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]) -> tuple[str, ...]:
+    """Statements that make the macros which an order speaks of; ``find`` is asked only when it may speak of some."""
+    texts = [key.expression for key in keys.keys] if isinstance(keys, SortSpec) else list(keys or ())
+    called = {fold(name) for text in texts for name in _CALLED.findall(text)}
+    if not called:
+        return ()
+    wanted = [macro for macro in find() if not macro.is_table and fold(macro.name) in called]
+    return tuple(f"CREATE OR REPLACE TEMP MACRO {quote(macro.name)} {forms_of(macro)}" for macro in wanted)
 
 
 def make_variant(parameters: Parameters, sql: str) -> MacroVariant:

@@ -11,14 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.catalog import Catalog
+from quacklake.catalog.objects import macros
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.format import inline
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.conform import Match, match
+from quacklake.lake.macros import order_macros
 from quacklake.storage import Store
 from quacklake.transaction import Retry, TableCache
 
@@ -127,6 +129,14 @@ class Shared:
         """Whether deletes from a table's files become deletion vectors."""
         return bool(self.option("write_deletion_vectors", table))
 
+    def hive(self, table: TableInfo) -> bool:
+        """Whether partitions are folders; in an encrypted lake only where that is set, for folders tell the values."""
+        name, otherwise = "hive_file_pattern", False if self.catalog.encrypted else None
+        if name in self.overrides:
+            return bool(self.overrides[name])
+        found = effective(self.options(), name, schema_id=table.schema_id, table_id=table.id, otherwise=otherwise)
+        return bool(found)
+
     def write_options(self, table: TableInfo) -> WriteOptions:
         """How files of a table are written."""
         size_bytes = self.option("parquet_row_group_size_bytes", table)
@@ -137,9 +147,14 @@ class Shared:
             row_group_size=int(self.option("parquet_row_group_size", table)),
             row_group_size_bytes=None if size_bytes is None else int(size_bytes),
             target_file_size=int(self.option("target_file_size", table)),
-            hive=bool(self.option("hive_file_pattern", table)),
+            hive=self.hive(table),
             sort=bool(self.option("sort_on_insert", table)),
+            macros=order_macros(table.sort, self._macros),
         )
+
+    def _macros(self) -> list[MacroInfo]:
+        with self.catalog.read() as reader:
+            return macros(reader, reader.latest())
 
 
 @lru_cache(maxsize=1024)

@@ -16,8 +16,8 @@ from quacklake.engines.spark.scan import ROW_ID, SNAPSHOT
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
 from quacklake.format.schema import Column
-from quacklake.format.spark import quote
 from quacklake.format.sorting import SortSpec
+from quacklake.format.spark import quote
 from quacklake.lake.spark_dml import SparkParts
 from quacklake.lake.spark_writing import SparkRows, spark_order
 from quacklake.lake.table import Table

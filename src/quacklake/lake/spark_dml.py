@@ -113,12 +113,13 @@ class Changes:
     def shared(self) -> Shared:
         return self.parts.shared
 
-    def apply(self, staged: DataFrame, keys: Sequence[str] = ()) -> ChangeMetrics:
+    def apply(self, staged: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> ChangeMetrics:
         """Delete the changed rows where they are and write the updated ones anew, under their row ids.
 
-        Raises ``ConstraintError`` that shows ``keys`` when a row is changed in more than one way.
+        ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows ``keys`` when a row is
+        changed in more than one way.
         """
-        files, inlined = self._counts(staged, keys)
+        files, inlined = self._counts(staged, keys, once=once)
         updated = sum(each.updated for each in (*files.values(), *inlined.values()))
         deleted = sum(each.deleted for each in (*files.values(), *inlined.values()))
         pending = self.tx.pending(self.table)
@@ -149,15 +150,19 @@ class Changes:
 
     # -- what is changed -----------------------------------------------------------------------------------------------
 
-    def _counts(self, staged: DataFrame, keys: Sequence[str]) -> tuple[dict[int, _Counts], dict[int, _Counts]]:
+    def _counts(
+        self, staged: DataFrame, keys: Sequence[str], *, once: bool
+    ) -> tuple[dict[int, _Counts], dict[int, _Counts]]:
         """The changes by file, and of inlined rows by version: a row is counted once."""
-        rows = staged.filter(CHANGED).groupBy(FILE_ID, VERSION, POSITION)
-        once = rows.agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
-        found = once.groupBy(FILE_ID, VERSION).agg(
-            f.expr(f"count_if(kind = {UPDATED}) AS updated"),
-            f.expr(f"count_if(kind = {DELETED}) AS deleted"),
+        rows, times = staged.filter(CHANGED), "1"
+        if not once:
+            each = rows.groupBy(FILE_ID, VERSION, POSITION)
+            rows, times = each.agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS {KIND}")), "n"
+        found = rows.groupBy(FILE_ID, VERSION).agg(
+            f.expr(f"count_if({KIND} = {UPDATED}) AS updated"),
+            f.expr(f"count_if({KIND} = {DELETED}) AS deleted"),
             # a row that is deleted twice is just gone
-            f.expr(f"count_if(kind = {UPDATED} AND n > 1) AS unclear"),
+            f.expr(f"count_if({KIND} = {UPDATED} AND {times} > 1) AS unclear"),
         )
         files: dict[int, _Counts] = {}
         inlined: dict[int, _Counts] = {}

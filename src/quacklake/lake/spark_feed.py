@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Slice", "batch_frame", "raw_schema", "read_slice", "shown_frame", "slices_of"]
 
 _BATCH_ROWS = 50_000
+_HERE = 1 << 20
+"""Up to how many bytes of files are read sooner here than Spark has started Python on the executors."""
 _FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP"
 
 
@@ -142,13 +144,27 @@ def batch_frame(spark: SparkLake, source: StreamSource, found: StreamPlan) -> Da
 
 
 def _mapped(spark: SparkLake, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
-    """Slices as a frame: each is a row of bytes, which a task of its own reads."""
+    """Slices as a frame: a few rows are read here, else each slice is a row of bytes, which a task of its own reads."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for data in batch.column("part").to_pylist():
                 yield from read_slice(pickle.loads(data))
 
+    schema = raw_schema(source)
+    if sum(map(_weight, parts)) <= _HERE:
+        found = [batch for part in parts for batch in read_slice(part)]
+        if not found:
+            return spark.session.createDataFrame([], schema)
+        return to_frame(spark.session, pa.Table.from_batches(found))
     packed = pa.table({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
-    rows = to_frame(spark.session, packed).repartition(max(1, len(parts)))
-    return rows.mapInArrow(read, raw_schema(source))
+    return to_frame(spark.session, packed).repartition(len(parts)).mapInArrow(read, schema)
+
+
+def _weight(part: Slice) -> int:
+    """About how many bytes a slice is."""
+    rows = part.plan if isinstance(part.plan, ScanPlan) else part.plan.rows
+    inlined = [rows.inlined] if isinstance(part.plan, ScanPlan) else [part.plan.inserted, part.plan.deleted]
+    return int(pc.sum(rows.files.column("file_size_bytes")).as_py() or 0) + sum(
+        0 if table is None else table.nbytes for table in inlined
+    )

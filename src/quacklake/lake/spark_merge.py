@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
@@ -45,8 +46,9 @@ __all__ = ["SparkMerge"]
 #: A condition: SQL of the lake, or a column of Spark.
 Condition = str | Expression | SparkColumn
 
-_RANGED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "date", "varchar")
-"""Types of keys whose least and greatest value Spark and the format mean alike."""
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
+"""Types of a key in table and source that have one order, which Spark and the format mean alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class SparkMerge:
 
     def _key_range(self, source: DataFrame, keys: Sequence[Column], given: TableSchema) -> Predicate:
         """What the keys of the source allow: between the smallest and the largest."""
-        fit = [key for key in keys if key.type in _RANGED and given.find(key.name).type in _RANGED]
+        fit = [key for key in keys if (key.type, given.find(key.name).type) in _RANGED]
         if not fit:
             return ANYTHING
         names = [quote(str(column_of(given.names, key.name))) for key in fit]
@@ -258,9 +260,11 @@ class SparkMerge:
                 array = bounds.column(f"{side}{i}")
                 try:
                     found = of_array(array.cast(key.arrow_type()), key)[0]
-                except ValueError:  # it does not fit the column, so that no row has it
+                except pa.ArrowInvalid:  # it does not fit the column, so that no row has it
                     continue
-                parts.append(compare(key, operator, decode(found.min if side == "min" else found.max, key.type)))
+                bound = found.min if side == "min" else found.max
+                if bound is not None:
+                    parts.append(compare(key, operator, decode(bound, key.type)))
         return every(parts) if parts else ANYTHING
 
     def _clauses(self, table: TableInfo, given: TableSchema) -> list[Clause]:

@@ -7,15 +7,14 @@ cannot have row ids inside. Where rows keep their ids in tables with such column
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb import FileWriter, WriteOptions
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.spark import each_task
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
@@ -52,8 +51,8 @@ class _Task:
             yield first
             yield from rows
 
-        with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
-            connect_store(connection, self.store)
+        engine = DuckDBEngine(self.store, threads=1)
+        with closing(engine), engine.connection() as connection:
             with writing():
                 connection.register("ql_source", pa.RecordBatchReader.from_batches(first.schema, stream()))
             return FileWriter(self.store).write(

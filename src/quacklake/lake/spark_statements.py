@@ -47,6 +47,6 @@ def _change(
     try:
         rows = parts.scan.frame(plan, rows=True).alias("target")
         staged = stage(staging, rows, table, clauses)
-        return Changes(parts, tx, table, plan).apply(staged)
+        return Changes(parts, tx, table, plan).apply(staged, once=True)
     finally:
         staging.discard()

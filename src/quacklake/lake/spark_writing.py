@@ -57,6 +57,7 @@ class SparkRows:
     ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
     With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
     go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
+    ``count`` is how many rows there are, where that is known.
     """
 
     shared: Shared
@@ -67,6 +68,7 @@ class SparkRows:
     tasks: int | None = None
     order: Sequence[SortBy] | None = None
     partial: bool = False
+    count: int | None = None
     _few: pa.Table | None = None
     _looked: bool = False
     _row_bytes: float | None = None
@@ -127,7 +129,7 @@ class SparkRows:
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
         """All rows when they are few enough for the catalog; one more than those is all that is ever fetched."""
         limit = self.shared.inline_limit(table)
-        if not limit or not all(_carries(found, given) for found in matches):
+        if not limit or (self.count or 0) > limit or not all(_carries(found, given) for found in matches):
             return None
         if not self._looked:
             rows = self.frame.limit(limit + 1).toArrow()

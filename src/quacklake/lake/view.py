@@ -12,15 +12,15 @@ import pyarrow as pa
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
-from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, TableInfo, ViewInfo
-from quacklake.format.schema import Column
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import MacroInfo, MacroVariant, TableInfo, ViewInfo
+from quacklake.lake.macros import declared
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
 
-__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view", "declared"]
+__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view"]
 
 COMMENT = "comment"
 """The tag that is a comment."""
@@ -260,14 +260,3 @@ class _Session:
 def _owners(given: str | None, schema: str) -> Iterable[str]:
     """Where a name is looked for: in the schema that was given, else in the own one and then in ``main``."""
     return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))
-
-
-def declared(parameter: MacroParameter) -> str:
-    """A parameter of a macro as CREATE MACRO takes it."""
-    text = quote(parameter.name)
-    if parameter.type != "unknown":
-        text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
-    if parameter.default is not None:
-        type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
-        text += f" := CAST({literal(parameter.default)} AS {type_})"
-    return text

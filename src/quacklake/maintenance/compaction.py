@@ -111,20 +111,32 @@ class Compactor:
 
     def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
         """Put small files together, history included; the files they come from leave the lake."""
-        return self._compact("merge_adjacent_files", table, base, planner, self._merged)
+        files = self._begin("merge_adjacent_files", table, base)
+        small = [
+            file for file in files.files.values() if file.version is not None and file.size < self.limits.target_size
+        ]
+        if small:
+            newest = max(small, key=lambda file: (file.begin, file.id)).version
+            apart = sum(file.version != newest for file in small)
+            if apart:
+                reason = (
+                    "older snapshots show other columns: they can be merged with newer ones once those have expired"
+                )
+                self._skip(f"{apart} files", reason)
+        return self._compact(files, planner, self._merged)
 
     def rewrite(
         self, operation: str, table: TableInfo, base: Snapshot, planner: Planner, as_table: TableInfo | None = None
     ) -> CompactionReport:
         """Write the live rows of files anew, laid out as ``as_table``; older snapshots keep the files as they are."""
         wanted = as_table or table
-        return self._compact(
-            operation, table, base, planner, lambda tx, files, group: self._rewritten(tx, files, group, wanted)
-        )
+        files = self._begin(operation, table, base)
+        return self._compact(files, planner, lambda tx, files, group: self._rewritten(tx, files, group, wanted))
 
     def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
         """Move inlined rows and deletes into files."""
-        self._begin("flush_inlined_data", table)
+        self._report = CompactionReport("flush_inlined_data", table.qualified_name)
+        self._skipped = []
         for attempt in range(self.limits.max_replans + 1):
             try:
                 while self._flush_window(table, base):
@@ -146,24 +158,21 @@ class Compactor:
 
     def _compact(
         self,
-        operation: str,
-        table: TableInfo,
-        base: Snapshot,
+        files: TableFiles,
         planner: Planner,
         work: Callable[[Transaction, TableFiles, Group], TableChange],
     ) -> CompactionReport:
-        self._begin(operation, table)
-        files = read_files(self.catalog, self.store, base, table)
         groups = planner(files)
         total, done = sum(len(group.files) for group in groups), 0
+        what = f"{self._report.operation} {self._report.table}"
         limits = self.limits
         for batch in batches(groups, max_files=limits.max_files, max_bytes=limits.target_size):
-            self.progress(f"{operation} {table.qualified_name}", done, total)
+            self.progress(what, done, total)
             if not self._try(files, batch, work):
                 for group in batch:
                     self._retry(group, planner, work)
             done += sum(len(group.files) for group in batch)
-        self.progress(f"{operation} {table.qualified_name}", done, total)
+        self.progress(what, done, total)
         return self._end()
 
     def _try(
@@ -223,7 +232,10 @@ class Compactor:
         table = replace(current, schema=schema, sort=sort)
         partition_id, values = first.layout
         folder = files.folder(plan, first.layout, hive=self.limits.hive)
-        new = self.files.merge(tx, table, plan, folder, partition_id, dict(values))
+        new = [
+            _not_before(file, files.since)
+            for file in self.files.merge(tx, table, plan, folder, partition_id, dict(values))
+        ]
         return TableChange(
             table=current,
             data_files=tuple(new),
@@ -334,9 +346,10 @@ class Compactor:
 
     # -- the report ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, operation: str, table: TableInfo) -> None:
+    def _begin(self, operation: str, table: TableInfo, base: Snapshot) -> TableFiles:
         self._report = CompactionReport(operation, table.qualified_name)
         self._skipped = []
+        return read_files(self.catalog, self.store, base, table)
 
     def _skip(self, what: str, reason: str) -> None:
         self._skipped.append(Skipped(what, reason))
@@ -361,6 +374,16 @@ class Compactor:
 
 def _counts(groups: Sequence[Group], changes: Sequence[TableChange]) -> list[tuple[int, int]]:
     return [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
+
+
+def _not_before(file: NewDataFile, since: int) -> NewDataFile:
+    """A merged file that begins when the columns it has began, and not with rows that are older than all snapshots.
+
+    Stock clients take the columns of a file from the snapshot it begins with: they would rewrite it without the others.
+    """
+    if file.begin_snapshot is None or file.partial_max is None or file.begin_snapshot >= since:
+        return file
+    return replace(file, begin_snapshot=since, partial_max=max(file.partial_max, since))
 
 
 def _together(table: TableInfo, changes: Sequence[TableChange]) -> TableChange:

@@ -16,7 +16,7 @@ Layout = tuple[int | None, tuple[tuple[int, str | None], ...]]
 class SourceFile:
     """A live data file. ``deleted`` counts its deleted rows; ``begin`` is the snapshot it came with.
 
-    ``version`` stands for the columns it was written with; None when they cannot be told, so that it cannot be merged.
+    ``version`` stands for the columns its rows are seen with; None when they cannot be told, so that it stays alone.
     """
 
     id: int

@@ -26,7 +26,8 @@ __all__ = ["TableFiles", "read_files"]
 class TableFiles:
     """The live files of a table at a snapshot.
 
-    ``schemas`` are the columns of each version that a file may have (``SourceFile.version``), by the version.
+    ``schemas`` are the columns of each version that a file may have (``SourceFile.version``), by the version. Those of
+    the oldest snapshot left have been the table's since ``since``; older ones nobody sees.
     """
 
     base: Snapshot
@@ -34,6 +35,7 @@ class TableFiles:
     plan: ScanPlan
     files: Mapping[int, SourceFile]
     schemas: Mapping[int, TableSchema]
+    since: int = 0
 
     def part(self, ids: Iterable[int]) -> ScanPlan:
         """The plan of some of the files."""
@@ -46,7 +48,7 @@ class TableFiles:
         )
 
     def part_as_written(self, ids: Iterable[int], version: int) -> ScanPlan:
-        """The plan of files that all have the columns of one version, which it reads."""
+        """The plan of files whose rows are all seen with the columns of one version, which it reads."""
         plan = self.part(ids)
         # fields inside columns may have changed since: then every file is asked for its own
         shaped_at = self.base.id if plan.reshaped else plan.shaped_at
@@ -96,11 +98,14 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
             )
             for id_, begin, last, partition, records, size, deletes in rows
         }
-    return TableFiles(base, table, plan, files, versions.schemas)
+    return TableFiles(base, table, plan, files, versions.schemas, versions.since)
 
 
 class _Versions:
-    """Which columns a file was written with. Versions that store rows alike count as one."""
+    """Which columns the rows of a file are seen with. Versions that store rows alike count as one.
+
+    A row is never seen before the oldest snapshot that is left, so what the columns were before does not count.
+    """
 
     def __init__(self, reader: Reader, table: TableInfo) -> None:
         self.schemas: dict[int, TableSchema] = {}
@@ -108,14 +113,22 @@ class _Versions:
         self._table = table
         self._history = reader.schema_history(table.id)
         self._known: dict[int, int] = {}
+        oldest = reader.oldest()
+        self._oldest = 0 if oldest is None else oldest.id
+        index = self._index(self._oldest)
+        self.since = self._history[index][0] if index >= 0 else 0
 
     def of(self, begin: int, newest: int) -> int | None:
         """The version of a file with rows of snapshots ``begin`` to ``newest``; None when they differ."""
+        begin, newest = max(begin, self._oldest), max(newest, self._oldest)
         first = self._at(begin)
         return first if newest == begin or first == self._at(newest) else None
 
+    def _index(self, snapshot: int) -> int:
+        return bisect.bisect_right(self._history, (snapshot, 1 << 62)) - 1
+
     def _at(self, snapshot: int) -> int | None:
-        index = bisect.bisect_right(self._history, (snapshot, 1 << 62)) - 1
+        index = self._index(snapshot)
         if index < 0:
             return None
         version = self._history[index][1]

@@ -23,7 +23,7 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, ScanPlan
-from quacklake.scan.planner import plan_files, plan_mappings
+from quacklake.scan.planner import plan_files, plan_mappings, plan_past
 from quacklake.storage import Store
 
 __all__ = ["DATED_POSITIONS", "DELETE_FILES", "FEED_COLUMNS", "FeedPlan", "plan_feed"]
@@ -141,13 +141,16 @@ def plan_feed(
         rows = inlined.decode(reader.changed_inlined_rows(table, since, until.id), table.schema, database, ends=True)
         reshaped = reader.reshaped(until, table)
         mappings = plan_mappings(reader, found)
+        past = plan_past(reader, until, table, found)
     joined = plan_files(found, table, store, until.id)
     files, ends = _data_files(joined, found)
     inserted, deleted = _inlined(rows, since, until.id)
     return FeedPlan(
         since=since,
         until=until.id,
-        rows=replace(empty, files=files, shaped_at=reshaped.at, reshaped=reshaped.changed, mappings=mappings),
+        rows=replace(
+            empty, files=files, shaped_at=reshaped.at, reshaped=reshaped.changed, mappings=mappings, past=past
+        ),
         ended={id_: end for id_, end in ends.items() if since <= end <= until.id and end not in compactions},
         delete_files=_delete_files(joined, found, until.id),
         positions=_positions(positions, files, ends, until.id),

@@ -37,7 +37,7 @@ def plain_inserts(plan: FeedPlan) -> tuple[ScanPlan, FeedPlan]:
     return scan, rest
 
 
-def slices(plan: FeedPlan, *, deletes: bool = True, size: int = SLICE_BYTES) -> list[FeedPlan]:
+def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
     """The parts of a feed; without ``deletes`` those that only take rows away are left out.
 
     Rows of one update may come from one file and go from another: where there are updates, all that may be part of one
@@ -56,18 +56,18 @@ def slices(plan: FeedPlan, *, deletes: bool = True, size: int = SLICE_BYTES) -> 
         comes = (begin if last is None else last) >= plan.since
         if id_ not in tangled and (comes or deletes):
             apart.append((id_, bytes_ or 0))
-    found = [_of_files(plan, ids, inlined=False) for ids in _packed(apart, size)]
+    found = [_of_files(plan, ids, inlined=False) for ids in _packed(apart)]
     came, went = (0 if rows is None else rows.num_rows for rows in (plan.inserted, plan.deleted))
     if tangled or came or (went and deletes):
         found.append(_of_files(plan, sorted(tangled), inlined=True))
     return found
 
 
-def state_slices(plan: ScanPlan, *, size: int = SLICE_BYTES) -> list[ScanPlan]:
+def state_slices(plan: ScanPlan) -> list[ScanPlan]:
     """The parts of a scan."""
     sizes = zip(*(plan.files.column(name).to_pylist() for name in ("data_file_id", "file_size_bytes")), strict=True)
     found = []
-    for ids in _packed([(id_, bytes_ or 0) for id_, bytes_ in sizes], size):
+    for ids in _packed([(id_, bytes_ or 0) for id_, bytes_ in sizes]):
         chosen = pa.array(ids, pa.int64())
         files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
         gone = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
@@ -104,12 +104,12 @@ def last_within(files: pa.Table, since: int, until: int, max_files: int | None, 
     return until
 
 
-def _packed(files: Sequence[tuple[int, int]], size: int) -> Iterator[list[int]]:
+def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     """Ids in groups of about a size."""
     group: list[int] = []
     total = 0
     for id_, bytes_ in files:
-        if group and total + bytes_ > size:
+        if group and total + bytes_ > SLICE_BYTES:
             yield group
             group, total = [], 0
         group.append(id_)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from quacklake.errors import CatalogError, CorruptFileError, QuacklakeError
 from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, unflatten_mappings
+from quacklake.format.past_shapes import Past
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 
 __all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "SECRET", "ScanPlan", "column_key"]
@@ -63,7 +64,8 @@ class ScanPlan:
     ``pruned`` tells whether ``files`` leaves any out. Files that began after ``shaped_at`` have the fields inside their
     nested columns that ``schema`` says; in others these may have other names, or be missing. When a table was
     ``reshaped`` since it was made, that holds for compacted files of any age too. Files that began after
-    ``columns_since`` and have a first row id have just the columns of ``schema``, under their names.
+    ``columns_since`` and have a first row id have just the columns of ``schema``, under their names. ``past`` has the
+    columns as they were, for encrypted files, which do not tell field ids.
     """
 
     table_id: int
@@ -80,6 +82,7 @@ class ScanPlan:
     reshaped: bool = False
     mappings: tuple[NameMapping, ...] = ()
     columns_since: int | None = None
+    past: Past = ()
 
     def __repr__(self) -> str:
         """Without the tables: the one of the files holds encryption keys."""
@@ -143,6 +146,7 @@ class ScanPlan:
             "reshaped": self.reshaped,
             "columns_since": self.columns_since,
             "columns": [asdict(row) for row in flatten(self.schema)],
+            "past": [(since, [asdict(row) for row in flatten(schema)]) for since, schema in self.past],
             "mappings": [asdict(row) for mapping in self.mappings for row in flatten_mapping(mapping)],
         }
         metadata = {_FORMAT: json.dumps(facts).encode(), _DELETES: _write(self.deletes)}
@@ -161,10 +165,12 @@ class ScanPlan:
                 raise ValueError("version")
             schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))
             mappings = unflatten_mappings(MappingRow(**row) for row in facts.pop("mappings", ()))
+            past = [(since, unflatten(ColumnRow(**row) for row in rows)) for since, rows in facts.pop("past", ())]
             inlined = metadata.get(_INLINED)
             return cls(
                 **facts,
                 schema=schema,
+                past=tuple(past),
                 mappings=mappings,
                 files=files.replace_schema_metadata(None),
                 deletes=_read(metadata[_DELETES]),

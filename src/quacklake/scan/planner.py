@@ -10,13 +10,14 @@ from quacklake.catalog import Reader
 from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
+from quacklake.format.past_shapes import Past
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["plan_files", "plan_mappings", "plan_scan"]
+__all__ = ["plan_files", "plan_mappings", "plan_past", "plan_scan"]
 
 
 def plan_scan(
@@ -55,6 +56,7 @@ def plan_scan(
             rows = inlined.decode(reader.inlined_rows(snapshot, table, remains=remains), table.schema, database)
         deletes = reader.inlined_deletes(snapshot, table.id)
         reshaped = reader.reshaped(snapshot, table)
+        past = plan_past(reader, snapshot, table, files)
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -70,6 +72,7 @@ def plan_scan(
         reshaped=reshaped.changed,
         mappings=mappings,
         columns_since=table.columns_since,
+        past=past,
     )
 
 
@@ -85,6 +88,14 @@ def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
     """The name mappings that files from elsewhere need."""
     mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
     return reader.name_mappings(mapped) if mapped else ()
+
+
+def plan_past(reader: Reader, snapshot: Snapshot, table: TableInfo, files: pa.Table) -> Past:
+    """The columns of a table as they were, when it has nested ones in encrypted files, and so needs to know."""
+    keys = files.column("encryption_key")
+    if keys.null_count == len(keys) or not any(column.nested for column in table.schema.columns):
+        return ()
+    return reader.past_columns(snapshot, table)
 
 
 def _refuse_unreadable(files: pa.Table, table: TableInfo, *, encrypted: bool) -> None:

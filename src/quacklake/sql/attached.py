@@ -85,6 +85,8 @@ class Attachments:
     """What SET has set, for every lake."""
     opened: dict[tuple[str, str], Any] = field(default_factory=dict)
     """What lakes were opened with, where SET has changed it."""
+    secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How lakes are opened that ATTACH names by a secret."""
     copies: dict[str, Any] = field(default_factory=dict)
     """What the planner's copies of the lakes were made from."""
 

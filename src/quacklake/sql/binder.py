@@ -12,7 +12,7 @@ from quacklake.engines.duckdb.queries import HARMLESS, LAKE
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.lake.view import declared
+from quacklake.lake.macros import declared
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
@@ -77,12 +77,11 @@ class Binder(Values):
         if self.scans:
             tell_statistics(self.session, parsed, self.scans)
             settle(parsed, self.constant)
-        if self.scans and looking:
-            self._leave_out(answer(self.session, parsed, self.scans))
+        answered = self._leave_out(answer(self.session, parsed, self.scans)) if self.scans and looking else ()
         values = self.used(parsed, renumber=True)
         text = tree.render(self.session.connection, parsed)
         found = next((scan for scan in self.scans if scan.rows), None)
-        bound = Bound(text, values, self.scans, found)
+        bound = Bound(text, values, self.scans, found, answered)
         self._prune(bound, parsed)
         self._install()
         return bound
@@ -380,11 +379,13 @@ class Binder(Values):
         for scan in self.scans:
             scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
 
-    def _leave_out(self, names: set[str]) -> None:
-        """Forget scans that are not needed."""
+    def _leave_out(self, names: set[str]) -> tuple[Scan, ...]:
+        """Forget scans that are not needed; returns them."""
+        gone = tuple(scan for scan in self.scans if scan.name in names)
         self.scans = [scan for scan in self.scans if scan.name not in names]
         for name in names:
             self._made.remove(self._makers[name])
+        return gone
 
     def _install(self) -> None:
         for make in self._made:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from quacklake import __name__ as PRODUCT
 from quacklake.errors import SqlError
 from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.inline import is_reserved
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OPTIONS
@@ -324,10 +325,30 @@ def set_option(call: Call) -> pa.Table:
         info = call.table(call.session.view(call.attached))
         name = f"{quote(info.schema_name)}.{quote(info.name)}"
     value = call.given.get("value")
+    if fold(str(call.need("option"))) == "data_inlining_row_limit" and str(value) != "0":
+        _check_inlining(call, None if table is None else name)
     call.lake.set_option(
         str(call.need("option")), value, schema=None if table is not None or schema is None else str(schema), table=name
     )
     return nothing()
+
+
+def _check_inlining(call: Call, only: str | None) -> None:
+    """Raise ``SqlError`` when a table has columns beside which no rows can live in the catalog."""
+    with call.attached.shared.catalog.read() as reader:
+        rows = reader.options()
+    settled = {row.scope_id for row in rows if row.key == "data_inlining_row_limit" and row.scope == "table"}
+    for info in call.session.view(call.attached).tables():
+        named = f"{quote(info.schema_name)}.{quote(info.name)}"
+        if named != only if only is not None else info.id in settled:
+            continue
+        reserved = next((column for column in info.schema.names if is_reserved(column)), None)
+        if reserved is not None:
+            raise SqlError(
+                f'Cannot enable data inlining: "{reserved}" of {info.qualified_name} is a name that DuckLake'
+                " reserves for inlined rows",
+                hint="rename the column first",
+            )
 
 
 def nothing() -> pa.Table:

@@ -16,6 +16,7 @@ from quacklake.sql.statements import (
     prepared,
     queries,
     rows,
+    secrets,
     tables,
     transactions,
 )
@@ -34,6 +35,7 @@ _CREATED: Mapping[str, Handler] = {
     "VIEW": objects.create_view,
     "MACRO": objects.create_macro,
     "FUNCTION": objects.create_macro,
+    "SECRET": secrets.create_secret,
 }
 _HANDLERS: Mapping[str, Handler] = {
     "ABORT": transactions.rollback,
@@ -57,6 +59,8 @@ _HANDLERS: Mapping[str, Handler] = {
     "EXPORT": queries.not_for_lakes,
     "IMPORT": queries.not_for_lakes,
     "INSERT": inserting.insert,
+    "INSTALL": databases.extension,
+    "LOAD": databases.extension,
     "MERGE": merging.merge,
     "PRAGMA": databases.settings,
     "PREPARE": prepared.prepare,
@@ -81,6 +85,8 @@ def handler(cursor: Cursor) -> Handler:
         return _creator(cursor)
     if word == "WITH":
         return _with(cursor)
+    if word == "DROP" and any(other.upper == "SECRET" for other in cursor.words[1:3]):
+        return secrets.drop_secret
     if word in _QUERIES:
         return queries.query
     return _HANDLERS.get(word, queries.native)
@@ -90,7 +96,7 @@ def _creator(cursor: Cursor) -> Handler:
     kinds = (word.upper for word in cursor.words[1:4] if word.upper not in _CREATE_WORDS)
     temporary = any(word.upper in ("TEMP", "TEMPORARY") for word in cursor.words[1:4])
     found = _CREATED.get(next(kinds, ""))
-    if found is None or (temporary and found is not tables.create_table):
+    if found is None or (temporary and found not in (tables.create_table, secrets.create_secret)):
         return queries.native_ddl
     return found
 

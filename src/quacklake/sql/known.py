@@ -120,7 +120,7 @@ def _count(plan: ScanPlan) -> int | None:
     if not _is_whole(plan):
         return None
     inlined = 0 if plan.inlined is None else plan.inlined.num_rows
-    return int(pc.sum(plan.files.column("record_count")).as_py() or 0) - plan.deletes.num_rows + inlined
+    return int((pc.sum(plan.files.column("record_count")).as_py() or 0) - plan.deletes.num_rows + inlined)
 
 
 def _bounds(
@@ -137,7 +137,7 @@ def _bounds(
         values: list[Any] = []
         for file_id, rows in zip(*(files.column(n).to_pylist() for n in ("data_file_id", "record_count")), strict=True):
             known = stored.get((file_id, id_))
-            if known is None or (known[0] is None or known[1] is None) and known[2] != rows:
+            if known is None or ((known[0] is None or known[1] is None) and known[2] != rows):
                 return None
             values += [decode(text, column.type) for text in known[:2] if text is not None]
         if plan.inlined is not None and plan.inlined.num_rows:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import Column
+from quacklake.lake.macros import forms_of
 from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.lake.result import Result
-from quacklake.lake.view import COMMENT, declared
+from quacklake.lake.view import COMMENT
 from quacklake.sql import metadata, tree
 from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.names import SYSTEM
@@ -42,6 +44,7 @@ _LISTINGS = frozenset(
         "duckdb_constraints",
         "duckdb_functions",
         "duckdb_indexes",
+        "pragma_database_size",
         "sqlite_master",
         "pragma_table_info",
     }
@@ -99,6 +102,8 @@ def _rows(session: Session, sql: str) -> pa.Table:
     )
     if hidden is not None:
         found = _where(found, hidden, lambda name: not name.startswith(PREFIX))
+    if "database_size" in found.column_names:
+        found = _with_file_sizes(session, found)
     if "estimated_size" in found.column_names and "table_name" in found.column_names:
         found = _with_sizes(session, found)
     return _with_paths(session, found) if "readonly" in found.column_names else found
@@ -117,6 +122,19 @@ def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
     values = [sizes.get(key, size) for key, size in zip(keys, known, strict=True)]
     place = rows.column_names.index("estimated_size")
     return rows.set_column(place, "estimated_size", pa.array(values, rows.schema.field(place).type))
+
+
+def _with_file_sizes(session: Session, rows: pa.Table) -> pa.Table:
+    """What is said of the sizes of databases, with those of the lakes' files."""
+    found = rows.to_pylist()
+    for row in found:
+        attached = session.attachments.get(row["database_name"])
+        if attached is not None:
+            files = metadata.rows(attached, "ducklake_data_file").select(["file_size_bytes", "end_snapshot"])
+            size = pc.sum(files.filter(pc.is_null(files.column("end_snapshot"))).column("file_size_bytes")).as_py()
+            shown = session.connection.execute("SELECT format_bytes(?)", [size or 0]).fetchone()
+            row["database_size"] = "0 bytes" if shown is None else shown[0]
+    return pa.Table.from_pylist(found, schema=rows.schema)
 
 
 def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
@@ -268,12 +286,7 @@ def _view(alias: str, view: ViewInfo) -> str:
 
 
 def _macro(alias: str, macro: MacroInfo) -> str:
-    forms = []
-    for variant in macro.variants:
-        body = variant.sql.replace(LAKE, "")
-        given = ", ".join(declared(parameter) for parameter in variant.parameters)
-        forms.append(f"({given}) AS {'TABLE ' if macro.is_table else ''}{body}")
-    return f"CREATE OR REPLACE MACRO {alias}.{quote(macro.schema_name)}.{quote(macro.name)} {', '.join(forms)}"
+    return f"CREATE OR REPLACE MACRO {alias}.{quote(macro.schema_name)}.{quote(macro.name)} {forms_of(macro)}"
 
 
 def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | None, str]]:

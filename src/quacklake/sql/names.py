@@ -66,6 +66,7 @@ class Names:
         used = self.default
         if found is None and catalog is None and schema is not None and used is not None:
             is_other = fold(schema) in ("temp", "memory", "system") or self.attachments.is_database(schema)
+            is_other = is_other or self.attachments.metadata_of(schema) is not None
             return None if is_other else Target(used, schema, name)
         return found
 

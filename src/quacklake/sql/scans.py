@@ -50,6 +50,8 @@ class Bound:
     values: Any
     scans: list[Scan]
     target: Scan | None = None
+    answered: tuple[Scan, ...] = ()
+    """Mentions of tables for which their metadata answers."""
 
 
 _LOCAL_IDS = 10**18

@@ -293,7 +293,9 @@ class Session:
         if unit.upper() == "VERSION":
             try:
                 version = int(value)
-            except (TypeError, ValueError):
+            except ValueError:
+                return self.work.at(attached, ("tag", value), lambda lake: lake.at(tag=str(value))._view())
+            except TypeError:
                 raise SqlError(f"{value!r} is not a snapshot") from None
             return self.work.at(attached, ("version", version), lambda lake: lake.at(version=version)._view())
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

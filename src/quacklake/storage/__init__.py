@@ -17,6 +17,7 @@ module              what it holds
 ==================  ============================================================================
 """
 
+from quacklake.storage.confinement import Links
 from quacklake.storage.listing import FileEntry
 from quacklake.storage.options import S3Options
 from quacklake.storage.parquet import Footer, FooterColumn, column_stats, read_footer, read_footers
@@ -26,6 +27,7 @@ __all__ = [
     "FileEntry",
     "Footer",
     "FooterColumn",
+    "Links",
     "S3Options",
     "Store",
     "column_stats",

@@ -12,7 +12,7 @@ from quacklake.errors import ConfigError, PathError
 from quacklake.format.paths import checked_relative
 from quacklake.storage.roots import Root, absolute
 
-__all__ = ["Confinement"]
+__all__ = ["Confinement", "Links"]
 
 # What nearly every path of a lake looks like, seen to be safe at a glance: no segment is empty or starts with a dot,
 # and percent signs are in the values of partitions only. No segment fits both alternatives, so matching is linear.
@@ -20,6 +20,26 @@ _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[
 _PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
 _PARTITION = re.compile(r"[^/]*=[^/]*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+class Links:
+    """Where links lead. One that is kept for many files looks up each of their folders once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def file(self, path: str) -> str:
+        """The real path of a file, given by an absolute one without dots."""
+        folder, _, name = path.rpartition("/")
+        full = self.folder(folder) + name
+        return os.path.realpath(full) if os.path.islink(full) else full  # noqa: PTH114 - for every file of a lake
+
+    def folder(self, path: str) -> str:
+        """The real path of a folder, with a slash at its end."""
+        found = self._folders.get(path)
+        if found is None:
+            found = self._folders[path] = os.path.realpath(path or "/").rstrip("/") + "/"
+        return found
 
 
 class Confinement:
@@ -54,14 +74,14 @@ class Confinement:
             checked_relative(_PARTITION.sub(lambda match: match[0].replace("%", "_"), path))
         return path
 
-    def resolve(self, path: str, is_relative: bool, base: str) -> str:
+    def resolve(self, path: str, is_relative: bool, base: str, links: Links) -> str:
         """See ``Store.resolve``."""
         if is_relative:
             if not base:
                 return self.own(path)
             full = f"{base.rstrip('/')}/{self.own(path)}"
-            return self._from_absolute(full) if self.is_absolute(base) else self.own(full)
-        return self._from_absolute(path)
+            return self._from_absolute(full, links) if self.is_absolute(base) else self.own(full)
+        return self._from_absolute(path, links)
 
     def locate(self, path: str) -> str | None:
         """See ``Store.locate``."""
@@ -72,7 +92,10 @@ class Confinement:
         else:
             if match and match[0].lower() != "file://":
                 return None
-            name, prefix = os.path.realpath(unquote(path[match.end() :]) if match else path), _real(self._root.prefix)
+            name, prefix = (
+                os.path.realpath(unquote(path[match.end() :]) if match else path),
+                Links().folder(self._root.prefix),
+            )
         return name[len(prefix) :] if name.startswith(prefix) else None
 
     def url(self, path: str) -> str:
@@ -86,16 +109,16 @@ class Confinement:
         root, plain, slow = self._root.url, _PLAIN, self.url
         return [root + path if plain(path) else slow(path) for path in paths]
 
-    def readable(self, path: str) -> str:
+    def readable(self, path: str, links: Links) -> str:
         """The name by which the file system opens ``path``; ``PathError`` when it, or the link it is, leads outside."""
         if self.external and self.is_absolute(path):
             name = self._outside_name(self._allowed(path))
             if self._local:
-                self._check_outside_links(path)
+                self._check_outside_links(path, name, links)
             return name
         full = self._root.prefix + self.own(path)
         if self._local:
-            self._check_links(path, full)
+            self._check_links(path, links.file(full), links)
         return full
 
     def writable(self, path: str) -> str:
@@ -107,11 +130,12 @@ class Confinement:
         if path.endswith("/"):
             raise PathError(f"the path {path!r} names a folder, not a file")
         if self._local:
-            self._check_links(path, full.rpartition("/")[0])
+            links = Links()
+            self._check_links(path, links.folder(full.rpartition("/")[0]), links)
         return full
 
-    def _from_absolute(self, path: str) -> str:
-        for spelling in self._spellings():
+    def _from_absolute(self, path: str, links: Links) -> str:
+        for spelling in self._spellings(links):
             if path.startswith(spelling):
                 rest = path[len(spelling) :]
                 return self.own(unquote(rest) if spelling.startswith("file:") else rest)
@@ -121,16 +145,16 @@ class Confinement:
             path = absolute(path)  # stock clients store what was typed, and read it from where they run
         return self._allowed(path)
 
-    def _spellings(self) -> tuple[str, ...]:
+    def _spellings(self, links: Links) -> tuple[str, ...]:
         """The root as a catalog may hold it: before or after following links."""
         if not self._local:
             return (self._root.url,)
-        real = _real(self._root.prefix)
+        real = links.folder(self._root.prefix)
         return (self._root.url, real, f"file://{self._root.url}", f"file://{real}")
 
-    def _check_links(self, path: str, full: str) -> None:
+    def _check_links(self, path: str, real: str, links: Links) -> None:
         # The root is looked up each time: it may have been made, or moved behind a link, since the store was opened.
-        if not _real(full).startswith(_real(self._root.prefix)):
+        if not real.startswith(links.folder(self._root.prefix)):
             raise PathError(
                 f"the path {path!r} leads outside the data root {self._root.url} through a symbolic link",
                 hint="replace the link by a real folder, or make the folder it leads to the data path",
@@ -146,9 +170,9 @@ class Confinement:
             hint="name its folder in the setting foreign_paths when files from there may be read",
         )
 
-    def _check_outside_links(self, path: str) -> None:
-        real = os.path.realpath(self._outside(path))
-        if not any(real.startswith(_real(folder).replace("//", "/")) for folder in self.external):
+    def _check_outside_links(self, path: str, name: str, links: Links) -> None:
+        real = links.file(name)
+        if not any(real.startswith(links.folder(folder)) for folder in self.external):
             raise PathError(
                 f"the path {path!r} leads outside the foreign_paths through a symbolic link",
                 hint="name the folder it leads to in the setting foreign_paths",
@@ -171,7 +195,3 @@ class Confinement:
                 hint="only a query engine can read it",
             )
         return path[match.end() :] if match else path
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path).rstrip("/") + "/"

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from quacklake.storage.atomic import TEMPORARY_PREFIX
 from quacklake.storage.attempts import Attempts
-from quacklake.storage.confinement import Confinement
+from quacklake.storage.confinement import Confinement, Links
 from quacklake.storage.roots import Root
 
 __all__ = ["FileEntry", "stream", "walk"]
@@ -71,7 +71,7 @@ def _open_folder(
     root: Root, confinement: Confinement, folder: str
 ) -> AbstractContextManager[Iterable[os.DirEntry[str]]]:
     try:
-        return os.scandir(confinement.readable(folder[:-1]) if folder else root.prefix)
+        return os.scandir(confinement.readable(folder[:-1], Links()) if folder else root.prefix)
     except (FileNotFoundError, NotADirectoryError):
         return nullcontext(())
 

@@ -17,10 +17,23 @@ from quacklake.format.geometry import merge_extra
 from quacklake.format.schema import FIELD_ID, Column, TableSchema
 from quacklake.format.stats import ColumnStats
 from quacklake.format.types import StatsKind
+from quacklake.storage.confinement import Links
 from quacklake.storage.physical import FileType, fitting, geometry_extent
 from quacklake.storage.store import Store
 
-__all__ = ["Footer", "FooterColumn", "Glance", "child_fields", "column_stats", "glance", "read_footer", "read_footers"]
+__all__ = [
+    "Footer",
+    "FooterColumn",
+    "Glance",
+    "Places",
+    "child_fields",
+    "column_stats",
+    "glance",
+    "leaf_places",
+    "placed_stats",
+    "read_footer",
+    "read_footers",
+]
 
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
@@ -29,6 +42,8 @@ _ENDING = 8
 _PLAIN, _ENCRYPTED = b"PAR1", b"PARE"
 _REMOTE_THREADS = 16
 _LOCAL_THREADS = 2
+_LOCAL_TASK = 64
+"""Files that a thread reads at a time: handing them over one by one takes as long as reading them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +113,14 @@ def glance(store: Store, path: str) -> Glance:
     return Glance(size, length, encrypted=False, rows=rows, field_ids=ids)
 
 
-def read_footer(store: Store, path: str) -> Footer:
-    """The footer of a Parquet file.
+def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
+    """The footer of a Parquet file; ``links`` is one of many calls in a row.
 
     ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it is
     encrypted, and whatever else reading from the store can raise.
     """
     what = store.url(path)
-
-    with store.open_input(path) as source:
+    with store.open_input(path, links) as source:
         size, footer = store.attempts.run("footer", what, lambda: _tail(source, what))
     try:
         # The footer alone, as if it were the file: nothing in it is followed yet.
@@ -120,30 +134,51 @@ def read_footers(store: Store, paths: Sequence[str]) -> list[Footer]:
     """``read_footer`` of each, several at a time."""
     if not paths:
         return []
-    threads = _LOCAL_THREADS if store.is_local else _REMOTE_THREADS
+    threads, some = (_LOCAL_THREADS, _LOCAL_TASK) if store.is_local else (_REMOTE_THREADS, 1)
+    links = Links()
+
+    def read(start: int) -> list[Footer]:
+        return [read_footer(store, path, links) for path in paths[start : start + some]]
+
     with ThreadPoolExecutor(min(threads, len(paths)), "quacklake-footer") as pool:
-        return list(pool.map(lambda path: read_footer(store, path), paths))
+        return [footer for part in pool.map(read, range(0, len(paths), some)) for footer in part]
+
+
+#: The leaves of a table that a file has: of each, its places among the columns of the file.
+Places = tuple[tuple[Column, tuple[int, ...]], ...]
+
+
+def leaf_places(footer: Footer, schema: TableSchema, columns: Mapping[str, int] | None = None) -> Places:
+    """Where the leaves of ``schema`` are in a file, and in all others with the same columns, found by field id.
+
+    ``columns`` replaces the field ids where a file has none: from a leaf's path in the file to a column id.
+    """
+    by_id: dict[int, list[int]] = {}
+    for place, column in enumerate(footer.columns):
+        id = column.field_id if columns is None else columns.get(column.path)
+        if id is not None:
+            by_id.setdefault(id, []).append(place)
+    return tuple((leaf, tuple(by_id[leaf.id])) for leaf in schema.leaves() if leaf.id in by_id)
 
 
 def column_stats(
     footer: Footer, schema: TableSchema, *, columns: Mapping[str, int] | None = None
 ) -> tuple[ColumnStats, ...]:
-    """The statistics of the file for every leaf of ``schema`` that it holds, found by field id.
+    """The statistics of the file for every leaf of ``schema`` that it holds; ``columns`` as in ``leaf_places``.
 
-    ``columns`` replaces the field ids where a file has none: from a leaf's path in the file to a column id. Parquet
-    does not tell whether there are NaNs, so ``contains_nan`` is ``None``.
+    Parquet does not tell whether there are NaNs, so ``contains_nan`` is ``None``.
     """
-    by_id: dict[int, list[FooterColumn]] = {}
-    for column in footer.columns:
-        id = column.field_id if columns is None else columns.get(column.path)
-        if id is not None:
-            by_id.setdefault(id, []).append(column)
-    by_name = columns is not None
-    return tuple(_stats(leaf, by_id[leaf.id], by_name) for leaf in schema.leaves() if leaf.id in by_id)
+    return placed_stats(footer, leaf_places(footer, schema, columns), by_name=columns is not None)
+
+
+def placed_stats(footer: Footer, places: Places, *, by_name: bool) -> tuple[ColumnStats, ...]:
+    """``column_stats`` of a file whose ``places`` are known; ``by_name`` when they come from paths."""
+    columns = footer.columns
+    return tuple([_stats(leaf, [columns[place] for place in found], by_name) for leaf, found in places])
 
 
 def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> ColumnStats:
-    size = sum(part.size_bytes for part in parts)
+    size = parts[0].size_bytes if len(parts) == 1 else sum(part.size_bytes for part in parts)
     if leaf.type == "variant":
         # A group of several leaves; the first, its metadata, is there exactly when the value is.
         return ColumnStats(leaf.id, size, parts[0].value_count, parts[0].null_count)
@@ -262,16 +297,17 @@ def child_fields(type: pa.DataType) -> list[pa.Field]:
 
 def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
     type = leaf.type
-    nulls = [_null_count(leaf, chunk) for chunk in chunks]
+    counted = [(chunk, chunk.num_values, chunk.statistics) for chunk in chunks]
+    nulls = [_null_count(leaf, values, statistics) for _, values, statistics in counted]
     null_count = None if None in nulls else sum(filter(None, nulls))
-    total = sum(chunk.num_values for chunk in chunks)
-    low, high = _extremes(type, chunks, nulls)
+    total = sum([values for _, values, _ in counted])
+    low, high = _extremes(type, [entry[1:] for entry in counted], nulls)
     return FooterColumn(
         leaf.id,
         leaf.inherited,
         leaf.path,
         type,
-        sum(chunk.total_compressed_size for chunk in chunks),
+        sum([chunk.total_compressed_size for chunk in chunks]),
         None if null_count is None else total - null_count,
         null_count,
         low,
@@ -281,23 +317,21 @@ def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
     )
 
 
-def _null_count(leaf: _Leaf, chunk: Any) -> int | None:
-    if leaf.required or chunk.num_values == 0:
+def _null_count(leaf: _Leaf, values: int, statistics: Any) -> int | None:
+    if leaf.required or values == 0:
         return 0
-    statistics = chunk.statistics
     return int(statistics.null_count) if statistics is not None and statistics.has_null_count else None
 
 
 def _extremes(
-    type: FileType, chunks: Sequence[Any], nulls: Sequence[int | None]
+    type: FileType, chunks: Sequence[tuple[int, Any]], nulls: Sequence[int | None]
 ) -> tuple[Comparable | None, Comparable | None]:
-    """The outermost bounds, or ``None`` when a row group with values has none."""
+    """The outermost bounds of row groups, given their values and statistics; ``None`` when one with values has none."""
     lows: list[Any] = []
     highs: list[Any] = []
-    for chunk, null_count in zip(chunks, nulls, strict=True):
-        if null_count == chunk.num_values:
+    for (values, statistics), null_count in zip(chunks, nulls, strict=True):
+        if null_count == values:
             continue
-        statistics = chunk.statistics
         if statistics is None or not statistics.has_min_max:
             return None, None
         lows.append(type.comparable(statistics.min_raw))

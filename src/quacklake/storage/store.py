@@ -19,7 +19,7 @@ from pyarrow import fs
 from quacklake.errors import CorruptFileError, StorageError
 from quacklake.storage.atomic import make_directory, replacing, sync
 from quacklake.storage.attempts import Attempts
-from quacklake.storage.confinement import Confinement
+from quacklake.storage.confinement import Confinement, Links
 from quacklake.storage.globbing import find
 from quacklake.storage.listing import FileEntry, stream, walk
 from quacklake.storage.options import S3Options
@@ -109,13 +109,13 @@ class Store:
         """How calls on this store are tried, and tried again."""
         return self._attempts
 
-    def resolve(self, path: str, is_relative: bool, base: str = "") -> str:
+    def resolve(self, path: str, is_relative: bool, base: str = "", links: Links | None = None) -> str:
         """The path under the root of what the catalog calls ``path``: absolute, or relative to the folder ``base``.
 
         An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
-        is returned as it is, and taken wherever a file is read.
+        is returned as it is, and taken wherever a file is read. ``links`` is one of many calls in a row.
         """
-        return self._confinement.resolve(path, is_relative, base)
+        return self._confinement.resolve(path, is_relative, base, links or Links())
 
     def locate(self, path: str) -> str | None:
         """The path under the root that an absolute ``path`` leads to, links followed; None when it leads elsewhere."""
@@ -156,9 +156,9 @@ class Store:
 
         return self._attempts.run("size", self._show(path), action)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """The file, open for reading at any position. The caller closes it."""
-        return self._attempts.run("open_input", self._show(path), lambda: self._open(path))
+    def open_input(self, path: str, links: Links | None = None) -> pa.NativeFile:
+        """The file, open for reading at any position. The caller closes it. ``links`` is one of many calls in a row."""
+        return self._attempts.run("open_input", self._show(path), lambda: self._open(path, links))
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
         """The whole file; ``StorageError`` when it has more than ``limit`` bytes."""
@@ -309,13 +309,13 @@ class Store:
         return bool(info.type == fs.FileType.Directory)
 
     def _info(self, path: str) -> fs.FileInfo:
-        return self.filesystem.get_file_info(self._confinement.readable(path))
+        return self.filesystem.get_file_info(self._confinement.readable(path, Links()))
 
     def _is_file(self, path: str) -> bool:
         return bool(self._info(path).type == fs.FileType.File)
 
-    def _open(self, path: str) -> pa.NativeFile:
-        return self.filesystem.open_input_file(self._confinement.readable(path))
+    def _open(self, path: str, links: Links | None = None) -> pa.NativeFile:
+        return self.filesystem.open_input_file(self._confinement.readable(path, links or Links()))
 
     def _put(self, path: str, buffer: pa.Buffer) -> None:
         target = self._confinement.writable(path)

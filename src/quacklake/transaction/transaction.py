@@ -104,7 +104,7 @@ class Transaction:
         self._compactions: list[TableChange] = []
         self._revived: dict[int, RevivedTable] = {}
         self._column_ids: dict[int, int] = {}
-        self._reshaped: set[int] = set()
+        self._reshaped: dict[int, list[TableSchema]] = {}
         self._schema_ids: dict[str, int] = {}
         self._marks: dict[str, PendingMark] = {}
         self._written: list[str] = []
@@ -219,7 +219,9 @@ class Transaction:
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)
         if plan.table_id in self._reshaped:
-            plan = replace(plan, shaped_at=self.base.id, reshaped=True)  # every file may be older than that
+            local = ((self.base.id + 1, schema) for schema in self._reshaped[plan.table_id])
+            # every file may be older than that
+            plan = replace(plan, shaped_at=self.base.id, reshaped=True, past=(*plan.past, *local))
         return plan if pending is None else pending.overlay(plan)
 
     # -- schema changes ----------------------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ class Transaction:
         ids = self._column_ids.get(table.id, 0), table.schema.max_id, after.schema.max_id
         self._column_ids[table.id] = max(ids)
         if not same_shapes(table.schema, after.schema):
-            self._reshaped.add(table.id)
+            self._reshaped.setdefault(table.id, []).append(table.schema)
         if not stored_alike(table.schema, after.schema):
             after = replace(after, schema_version=UNCOMMITTED)
         if table.id < 0:

@@ -107,6 +107,7 @@ def test_rows_can_be_changed_where_that_is_allowed_and_nothing_else(tmp_path: Pa
             "UPDATE t SET name = (SELECT content FROM read_text('/etc/passwd'))",
             "DELETE FROM t WHERE name = getvariable('x')",
             "DELETE FROM t RETURNING current_setting('threads')",
+            "DELETE FROM t RETURNING (SELECT count(*) FROM '/etc/passwd.csv')",
             "MERGE INTO t USING (FROM '/etc/passwd') s ON true WHEN MATCHED THEN DELETE",
             "CREATE TABLE u (a INTEGER)",
             "DROP TABLE t",

@@ -52,9 +52,7 @@ class RawReader(Statements):
             sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
         )
         statement = (
-            sa.select(
-                stats.c.data_file_id, stats.c.column_id, stats.c.min_value, stats.c.max_value, stats.c.null_count
-            )
+            sa.select(stats.c.data_file_id, stats.c.column_id, stats.c.min_value, stats.c.max_value, stats.c.null_count)
             .join(files, alive)
             .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
         )

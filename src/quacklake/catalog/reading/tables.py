@@ -9,10 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog import layout
-from quacklake.catalog.column_history import Reshaped, last_reshape
+from quacklake.catalog.column_history import Reshaped, last_reshape, past_columns
 from quacklake.catalog.reading.statements import Statements
 from quacklake.format.names import fold
 from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.past_shapes import Past
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
@@ -194,4 +195,17 @@ class TableReader(Statements):
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
             rows = [tuple(row) for row in self.run("column_history", statement)]
             found = self._cache[key] = last_reshape(rows, snapshot.id)
+        return found
+
+    def past_columns(self, snapshot: Snapshot, table: TableInfo) -> Past:
+        """The columns of a table as they were, up to a snapshot."""
+        key = ("past_columns", table.id, snapshot.schema_version)
+        found: Past | None = self._cache.get(key)
+        if found is None:
+            c = self._t["column"]
+            statement = sa.select(*self._column_rows(), c.c.begin_snapshot, c.c.end_snapshot).where(
+                c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id
+            )
+            rows = [(ColumnRow(*row[:-2]), row[-2], row[-1]) for row in self.run("past_columns", statement)]
+            found = self._cache[key] = past_columns(rows)
         return found

@@ -23,7 +23,8 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 class WriteOptions:
     """How Parquet files are written; the lake's options say so.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order.
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are statements that
+    make the functions which the order needs.
     """
 
     compression: str = "snappy"
@@ -34,6 +35,7 @@ class WriteOptions:
     target_file_size: int = 512 * 1024 * 1024
     hive: bool = True
     sort: bool = True
+    macros: tuple[str, ...] = ()
 
 
 def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:

@@ -20,7 +20,7 @@ from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import FileShapes, Run
+from quacklake.engines.duckdb.shapes import FileShapes
 from quacklake.engines.duckdb.sql import ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
@@ -126,7 +126,7 @@ class DuckDBEngine:
         """
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
-            shapes = self._shapes.find(_running(connection), plan, plan.schema.columns)
+            shapes = self._shapes.find(connection, plan, plan.schema.columns)
         asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
         sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes)
         return self.prepare(connection, sql)
@@ -187,11 +187,10 @@ class DuckDBEngine:
         """Prepare a feed plan on a connection; returns the query that yields its rows."""
         prefix = prefix or f"ql{next(self._names)}"
         find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
-        run = _running(connection)
         with reading():
             blocks = to_blocks(connection.execute(find).to_arrow_table())
-            numbered = partial(self._shapes.numbered, run)
-            shapes = partial(self._shapes.find, run)
+            numbered = partial(self._shapes.numbered, connection)
+            shapes = partial(self._shapes.find, connection)
             sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
         return self.prepare(connection, sql)
 
@@ -265,11 +264,16 @@ class DuckDBEngine:
             query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
             return connection.execute(query).to_arrow_table().column("v").combine_chunks()
 
-    def canonical_expression(self, expression: str, schema: TableSchema) -> str:
-        """An expression over columns as DuckDB itself would write it. Raises ``InputError`` when it makes no sense."""
+    def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[str] = ()) -> str:
+        """An expression over columns as DuckDB itself would write it; ``macros`` make the functions it may need.
+
+        Raises ``InputError`` when it makes no sense.
+        """
         columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
         with self.connection() as connection:
             try:
+                for statement in macros:
+                    connection.execute(statement)
                 question = "SELECT json_deserialize_sql(json_serialize_sql(?))"
                 found = connection.execute(question, [f"SELECT {expression}"]).fetchone()
                 text = str(found[0] if found else expression).removeprefix("SELECT ")
@@ -298,10 +302,6 @@ def places_to_target(places: pa.Table) -> Target:
         pa.table([in_files.column("_ql_file_id"), in_files.column("_ql_position")], schema=_NO_POSITIONS),
         pa.table([inlined.column("_ql_version"), inlined.column("_ql_position")], schema=_NO_INLINED),
     )
-
-
-def _running(connection: duckdb.DuckDBPyConnection) -> Run:
-    return lambda query: connection.execute(query).fetchall()
 
 
 def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:

@@ -230,7 +230,6 @@ class _Builder:
 
     # -- what is known first -------------------------------------------------------------------------------------------
 
-
     def _updates(self, came: Sequence[_Part], went: Sequence[_Part]) -> str:
         """The temporary table of rows that went and came in one snapshot; its name."""
         name = f"{self.prefix}_updates"

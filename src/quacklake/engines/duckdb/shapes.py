@@ -1,7 +1,8 @@
 """The nested columns as they are in data files: which fields, by id and name, a file has.
 
 DuckDB maps the columns of a file by field id, but the fields inside them by name. Files that may be older than a change
-of fields are therefore asked for their own, and grouped by the answer.
+of fields are therefore asked for their own, and grouped by the answer. Of encrypted files DuckDB tells the names of
+fields only; the plan has the history from which their ids follow.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import duckdb
 import pyarrow.compute as pc
 
+from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.names import literal
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
+from quacklake.format.past_shapes import with_ids
 from quacklake.format.schema import Column
 from quacklake.format.shapes import same_shape
 from quacklake.format.type_text import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["FileShapes", "Run", "Shape", "Shapes"]
+__all__ = ["FileShapes", "Shape", "Shapes"]
 
+_KEY = "ql_shape_key"
 _INTERNAL = frozenset({FIELD_ROW_ID, FIELD_SNAPSHOT_ID})
 
 #: Nested columns that a file has in another shape than the table: (column id, column as it is in the file).
@@ -31,9 +36,6 @@ Shape = tuple[tuple[int, Column], ...]
 
 #: What tells the shapes of a plan's files that differ from the table's, for some columns.
 Shapes = Callable[[ScanPlan, Sequence[Column]], Mapping[int, Shape]]
-
-#: Runs a query and gives its rows.
-Run = Callable[[str], Sequence[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +53,72 @@ class FileShapes:
         self._store = store
         self._size = size
         self._known: dict[str, _Node] = {}
+        self._described: dict[str, dict[str, Column]] = {}
         self._lock = threading.Lock()
 
-    def find(self, run: Run, plan: ScanPlan, columns: Sequence[Column]) -> Mapping[int, Shape]:
-        """The shapes of the files that differ from the table's, by their row in the plan. At most one query."""
-        nested = [column for column in columns if column.nested]
-        indexes = _doubtful(plan) if nested else []
-        if not indexes:
-            return {}
-        paths = plan.files.column("path")
-        urls = list(self._store.urls([paths[index].as_py() for index in indexes]))
-        trees = self._trees(run, urls)
-        shapes = ((index, _shape(trees[url], nested)) for index, url in zip(indexes, urls, strict=True))
-        return {index: shape for index, shape in shapes if shape}
+    def find(
+        self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, columns: Sequence[Column]
+    ) -> Mapping[int, Shape]:
+        """The shapes of the files that differ from the table's, by their row in the plan.
 
-    def numbered(self, run: Run, plan: ScanPlan) -> set[int]:
+        At most one query, and one for each key of encrypted files.
+        """
+        nested = [column for column in columns if column.nested]
+        doubtful = _doubtful(plan) if nested else []
+        if not doubtful:
+            return {}
+        keys, paths = (plan.files.column(name).to_pylist() for name in ("encryption_key", "path"))
+        urls = dict(zip(doubtful, self._store.urls([paths[index] for index in doubtful]), strict=True))
+        trees = self._trees(connection, [urls[index] for index in doubtful if keys[index] is None])
+        shapes: dict[int, Shape] = {}
+        for index, url in urls.items():
+            if keys[index] is None:
+                shapes[index] = _shape(trees[url], nested)
+            elif plan.reshaped:
+                names = self._names(connection, url, keys[index])
+                shapes[index] = _past_shape(names, nested, plan, _age(plan, index))
+        return {index: shape for index, shape in shapes.items() if shape}
+
+    def numbered(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan) -> set[int]:
         """The ids of the files that surely have neither row ids nor snapshots of rows in them. At most one query."""
         files = plan.files.filter(pc.is_null(plan.files.column("encryption_key")))
         ids, mapped = files.column("data_file_id").to_pylist(), pc.is_valid(files.column("mapping_id")).to_pylist()
         urls = list(self._store.urls(files.column("path").to_pylist()))
-        trees = self._trees(run, [url for url, foreign in zip(urls, mapped, strict=True) if not foreign])
+        trees = self._trees(connection, [url for url, foreign in zip(urls, mapped, strict=True) if not foreign])
         return {
             id_
             for id_, url, foreign in zip(ids, urls, mapped, strict=True)
             if foreign or not _INTERNAL.intersection(child.id for child in trees[url].children)
         }
 
-    def _trees(self, run: Run, urls: Sequence[str]) -> Mapping[str, _Node]:
+    def _trees(self, connection: duckdb.DuckDBPyConnection, urls: Sequence[str]) -> Mapping[str, _Node]:
         with self._lock:
             known = {url: self._known[url] for url in urls if url in self._known}
         missing = [url for url in urls if url not in known]
         if missing:
             listed = ", ".join(literal(url) for url in missing)
             query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
-            found = dict(_trees(run(query)))
+            found = dict(_trees(connection.execute(query).fetchall()))
             known |= found
             with self._lock:
                 if len(self._known) + len(found) > self._size:
                     self._known.clear()
                 self._known |= found
+        return known
+
+    def _names(self, connection: duckdb.DuckDBPyConnection, url: str, key: str) -> Mapping[str, Column]:
+        """The columns of an encrypted file by name, without ids. Files of one key were written at once, and alike."""
+        with self._lock:
+            known = self._described.get(key)
+        if known is None:
+            lend_keys(connection, _KEY, [key])
+            config = f"{{footer_key_value: getvariable('{_KEY}')[1]}}"
+            query = f"DESCRIBE FROM read_parquet({literal(url)}, encryption_config={config})"
+            known = {row[0]: _described(row[0], row[1]) for row in connection.execute(query).fetchall()}
+            with self._lock:
+                if len(self._described) >= self._size:
+                    self._described.clear()
+                self._described[key] = known
         return known
 
 
@@ -105,14 +134,37 @@ def _doubtful(plan: ScanPlan) -> list[int]:
     # files from elsewhere have names instead of field ids, and a mapping of them
     old = pc.and_(old, pc.is_null(plan.files.column("mapping_id")))
     indexes: list[int] = pc.indices_nonzero(old).to_pylist()
-    keys = plan.files.column("encryption_key")
-    closed = {index for index in indexes if keys[index].is_valid}
-    if closed and plan.reshaped:
-        raise UnsupportedFeatureError(
-            f"{plan.schema_name}.{plan.table_name} has encrypted files that are older than a change of nested fields",
-            hint="DuckDB does not tell the fields of an encrypted file; compact the table with stock DuckDB first",
-        )
-    return [index for index in indexes if index not in closed]
+    return indexes
+
+
+def _age(plan: ScanPlan, index: int) -> int | None:
+    """The snapshot whose columns a file has; None for one that was compacted or is not committed yet."""
+    first, begin = (plan.files.column(name)[index].as_py() for name in ("row_id_start", "begin_snapshot"))
+    return None if first is None else begin
+
+
+def _described(name: str, type_: str) -> Column:
+    try:
+        return parse_column(name, type_)
+    except QuacklakeError:
+        return Column(0, name, "blob")
+
+
+def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: ScanPlan, begin: int | None) -> Shape:
+    past = (*plan.past, (plan.snapshot_id + 1, plan.schema))
+    found = []
+    for column in columns:
+        try:
+            stored = with_ids(names, column, past, begin)
+        except LookupError:
+            raise UnsupportedFeatureError(
+                f'the fields inside "{column.name}" of {plan.schema_name}.{plan.table_name} cannot be told in an'
+                " encrypted file that is older than a change of them",
+                hint="DuckDB does not tell their ids, and the history of the column has expired or is ambiguous",
+            ) from None
+        if stored is not None and not same_shape(stored, column):
+            found.append((column.id, _readable(stored, column)))
+    return tuple(found)
 
 
 def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:

@@ -117,6 +117,8 @@ class FileWriter:
         if self.encrypted and not self._prepared:
             prepare_writing(connection)  # all connections are to one database: once is enough
             self._prepared = True
+        for statement in options.macros:
+            connection.execute(statement)
         job = _Job(connection, table, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
         keys = partition_keys(table)
         large = size_hint is not None and size_hint >= options.target_file_size

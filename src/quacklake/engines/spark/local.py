@@ -23,6 +23,7 @@ _CARRIED: Mapping[str, tuple[str, pa.DataType]] = {
     "uint16": ("int32", pa.int32()),
     "uint32": ("int64", pa.int64()),
     "uint64": ("decimal(20,0)", pa.decimal128(20, 0)),
+    "int128": ("decimal(38,0)", pa.decimal128(38, 0)),
     # Spark takes times without a zone from Arrow as instants
     **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "time"), ("int64", pa.int64())),
 }

@@ -57,8 +57,8 @@ class SortBy:
 class WriteJob:
     """What is written where: ``values`` is the SQL of each column of the table, in its stored type.
 
-    ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` are columns
-    of the format itself, by their field ids, each with its SQL. ``tasks`` says how many write; without it Spark decides.
+    ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` is the SQL
+    of columns of the format itself, by their field ids. ``tasks`` says how many write; without it Spark decides.
     """
 
     table: TableInfo

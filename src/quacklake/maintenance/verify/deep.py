@@ -157,9 +157,9 @@ class DeepChecks:
             take([finding("V074", f"{measure.rows} instead of {file.record_count}", table=table, file_id=id_)])
         last = file.begin_snapshot if file.partial_max is None else file.partial_max
         first = file.begin_snapshot
-        if measure.first_snapshot is not None and not (
-            measure.first_snapshot >= first and (measure.last_snapshot or 0) <= max(last, first)
-        ):
+        # rows older than all snapshots may be older than the file that they were merged into
+        early = (measure.first_snapshot or first) < first and self._known.seen(0, first)
+        if measure.first_snapshot is not None and (early or (measure.last_snapshot or 0) > max(last, first)):
             detail = f"{measure.first_snapshot} to {measure.last_snapshot}, and it lived from {first} to {last}"
             take([finding("V084", detail, table=table, file_id=id_)])
         if measure.last_row_id is not None and (following is None or measure.last_row_id >= following):

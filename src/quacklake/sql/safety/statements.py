@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from quacklake.errors import NotPermittedError
 from quacklake.format.names import fold, quote
-from quacklake.sql import dispatch
+from quacklake.sql import dispatch, tree
 from quacklake.sql.statements import inserting, merging, queries, rows
 from quacklake.sql.words import Cursor
 
@@ -37,7 +37,10 @@ def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
     if word in _FORMS:
         return _FORMS[word](session, cursor)
     handler = dispatch.handler(cursor)
-    if handler is queries.query or (handler in _CHANGES and not read_only):
+    if handler in _CHANGES and not read_only:
+        _check_returning(session, cursor)
+        return cursor
+    if handler is queries.query:
         return cursor
     raise NotPermittedError(
         f"a safe session does not run {word or 'such a statement'}",
@@ -47,6 +50,17 @@ def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
 
 def _as_it_is(_: Session, cursor: Cursor) -> Cursor:
     return cursor
+
+
+def _check_returning(session: Session, cursor: Cursor) -> None:
+    """What a change returns is computed after its commit: too late to be refused."""
+    ahead = Cursor(cursor.text, cursor.words)
+    ahead.until("RETURNING")
+    if ahead.accept("RETURNING"):
+        parsed = tree.parse(session.connection, f"SELECT {ahead.rest()}")
+        session.guard.check(parsed, lambda *_: False)
+        if any(node.get("class") == "SUBQUERY" or node.get("type") == "BASE_TABLE" for node in tree.nodes(parsed)):
+            raise NotPermittedError("a safe session returns no other rows than those that were changed")
 
 
 def _prepare(session: Session, cursor: Cursor) -> Cursor:

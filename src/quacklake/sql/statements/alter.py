@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import InputError, NotFoundError, SqlError
+from quacklake.errors import InputError, NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.column_paths import find_column, format_path
 from quacklake.format.evolution import DefaultExpression
+from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.type_text import parse_column
 from quacklake.lake import evolution, layout
@@ -16,9 +17,16 @@ from quacklake.lake.expression import Expression
 from quacklake.lake.result import Result
 from quacklake.lake.settings import Shared
 from quacklake.sql.attached import Target
+from quacklake.sql.binder import Binder
 from quacklake.sql.names import missing
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.tables import LiteralText, default_of, schema_of_columns, with_literal
+from quacklake.sql.statements.tables import (
+    LiteralText,
+    check_reserved,
+    default_of,
+    schema_of_columns,
+    with_literal,
+)
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -44,6 +52,8 @@ def alter(session: Session, cursor: Cursor, params: Any) -> Result:
         return queries.native_ddl(session, Cursor(cursor.text), params)
     if kind == "VIEW":
         return _alter_view(session, cursor, target, if_exists=if_exists)
+    if _sees_options(cursor):
+        return _options(session, cursor, target, params, if_exists=if_exists)
     change = _change(session, cursor)
     cursor.end()
 
@@ -76,6 +86,37 @@ def _alter_view(session: Session, cursor: Cursor, target: Target, *, if_exists: 
     return Result()
 
 
+def _sees_options(cursor: Cursor) -> bool:
+    return any(cursor.sees(*words) for word in ("SET", "RESET") for words in ((word, "("), (word, "OPTIONS")))
+
+
+def _options(session: Session, cursor: Cursor, target: Target, params: Any, *, if_exists: bool) -> Result:
+    """SET (option = value, …) and RESET (option, …): the options of one table."""
+    setting = cursor.accept("SET") or not cursor.accept("RESET")
+    cursor.accept("OPTIONS")
+    items = [Cursor(item) for item in cursor.items()]
+    cursor.end()
+    if target.attached.lake is None or target.attached.read_only:
+        raise ReadOnlyError(f'"{target.attached.alias}" is attached in read-only mode')
+    tx = session.view(target.attached)
+    table = tx.get_table(target.schema, target.name)
+    if table is None:
+        if if_exists:
+            return Result()
+        raise missing(target, tx)
+    named = f"{quote(table.schema_name)}.{quote(table.name)}"
+    for item in items:
+        name = item.name()
+        if not setting:
+            item.end()
+            target.attached.lake.unset_option(name, table=named)
+            continue
+        item.expect("=")
+        value = Binder(session, params).evaluate_text(item.rest())
+        target.attached.lake.set_option(name, value, table=named)
+    return Result()
+
+
 def _change(session: Session, cursor: Cursor) -> Change:
     """What is to be done with the table."""
     if cursor.accept("RENAME", "TO"):
@@ -86,7 +127,13 @@ def _change(session: Session, cursor: Cursor) -> Change:
         path = _path(cursor)
         cursor.expect("TO")
         name = cursor.name()
-        return lambda shared, tx, table: evolution.rename_column(shared, tx, table, path, name)
+
+        def rename(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+            if "." not in path:
+                check_reserved(shared, [name], table)
+            evolution.rename_column(shared, tx, table, path, name)
+
+        return rename
     if cursor.accept("ADD"):
         return _add(session, cursor)
     if cursor.accept("DROP"):
@@ -139,6 +186,7 @@ def _add(session: Session, cursor: Cursor) -> Change:
     def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
         if if_not_exists and _has(table, names):
             return
+        check_reserved(shared, names if len(names) == 1 else (), table)
         if literal is not None:
             after = evolution.add_column(shared, tx, table, format_path(names), type_)
             schema = with_literal(after.schema, names, LiteralText(literal), initial=True)

@@ -16,12 +16,13 @@ from quacklake.lake.result import Result
 from quacklake.sql import tree
 from quacklake.sql.attached import SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
+from quacklake.sql.statements.secrets import with_secret
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["attach", "detach", "settings", "use"]
+__all__ = ["attach", "detach", "extension", "settings", "use"]
 
 #: Options of ATTACH that mean a parameter of ``connect``; the others are settled below.
 _CONNECT = {
@@ -57,6 +58,7 @@ def attach(session: Session, cursor: Cursor, params: Any) -> Result:
     if not str(url).startswith("ducklake:") and options.get("type", "").lower() != "ducklake":
         return session.native(cursor.text, params)
     name = alias or _alias(str(url))
+    url, options = with_secret(session, str(url), options)
     if replacing and session.attachments.get(name) is not None:
         _detach(session, name)
     if if_not_exists and session.attachments.get(name) is not None:
@@ -171,6 +173,14 @@ def use(session: Session, cursor: Cursor, params: Any) -> Result:
     return Result()
 
 
+def extension(session: Session, cursor: Cursor, params: Any) -> Result:
+    """INSTALL and LOAD: what the extension ducklake does is here already, others are DuckDB's."""
+    word = cursor.peek(2 if cursor.sees("FORCE", "INSTALL") else 1)
+    if word is not None and fold(word.value) == "ducklake":
+        return Result()
+    return session.native(cursor.text, params)
+
+
 def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     """SET and RESET: those of lakes here, the others are DuckDB's."""
     word = cursor.take().upper
@@ -178,6 +188,8 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
         cursor.accept(scope)
     if word == "SET" and cursor.accept("VARIABLE"):
         return _set_variable(session, cursor, params)
+    if word == "PRAGMA" and cursor.accept("TABLE_INFO"):
+        return session.query(f"SELECT * FROM pragma_table_info({cursor.parens()})", params)
     name = fold(cursor.name()) if not cursor.done else ""
     if word in ("SET", "RESET") and name.startswith("ducklake_"):
         _set(session, cursor, name, params, reset=word == "RESET")

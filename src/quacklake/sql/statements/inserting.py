@@ -186,6 +186,9 @@ def append_bound(session: Session, tx: Transaction, attached: Attached, table: T
     if any(column.travels_as_text for column in table.schema.columns):
         return _append_kept(session, tx, attached, table, sql, values)
     attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
+    options = attached.shared.write_options(table)
+    for statement in options.macros:  # before the rows begin to stream
+        session.connection.execute(statement)
     reader = session.connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
     counts = [0]
 
@@ -195,7 +198,7 @@ def append_bound(session: Session, tx: Transaction, attached: Attached, table: T
             yield batch
 
     source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
-    if table.sort is not None and attached.shared.write_options(table).sort:
+    if table.sort is not None and options.sort:
         _sort_small(session, attached, table, source)
     operations.append(attached.shared, tx, table, source)
     return counts[0]

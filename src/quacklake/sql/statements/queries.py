@@ -10,7 +10,7 @@ from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.lake.result import Result
 from quacklake.sql import listing, metadata, upkeep
-from quacklake.sql.binder import Binder
+from quacklake.sql.binder import Binder, Scan
 from quacklake.sql.calls import Call
 from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
 from quacklake.sql.tree import Unserializable
@@ -222,9 +222,10 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())), looking=True)
     rows = session.rows(f"{head} {bound.sql}", bound.values)
     facts = [_facts(scan) for scan in bound.scans]
-    if len(facts) > 0:
+    if facts:
         read = sum(scan.plan.files.num_rows for scan in bound.scans if scan.plan is not None)
         facts.insert(0, f"Total Files Read: {read} of lakes")
+    facts += [f"{_place(scan)}: its metadata answers, no file is read" for scan in bound.answered]
     if not facts or rows.num_columns != 2 or "(" in head:
         return Result(rows)
     keys, texts = (rows.column(index).to_pylist() for index in (0, 1))
@@ -246,7 +247,17 @@ def _reading_part(session: Session, cursor: Cursor) -> str:
         named = cursor.until("USING", "WHERE", "RETURNING")
         others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
         return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    elif cursor.accept("MERGE", "INTO"):
+        named = cursor.until("USING")
+        cursor.expect("USING")
+        source = cursor.until("ON", "USING")
+        how = cursor.until("WHEN")
+        return f"SELECT * FROM {named} FULL JOIN {source} {how}"
     return cursor.rest()
+
+
+def _place(scan: Scan) -> str:
+    return f"{scan.attached.alias}.{scan.table.qualified_name} at snapshot {scan.tx.base.id}"
 
 
 def _facts(scan: Any) -> str:
@@ -255,6 +266,6 @@ def _facts(scan: Any) -> str:
     read = plan.files.num_rows
     inlined = 0 if plan.inlined is None else plan.inlined.num_rows
     return (
-        f"{scan.attached.alias}.{scan.table.qualified_name} at snapshot {scan.tx.base.id}: {total} files,"
+        f"{_place(scan)}: {total} files,"
         f" {total - read} pruned, {read} read, {plan.deletes.num_rows} deletes and {inlined} rows in the catalog"
     )

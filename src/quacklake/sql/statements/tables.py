@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,16 @@ from quacklake.errors import AlreadyExistsError, InputError, SqlError
 from quacklake.format import evolution
 from quacklake.format.column_paths import replace_column
 from quacklake.format.evolution import DefaultExpression
+from quacklake.format.inline import is_reserved
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import fold
+from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
 from quacklake.lake import layout
 from quacklake.lake.reference import TableRef
 from quacklake.lake.result import Result
+from quacklake.lake.settings import Shared
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, Bound
@@ -29,7 +32,15 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["LiteralText", "create_table", "default_of", "numbered", "schema_of_columns", "with_literal"]
+__all__ = [
+    "LiteralText",
+    "check_reserved",
+    "create_table",
+    "default_of",
+    "numbered",
+    "schema_of_columns",
+    "with_literal",
+]
 
 
 _RESERVED = "_ducklake_internal_"
@@ -114,9 +125,10 @@ def _create(session: Session, statement: _Statement, params: Any) -> Result:
             schema = _schema_of_query(session, bound, statement.columns)
         else:
             schema, keys = schema_of_columns(session, statement.columns or "")
+        shared, ref = target.attached.shared, TableRef(target.schema, target.name)
+        check_reserved(shared, schema.names)
         if existing is not None:
             tx.drop_table(existing)
-        shared, ref = target.attached.shared, TableRef(target.schema, target.name)
         made = layout.create_table(
             shared, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by
         )
@@ -173,6 +185,17 @@ def numbered(columns: Sequence[Column]) -> TableSchema:
         return replace(column, id=own, children=tuple(number(child) for child in column.children))
 
     return TableSchema(tuple(number(column) for column in columns))
+
+
+def check_reserved(shared: Shared, names: Iterable[str], table: TableInfo | None = None) -> None:
+    """Raise ``SqlError`` for names with which stock clients could not put rows into the catalog."""
+    reserved = next((name for name in names if is_reserved(name)), None)
+    if reserved is not None and shared.option("data_inlining_row_limit", table):
+        raise SqlError(
+            f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use when data inlining is'
+            " enabled",
+            hint="set the option data_inlining_row_limit to 0 first",
+        )
 
 
 def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[str, ...]]:

@@ -1,0 +1,63 @@
+"""Streams of Spark whose driver is killed, again and again: what the files of the source lead to is there, once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.spark.streaming import MODES, POINTS, Stage, run_child
+
+__all__ = ["KILLS", "Tally", "round_of_streams"]
+
+KILLS = 6
+"""Kills of one stream: then it is brought to its end, and another is made."""
+
+_ANYWHERE = (*POINTS, "catalog.*", "storage.*", "stream.*", "engine.*")
+
+
+@dataclass
+class Tally:
+    """What was done."""
+
+    kills: int = 0
+    streams: int = 0
+    batches: int = 0
+    points: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        for name, value in other.__dict__.items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
+    """Kill the driver of one stream so many times at random points, let it end, and hold the table against its source.
+
+    A stream that comes to its end before all kills is not killed any more. Raises ``AssertionError`` with the seed.
+    """
+    began = time.perf_counter()
+    dice = random.Random(seed)
+    mode = dice.choice(MODES)
+    stage = Stage(folder, mode)
+    tally = Tally(streams=1, batches=2 * kills + 2)
+    stage.make(tally.batches, dice)
+    ended = False
+    while not ended and tally.kills < kills:
+        point = dice.choice(_ANYWHERE)
+        most = 4 if point in POINTS else 60
+        ended = run_child(folder, mode, f"{dice.randint(1, most)}:kill:{point}") == 0
+        if not ended:
+            tally.kills += 1
+            tally.points[point] += 1
+    try:
+        assert run_child(folder, mode) == 0
+        stage.check()
+    except AssertionError as error:
+        raise AssertionError(f"a stream ({mode}), seed {seed!r}, lake {folder}: {error}") from error
+    shutil.rmtree(folder)
+    tally.seconds = time.perf_counter() - began
+    return tally
