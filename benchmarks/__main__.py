@@ -28,6 +28,7 @@ NAMES = (
     "expiry",
     "spark",
     "memory",
+    "cli",
 )
 
 

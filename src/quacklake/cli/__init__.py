@@ -1,5 +1,5 @@
 """The command line: ``quacklake COMMAND``, also ``python -m quacklake.cli``."""
 
-from quacklake.cli.app import main
+from quacklake.cli.app import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
-from quacklake.cli.app import main
+from quacklake.cli.app import run
 
 __all__: list[str] = []
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()
