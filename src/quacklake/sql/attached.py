@@ -135,8 +135,9 @@ class Attachments:
     def is_database(self, name: str) -> bool:
         """True for the name of a DuckDB database."""
         with self.root.cursor() as cursor:
-            found = cursor.execute("SELECT 1 FROM duckdb_databases() WHERE lower(database_name) = lower(?)", [name])
-            return found.fetchone() is not None
+            # without a parameter: for the first one DuckDB loads pandas
+            found = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
+        return fold(name) in {fold(known) for (known,) in found}
 
     def remove(self, alias: str) -> Attached:
         """Detach a lake."""
