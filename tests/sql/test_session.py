@@ -133,6 +133,12 @@ def test_errors_show_the_place_and_near_names(session: quacklake.Session) -> Non
         session.sql("SELECT * FROM lake.tt")
 
 
+def test_texts_of_statements_keep_every_quote_and_cannot_end_early(session: quacklake.Session) -> None:
+    assert session.sql("SELECT 'it''s', E'\\n', $$o'k$$, 1 -- '").fetchone() == ("it's", "\n", "o'k", 1)
+    with pytest.raises(SqlError, match="NUL"):
+        session.sql("SELECT 1 FROM lake.t\0")
+
+
 def test_a_lake_is_attached_at_a_snapshot_or_read_only(session: quacklake.Session, tmp_path: Path) -> None:
     session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS past (SNAPSHOT_VERSION 1)")
     assert session.sql("SELECT count(*) FROM past.t").fetchone() == (0,)

@@ -9,6 +9,7 @@ import duckdb
 
 from quacklake.engines.duckdb.queries import nodes
 from quacklake.errors import SqlError
+from quacklake.format.names import literal
 from quacklake.sql.words import caret
 
 __all__ = [
@@ -33,7 +34,10 @@ class Unserializable(SqlError):
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """The tree of one query. Raises ``SqlError`` with the place, or ``Unserializable``."""
-    row = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
+    if "\0" in sql:
+        raise SqlError("Parser Error: a statement has no NUL character")
+    # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
+    row = connection.execute(f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))").fetchone()
     assert row is not None
     document = json.loads(row[0])
     if document["error"]:
@@ -56,7 +60,7 @@ def _character(sql: str, offset: int) -> int:
 def render(connection: duckdb.DuckDBPyConnection, tree: Node) -> str:
     """The text of a tree."""
     document = json.dumps({"error": False, "statements": [tree]})
-    row = connection.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [document]).fetchone()
+    row = connection.execute(f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))").fetchone()
     assert row is not None
     return str(row[0])
 
