@@ -428,3 +428,19 @@ def test_a_backup_and_a_prune_exclude_each_other(
     quacklake.prune_backups(place, keep_last=3)
     assert met == ["write_manifest", "_remove_files"]
     assert len(_ids(place)) == 3
+
+
+def test_a_backup_that_ends_as_a_prune_begins_is_kept_whole(
+    lake: quacklake.Lake, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pruning._Mark.__enter__
+
+    def late(mark: Any) -> Any:
+        lake.table("t").append(pa.table({"a": range(400, 420)}))
+        lake.backup(place)
+        return real(mark)
+
+    monkeypatch.setattr(pruning._Mark, "__enter__", late)
+    assert len(quacklake.prune_backups(place, keep_last=1).kept) == 1
+    with _restore(tmp_path) as restored:
+        assert _values(restored) == _values(lake)

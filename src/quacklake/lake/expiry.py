@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 
 import pyarrow as pa
@@ -132,17 +132,7 @@ class Expiring:
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
             limit = before(DELETE_AFTER)
-        shared = self._shared
-        return cleanup_old_files(
-            shared.catalog,
-            shared.store,
-            before=limit,
-            threads=shared.config.cleanup_threads,
-            keep=shared.config.report_paths,
-            dry_run=dry_run,
-            on_path=on_path,
-            progress=progress,
-        )
+        return self._remove(cleanup_old_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
 
     def delete_orphaned_files(
         self,
@@ -164,8 +154,19 @@ class Expiring:
         if older_than is None and not cleanup_all:
             grace = before(self._shared.config.orphan_grace)
             limit = grace if limit is None else min(limit, grace)
+        return self._remove(delete_orphaned_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+
+    def _remove(
+        self,
+        work: Callable[..., CleanupReport],
+        limit: dt.datetime | None,
+        *,
+        dry_run: bool,
+        on_path: OnPath | None,
+        progress: Progress,
+    ) -> CleanupReport:
         shared = self._shared
-        return delete_orphaned_files(
+        return work(
             shared.catalog,
             shared.store,
             before=limit,

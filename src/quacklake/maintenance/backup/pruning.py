@@ -70,12 +70,12 @@ def prune(
     Raises ``StorageUnavailableError`` while a backup is being made, and ``CorruptFileError`` when one that stays cannot
     be read.
     """
-    found = list_backups(store)
-    gone = _chosen(found, keep_last, before)
-    ids = {info.id for info in gone}
-    kept = [info for info in found if info.id not in ids]
     with _Mark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)
+        found = list_backups(store)  # only now there will be no other one
+        gone = _chosen(found, keep_last, before)
+        ids = {info.id for info in gone}
+        kept = [info for info in found if info.id not in ids]
         for number, info in enumerate(kept):
             progress("reading backups", number, len(kept))
             paths = _paths(store, info)
