@@ -71,7 +71,7 @@ class Session:
         self.connection.execute("SET TimeZone = 'UTC'")
         self.python_frames = python_frames
         self.names = Names(attachments, self.view)
-        self.work = Work()
+        self.work = Work(committed=attachments.committed)
         self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
         self._count = itertools.count()
