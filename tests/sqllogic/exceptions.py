@@ -55,6 +55,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "rewrite_data_files/test_rewrite_db.test": "each table is rewritten in a snapshot of its own",
     "rewrite_data_files/test_rewrite_partitioning.test": "a MERGE writes new and changed rows into one file",
     "rewrite_data_files/test_rewrite_transaction_conflict.test": _STANDS,
+    "settings/max_retry_count.test": "RESET takes back what SET SESSION has set too",
     "settings/per_thread_output.test": "one file where stock has one for each thread",
     "sorted_table/data_inlining_flush_sorted_alter_table.test": _WAITS,
     "sorted_table/data_inlining_flush_sorted_macro_expression_transaction.test": (
@@ -69,4 +70,5 @@ EXCEPTIONS: Mapping[str, str] = {
     "stats/topn_file_pruning.test": "files are not left out by what ORDER BY and LIMIT have found so far",
     "stats/variant_mixed_type_stats.test": _VARIANT,
     "stats/variant_shredded_stats.test": _VARIANT,
+    "transaction/transaction_conflict_inlining.test": _STANDS,
 }

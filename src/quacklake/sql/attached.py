@@ -85,6 +85,8 @@ class Attachments:
     """What SET has set, for every lake."""
     opened: dict[tuple[str, str], Any] = field(default_factory=dict)
     """What lakes were opened with, where SET has changed it."""
+    committed: dict[str, int] = field(default_factory=dict)
+    """The last snapshot that one of the connections made in each lake."""
     secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
     """How lakes are opened that ATTACH names by a secret."""
     copies: dict[str, Any] = field(default_factory=dict)
@@ -147,6 +149,7 @@ class Attachments:
                 connection.execute(f"DETACH {quote(attached.alias)}")
             del self.lakes[fold(alias)]
             self.copies.pop(attached.alias, None)
+            self.committed.pop(fold(alias), None)
         if attached.owned and attached.lake is not None:
             attached.lake.close()
         return attached

@@ -231,7 +231,7 @@ def current_snapshot(call: Call) -> pa.Table:
 
 
 def last_committed_snapshot(call: Call) -> pa.Table:
-    """The last snapshot that this connection made; NULL when it has made none."""
+    """The last snapshot that a connection of the session made; NULL when none has made one."""
     return pa.table({"id": pa.array([call.session.work.committed.get(fold(call.attached.alias))], pa.uint64())})
 
 

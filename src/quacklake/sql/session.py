@@ -70,7 +70,7 @@ class Session:
         self.guard = Guard() if guard is None else guard
         self.running = Running(self._stop)
         self.names = Names(attachments, self.view)
-        self.work = Work()
+        self.work = Work(committed=attachments.committed)
         self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
         self._count = itertools.count()

@@ -47,7 +47,7 @@ class Work:
     afterwards: list[Callable[[], object]] = field(default_factory=list)
     """What is to be done once the transaction is committed."""
     committed: dict[str, int] = field(default_factory=dict)
-    """The last snapshot that this connection made in each lake."""
+    """The last snapshot that the connections of the session made in each lake."""
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
