@@ -11,7 +11,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, with_variants
+from quacklake.engines.spark import Staging, computing, has_time
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.bounds import decode
 from quacklake.format.evolution import evolve_to
@@ -19,9 +19,9 @@ from quacklake.format.measure import of_array
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.spark import adopted, quote
+from quacklake.format.spark import quote
 from quacklake.lake import evolution
-from quacklake.lake.conform import given_schema, match_given
+from quacklake.lake.conform import match_given
 from quacklake.lake.expression import Expression
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark_changing import (
@@ -35,7 +35,7 @@ from quacklake.lake.spark_changing import (
     stage,
 )
 from quacklake.lake.spark_dml import ChangeMetrics, Changes, SparkParts, add_rows
-from quacklake.lake.spark_writing import SparkRows
+from quacklake.lake.spark_writing import SparkRows, given_columns
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -189,11 +189,12 @@ class SparkMerge:
 
     def _merge(self, tx: Transaction, source: DataFrame) -> ChangeMetrics:
         table = tx.find_table(self._ref.schema, self._ref.name)
-        given = self._given(table)
+        time = has_time(self._parts.writer.session)
+        given = given_columns(self._source.schema, table, time=time)
         if self._evolve:
             schema = evolve_to(table.schema, given, tx.next_column_id(table))
             table = evolution.alter(self._parts.shared, tx, table, schema)
-            given = self._given(table)
+            given = given_columns(self._source.schema, table, time=time)
         if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
             match_given(given, table.schema, table.qualified_name, partial=True)
         keys, on = self._condition(table, given)
@@ -219,13 +220,6 @@ class SparkMerge:
             return replace(done, rows_inserted=inserted, files_added=done.files_added + added)
         finally:
             staging.discard()
-
-    def _given(self, table: TableInfo) -> TableSchema:
-        """The columns of the source; where Spark shows a type of the table just so, they have that type."""
-        schema, time = self._source.schema, has_time(self._parts.writer.session)
-        given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
-        wanted = ((column, table.schema.get(column.name)) for column in given.columns)
-        return TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
 
     def _condition(self, table: TableInfo, given: TableSchema) -> tuple[list[Column], SparkColumn]:
         """The key columns, if the condition is by keys, and the condition."""

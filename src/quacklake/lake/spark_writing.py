@@ -32,7 +32,7 @@ from quacklake.transaction import NewDataFile, Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRows", "spark_order"]
+__all__ = ["SparkRows", "given_columns", "spark_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,9 @@ class SparkRows:
     # -- what fits ---------------------------------------------------------------------------------------------------
 
     def _match(self, table: TableInfo, *, time: bool) -> tuple[list[Match], TableSchema]:
-        """The columns of the rows as those of the table; where Spark shows a type just so, they have that type."""
+        """The columns of the rows as those of the table, and as they are given."""
         schema = StructType([each for each in self.frame.schema.fields if each.name not in self.kept.values()])
-        given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
-        wanted = ((column, table.schema.get(column.name)) for column in given.columns)
-        given = TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
+        given = given_columns(schema, table, time=time)
         return match_given(given, table.schema, table.qualified_name, partial=self.partial), given
 
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
@@ -255,6 +253,13 @@ class SparkRows:
             )
             for file, _ in prepared.files
         )
+
+
+def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableSchema:
+    """The columns of a DataFrame; where Spark shows a type of the table just so, they have that type."""
+    given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
+    wanted = ((column, table.schema.get(column.name)) for column in given.columns)
+    return TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
 
 
 def _carries(found: Match, given: TableSchema) -> bool:
