@@ -19,6 +19,7 @@ from quacklake.errors import (
 )
 from quacklake.faults import Fault, FaultInjected
 from quacklake.format.streams import StreamMark
+from quacklake.lake.stream_source import StreamSource
 from tests.catalog.stock import Stock
 
 
@@ -64,6 +65,7 @@ def test_a_batch_is_in_the_lake_once_in_every_database(
         assert lake.streams().to_pylist() == [
             {"stream": "in", "epoch": 2, "position": None, "snapshot_id": before + 1, "query": "query 1"}
         ]
+        assert StreamSource(lake._shared, lake.table("t").info).start("earliest") == {"table": 1, "after": -1}
         assert lake.verify().ok
 
 

@@ -143,10 +143,12 @@ def test_a_start_that_has_expired_is_told_with_the_oldest_that_is_left(lake: qua
     table.delete("id = 0")
     source = source_of(lake)
     behind = source.start(2)
-    lake.expire_snapshots(versions=[0, 1, 2, 3])
-    with pytest.raises(SnapshotExpiredError, match="cannot start at 3") as caught:
-        source.start(3)
-    assert "oldest start left is 5" in str(caught.value)
+    lake.tag("kept", 1)
+    lake.expire_snapshots(versions=[0, 2, 3])
+    for starting in (0, 2, 3, "kept", "2020-01-01"):
+        with pytest.raises(SnapshotExpiredError, match="cannot start at") as caught:
+            source.start(starting)
+        assert "oldest start left is 5" in str(caught.value)
     with pytest.raises(SnapshotExpiredError):
         source.plan(behind, source.latest(behind))
     batches, end = drain(source, source.start(EARLIEST))

@@ -90,8 +90,8 @@ class StreamSource:
         return {"table": self.table.id, "after": snapshot}
 
     def _earliest(self, reader: Reader) -> Position:
-        oldest = reader.oldest()
-        if oldest is None or oldest.id == 0:
+        oldest = reader.oldest_unbroken()
+        if oldest.id == 0:
             return self._after(-1)
         there = reader.table_by_id(oldest, self.table.id) is not None
         return {**self._after(oldest.id), "state": oldest.id} if there else self._after(oldest.id)
@@ -100,11 +100,11 @@ class StreamSource:
         newest = reader.latest().id
         if since > newest + 1:
             raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest}")
-        oldest = reader.oldest()
-        if oldest is not None and 0 < since <= oldest.id:
+        oldest = reader.oldest_unbroken().id
+        if oldest and since <= oldest:
             raise SnapshotExpiredError(
-                f"a stream cannot start at {starting!r}: the snapshots before it have expired",
-                hint=f'the oldest start left is {oldest.id + 1}; "earliest" reads the whole table first',
+                f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
+                hint=f'the oldest start left is {oldest + 1}; "earliest" reads the whole table first',
             )
 
     def latest(self, start: Position) -> Position:

@@ -53,6 +53,14 @@ class SnapshotReader(Statements):
             {},
         )
 
+    def oldest_unbroken(self) -> Snapshot:
+        """The oldest snapshot after which none has expired: a tag may keep one that is older."""
+        table = self._t["snapshot"]
+        before = table.alias("before")
+        gap = ~sa.exists().where(before.c.snapshot_id == table.c.snapshot_id - 1)
+        statement = sa.select(*self._snapshot_columns()).where(gap).order_by(table.c.snapshot_id.desc()).limit(1)
+        return Snapshot(*self.run("oldest_unbroken", statement).one())
+
     def times(self, versions: Collection[int]) -> dict[int, dt.datetime]:
         """When snapshots were made; those that are gone are missing."""
         if not versions:
