@@ -51,6 +51,10 @@ def small_files(lake: quacklake.Lake, deletes: bool) -> quacklake.Table:
     return table
 
 
+def update_few(table: quacklake.Table) -> None:
+    table.update({"name": "mine"}, "id = 3")
+
+
 def ids(lake: quacklake.Lake) -> list[int]:
     return sorted(row["id"] for row in lake.table("small").to_pylist(["id"]))
 
@@ -228,6 +232,45 @@ def test_a_transaction_does_not_see_again_what_it_has_deleted_when_files_are_mer
         assert [row["id"] for row in tx.table("small").to_pylist(where="id = 45")] == [45]
         other.table("small").merge_adjacent_files()
         tx.table("small").to_pylist(where=where)
+    assert ids(lake) == list(range(60))
+
+
+@pytest.mark.parametrize("mine", [lambda t: t.delete("id < 20"), lambda t: t.delete("id = 3"), update_few])
+def test_deletes_that_join_an_older_delete_file_are_not_lost_to_who_began_before(
+    open_lake: Open, mine: Callable[[quacklake.Table], object]
+) -> None:
+    lake, other = open_lake(), open_lake()
+    table = lake.create_table("small", rows(0, 100))
+    table.delete("id >= 80")  # a delete file, which the next one replaces at this snapshot too
+    with pytest.raises(CommitConflict), lake.transaction() as tx:
+        tx.table("small").count()
+        assert other.table("small").delete("id >= 60") == 20
+        mine(tx.table("small"))
+    assert ids(lake) == list(range(60))
+    mine(table)
+    assert not set(ids(lake)) & set(range(60, 100))
+
+
+def test_deletes_that_join_an_older_delete_file_are_not_lost_to_a_rewrite_that_began_before(open_lake: Open) -> None:
+    lake, other = open_lake(), open_lake()
+    table = lake.create_table("small", rows(0, 100))
+    table.delete("id >= 80")
+    with meanwhile(lambda: other.table("small").delete("id >= 60"), "catalog.files.before"):
+        table.optimize()
+    assert ids(lake) == list(range(60))
+
+
+def test_rows_that_a_merge_puts_into_a_file_are_not_lost_to_a_rewrite_that_began_before(open_lake: Open) -> None:
+    lake, other = open_lake(), open_lake()
+    table = lake.create_table("small", rows(0, 20))
+    table.append(rows(20, 20))
+
+    def append_and_merge() -> None:
+        other.table("small").append(rows(40, 20))
+        assert other.table("small").merge_adjacent_files().files_after == 1
+
+    with meanwhile(append_and_merge, "catalog.files.before"):
+        table.optimize()
     assert ids(lake) == list(range(60))
 
 

@@ -27,6 +27,7 @@ __all__ = ["Meeting", "meet", "meetings"]
 BY_ID = {frozenset(("drop", "rename"))}
 _SECONDS = 4
 """How many others meet one operation at least, in a sample."""
+_EARLY = 8
 _PATIENCE = 20.0
 _STANDSTILL = 0.06
 
@@ -68,7 +69,8 @@ def meetings(workshop: Workshop, count: int | None, chance: random.Random) -> It
     orders = [chance.sample(list(OPERATIONS), len(OPERATIONS)) for _ in chosen]
     pairs = [pair for seconds in zip(*orders, strict=True) for pair in zip(chosen, seconds, strict=True)]
     for first, second in itertools.islice(itertools.cycle(pairs), count):
-        point = chance.randint(1, len(phases(workshop, first)))
+        # every other one early, when the first knows its snapshot and not yet its files: there is most to go wrong
+        point = chance.randint(1, min(len(phases(workshop, first)), chance.choice((_EARLY, 10**9))))
         yield Meeting(first, second, point, OPERATIONS[first].block and chance.random() < 0.5)
 
 

@@ -83,7 +83,7 @@ def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
     files = list(table.touched)
     if not files:
         return
-    live = writer.live_files(table.table.id, files)
+    live = writer.live_files(table.table.id, files, base.id)
     for id_ in files:
         if id_ not in live or live[id_] != table.touched[id_]:
             raise overtaken(table.table, "a file of it was changed")

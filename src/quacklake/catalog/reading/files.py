@@ -231,12 +231,19 @@ class FileReader(InlinedReader):
         )
         return {row[0] for row in self.run("added_since", statement)}
 
-    def live_files(self, table_id: int, file_ids: Sequence[int]) -> dict[int, int | None]:
-        """Of these data files, those not ended, each with the id of its delete file that is not ended."""
+    def live_files(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
+        """Of these data files, those not ended, each with the id of its delete file that is not ended.
+
+        With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that takes the
+        place of others has what all their snapshots had, and so is the one of older snapshots, too.
+        """
         f, d = self._t["data_file"], self._t["delete_file"]
         statement = (
             sa.select(f.c.data_file_id, d.c.delete_file_id)
             .select_from(f.outerjoin(d, sa.and_(d.c.data_file_id == f.c.data_file_id, d.c.end_snapshot.is_(None))))
             .where(f.c.table_id == table_id, f.c.end_snapshot.is_(None), f.c.data_file_id.in_(file_ids))
         )
+        if until is not None:
+            rows, deletes = (self._t.column(table, "partial_max") for table in ("data_file", "delete_file"))
+            statement = statement.where(sa.func.coalesce(rows, 0) <= until, sa.func.coalesce(deletes, 0) <= until)
         return {row[0]: row[1] for row in self.run("live_files", statement)}
