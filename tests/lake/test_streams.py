@@ -89,6 +89,7 @@ def test_the_older_of_two_runs_is_fenced(lake: quacklake.Lake) -> None:
 
 
 def test_another_query_under_an_old_name_is_refused_unless_it_is_to_start_anew(lake: quacklake.Lake) -> None:
+    lake.claim_stream("in", "query 0")  # which has brought nothing
     first = lake.claim_stream("in", "query 1")
     batch(lake, first, 0)
     with pytest.raises(StreamMismatchError, match="another query") as caught:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,9 @@ class Stage:
 
     def run(self, session: SparkSession) -> None:
         """Bring everything into the table."""
+        logged = [path for path in (self.folder / "checkpoint" / "offsets").glob("*") if path.name.isdecimal()]
+        if not logged:  # Spark refuses a checkpoint that was killed before its first log was written
+            shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
         with self.open() as lake:
             spark = quacklake.spark(lake, session)
             spark.write_stream(

@@ -44,13 +44,13 @@ def check_stream(name: object) -> str:
 def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restart: bool) -> StreamMark:
     """The mark after a new run has made a stream its own, which fences every other.
 
-    Raises ``StreamMismatchError`` when the stream is that of another query, unless it is to start anew.
+    Raises ``StreamMismatchError`` when batches of another query are in the lake, unless the stream is to start anew.
     """
     if known is None:
         return StreamMark(name, query, run)
     if known.query == query:
         return replace(known, run=run)
-    if not restart:
+    if known.epoch != NOTHING_YET and not restart:
         raise StreamMismatchError(
             f'the stream "{name}" is that of another query, which has come to batch {known.epoch}:'
             " rows could be missing, or come twice",
