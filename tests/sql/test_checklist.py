@@ -186,6 +186,13 @@ def test_sizes_are_settings(run: Run, setting: str, value: str, bytes_: int) -> 
     run(f"RESET {setting}")
 
 
+def test_what_is_set_for_the_session_outlives_a_reset_of_all(run: Run) -> None:
+    run("SET SESSION ducklake_max_retry_count = 2; RESET ducklake_max_retry_count")
+    assert run("SELECT current_setting('ducklake_max_retry_count')") == [(2,)]
+    run("RESET SESSION ducklake_max_retry_count")
+    assert run("SELECT current_setting('ducklake_max_retry_count')") == [(10,)]
+
+
 def test_options_of_a_table_are_set_and_reset(run: Run, session: quacklake.Session, transactions: str) -> None:
     run("ALTER TABLE transactions SET (parquet_compression = 'zstd', data_inlining_row_limit = 7)")
     run("ALTER TABLE transactions RESET (data_inlining_row_limit)")

@@ -83,6 +83,8 @@ class Attachments:
     cursors: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
     """What SET has set, for every lake."""
+    pinned: set[str] = field(default_factory=set)
+    """What SET SESSION has set."""
     opened: dict[tuple[str, str], Any] = field(default_factory=dict)
     """What lakes were opened with, where SET has changed it."""
     committed: dict[str, int] = field(default_factory=dict)

@@ -184,15 +184,15 @@ def extension(session: Session, cursor: Cursor, params: Any) -> Result:
 def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     """SET and RESET: those of lakes here, the others are DuckDB's."""
     word = cursor.take().upper
-    for scope in ("GLOBAL", "SESSION", "LOCAL"):
-        cursor.accept(scope)
+    cursor.accept("GLOBAL")
+    own = cursor.accept("SESSION") or cursor.accept("LOCAL")
     if word == "SET" and cursor.accept("VARIABLE"):
         return _set_variable(session, cursor, params)
     if word == "PRAGMA" and cursor.accept("TABLE_INFO"):
         return session.query(f"SELECT * FROM pragma_table_info({cursor.parens()})", params)
     name = fold(cursor.name()) if not cursor.done else ""
     if word in ("SET", "RESET") and name.startswith("ducklake_"):
-        _set(session, cursor, name, params, reset=word == "RESET")
+        _set(session, cursor, name, params, reset=word == "RESET", own=own)
         return Result()
     result = session.native(cursor.text, params)
     if word in ("SET", "RESET"):
@@ -211,8 +211,11 @@ def _set_variable(session: Session, cursor: Cursor, params: Any) -> Result:
     return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
 
 
-def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool) -> None:
-    """Settings hold for every lake of the session, those that are attached later too."""
+def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool, own: bool) -> None:
+    """Settings hold for every lake of the session, those that are attached later too.
+
+    As in DuckDB, what SET SESSION has set only RESET SESSION takes back.
+    """
     value = None
     if not reset:
         if not (cursor.accept("=") or cursor.accept("TO")):
@@ -222,7 +225,10 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
     field = SETTING_NAMES.get(name, name)
     field = field if field in BY_NAME else name.removeprefix("ducklake_")
     checked = None if reset else _checked(field, value)
-    chosen = session.attachments.settings
+    chosen, pinned = session.attachments.settings, session.attachments.pinned
+    if reset and field in pinned and not own:
+        return
+    (pinned.add if own and not reset else pinned.discard)(field)
     if reset:
         chosen.pop(field, None)
     else:
