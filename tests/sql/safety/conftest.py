@@ -133,6 +133,15 @@ def safe(lake: quacklake.Lake) -> Iterator[quacklake.Session]:
 
 
 @pytest.fixture(scope="package")
+def writing(lake: quacklake.Lake) -> Iterator[quacklake.Session]:
+    """A safe session that may change rows."""
+    with quacklake.session(safety=Safety.server(read_only=False)) as found:
+        found.attach(lake, "lake")
+        found.use("lake")
+        yield found
+
+
+@pytest.fixture(scope="package")
 def open_session(lake: quacklake.Lake) -> Iterator[quacklake.Session]:
     with quacklake.session() as found:
         found.attach(lake, "lake")

@@ -39,6 +39,17 @@ def _refused(session: quacklake.Session, statement: str) -> QuacklakeError:
 def test_a_safe_session_refuses_every_way_out(
     safe: quacklake.Session, lake: quacklake.Lake, place: Place, kind: str
 ) -> None:
+    _refuses_all(safe, lake, place, kind)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in dict(ESCAPES) if kind != "changes"])
+def test_a_safe_session_that_may_change_rows_refuses_all_else(
+    writing: quacklake.Session, lake: quacklake.Lake, place: Place, kind: str
+) -> None:
+    _refuses_all(writing, lake, place, kind)
+
+
+def _refuses_all(safe: quacklake.Session, lake: quacklake.Lake, place: Place, kind: str) -> None:
     before = place.state()
     snapshot = lake.current_snapshot()
     passed = []

@@ -146,6 +146,7 @@ def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def native_rows(session: Session, cursor: Cursor, params: Any) -> Result:
     """A change of rows of DuckDB's own tables."""
+    session.guard.native()
     changed = metadata.change(session, Cursor(cursor.text, cursor.words), params)
     if changed is not None:
         return changed
