@@ -44,6 +44,10 @@ from quacklake.format.snapshots import Snapshot
 __all__ = ["Catalog", "Collision", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
 
 
+#: How many connections of a pool commits leave alone.
+_RESERVED = 4
+
+
 class Collision(CatalogUnavailableError):
     """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
 
@@ -78,6 +82,9 @@ class Catalog:
         self._tables = Tables.of(metadata_schema=self._schema)
         self._cache: dict[Any, Any] = {}
         self._lock = threading.Lock()
+        # some connections are left for those who read, and for what the head of the queue reads
+        self._many = pool_size + max_overflow > _RESERVED
+        self._entrants = threading.BoundedSemaphore(max(1, pool_size + max_overflow - _RESERVED))
         self._prepared = False
         self._has_tokens = False
         self.totals = TotalsCache()
@@ -95,6 +102,11 @@ class Catalog:
         with self._translate("connect"), self._engine.connect():
             pass
         return self._engine.pool
+
+    @property
+    def reads_beside_commits(self) -> bool:
+        """False when a commit transaction has the only connection."""
+        return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -311,7 +323,7 @@ class Catalog:
     def _queued(self) -> Iterator[Writer]:
         """A transaction of its own turn."""
         scope = self._schema or ""
-        with self._translate("commit"), self._connection() as connection:
+        with self._entrants, self._translate("commit"), self._connection() as connection:
             prepared = self._database.begin_commit(connection)
             transaction = prepared.begin()
             queued = False

@@ -54,6 +54,7 @@ class Config:
     ducklake_max_retry_count: int
     ducklake_retry_wait_ms: int
     ducklake_retry_backoff: float
+    turn_ms: int
     data_inlining_row_limit: int | None
     busy_timeout_ms: int
     pool_size: int

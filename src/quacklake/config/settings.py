@@ -113,6 +113,14 @@ SETTINGS: tuple[Setting, ...] = (
         10,
     ),
     _number(
+        "turn_ms",
+        "QUACKLAKE_TURN_MS",
+        "A change that loses race after race, and takes no longer, keeps others from committing until it has; 0: never",
+        5_000,
+        0,
+        600_000,
+    ),
+    _number(
         "data_inlining_row_limit",
         "QUACKLAKE_DATA_INLINING_ROW_LIMIT DUCKLAKE_DATA_INLINING_ROW_LIMIT",
         "Inserts up to this many rows go into the metadata database (default: what the lake says)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,15 @@ import pyarrow as pa
 from quacklake import telemetry
 from quacklake.catalog import snapshot_tags
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundError, ReadOnlyError, SnapshotExpiredError
+from quacklake.errors import (
+    CatalogUnavailableError,
+    CommitConflict,
+    ConfigError,
+    InputError,
+    NotFoundError,
+    ReadOnlyError,
+    SnapshotExpiredError,
+)
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
 from quacklake.format.objects import MacroInfo, TableInfo
@@ -41,7 +50,7 @@ from quacklake.lake.upkeep import Maintaining
 from quacklake.lake.verification import Verifying
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
-from quacklake.transaction import Transaction
+from quacklake.transaction import Transaction, Turn
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
 
@@ -329,11 +338,13 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
         """One operation, one snapshot: plan, commit, and plan again when another commit got in the way."""
         retry = self._shared.retry
         recent = self._shared.recent if blind else None
+        took = 0.0
         for attempt in range(retry.count + 1):
+            began = time.monotonic()
+            turn = self._turn() if retry.gives_turn(attempt, took) else None
             tx = self._transaction(recent or self._shared.latest())
             try:
-                result = work(tx)
-                self._commit(tx, self._signature)
+                return self._attempt(work, tx, turn)
             except NotFoundError as error:
                 tx.rollback()
                 # a snapshot may expire right after it was read
@@ -345,15 +356,30 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
                 if attempt == retry.count or not replayable:
                     raise
                 telemetry.count("commit.replans")
+                took = time.monotonic() - began
                 if attempt > 0:
                     retry.pause(attempt)
             except BaseException:
                 tx.rollback()
                 raise
-            else:
-                return result
             recent = None
         raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
+
+    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: Turn | None) -> T:
+        try:
+            result = work(tx)
+            self._commit(tx, self._signature, turn)
+            return result
+        finally:
+            if turn is not None:
+                turn.leave()
+
+    def _turn(self) -> Turn | None:
+        """The head of the commit queue, where it can be had."""
+        try:
+            return Turn(self._shared.catalog) if self._shared.catalog.reads_beside_commits else None
+        except CatalogUnavailableError:
+            return None
 
     def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
         tx = self._transaction(base)
@@ -364,7 +390,7 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
             tx.rollback()
             raise
 
-    def _commit(self, tx: Transaction, signature: Signature) -> Snapshot:
+    def _commit(self, tx: Transaction, signature: Signature, turn: Turn | None = None) -> Snapshot:
         operations.seal(self._shared, tx)
         shared = self._shared
         changes = tx.change_set(operations.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
@@ -374,7 +400,7 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
                 hint="use lake.transaction(message=…, author=…) or lake.signed(…), or unset require_commit_message",
             )
         changes = changes.signed(author=signature.author, message=signature.message, extra=signature.extra)
-        snapshot = tx.commit(changes, self._shared.retry)
+        snapshot = tx.commit(changes, self._shared.retry, turn)
         self._shared.saw(snapshot)
         return snapshot
 

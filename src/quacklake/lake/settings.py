@@ -64,7 +64,12 @@ class Shared:
     def retry(self) -> Retry:
         """How commits are tried again."""
         config = self.config
-        return Retry(config.ducklake_max_retry_count, config.ducklake_retry_wait_ms, config.ducklake_retry_backoff)
+        return Retry(
+            config.ducklake_max_retry_count,
+            config.ducklake_retry_wait_ms,
+            config.ducklake_retry_backoff,
+            turn_ms=config.turn_ms,
+        )
 
     def latest(self) -> Snapshot:
         """The newest snapshot of the lake."""

@@ -6,7 +6,9 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from types import TracebackType
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
@@ -15,19 +17,29 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet
 
-__all__ = ["Retry", "commit"]
+__all__ = ["Retry", "Turn", "commit"]
 
 _log = logging.getLogger("quacklake.commit")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how long to try again: exponential backoff with full jitter."""
+    """How often and how long to try again: exponential backoff with full jitter.
+
+    Whoever loses again and again is given a turn: the next attempt plans at the head of the commit queue. Those that
+    take longer than ``turn_ms`` are not: everybody would wait for them.
+    """
 
     count: int = 10
     wait_ms: float = 100
     backoff: float = 1.5
     max_wait_ms: float = 5_000
+    turn_ms: float = 5_000
+    turn_after: int = 3
+
+    def gives_turn(self, attempt: int, seconds: float) -> bool:
+        """True when an attempt, after the one that took so long, may keep others from committing."""
+        return attempt >= self.turn_after and seconds * 1000 < self.turn_ms
 
     def pause(self, attempt: int) -> None:
         """Sleep before the next attempt."""
@@ -35,7 +47,36 @@ class Retry:
         time.sleep(random.uniform(0, limit) / 1000)
 
 
-def commit(catalog: Catalog, changes: ChangeSet, retry: Retry, dated: Callable[[int], ChangeSet]) -> Snapshot:
+class Turn:
+    """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
+
+    When it is taken before an operation plans, no other client of ours can overtake that.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._stack = ExitStack()
+        self.writer = self._stack.enter_context(catalog.commit())
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def leave(self) -> None:
+        """Let the next one in, if that has not been done: nothing was written."""
+        self._stack.close()
+
+
+def commit(
+    catalog: Catalog,
+    changes: ChangeSet,
+    retry: Retry,
+    dated: Callable[[int], ChangeSet],
+    turn: Turn | None = None,
+) -> Snapshot:
     """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
 
     Raises ``CommitConflict`` when another commit excludes it (nothing is changed) and ``CommitUnknown`` when the
@@ -44,8 +85,9 @@ def commit(catalog: Catalog, changes: ChangeSet, retry: Retry, dated: Callable[[
     with telemetry.timed("commit"):
         for attempt in range(retry.count + 1):
             try:
-                with catalog.commit() as writer:
-                    work = Attempt(writer, catalog, changes, dated)
+                mine, turn = turn or Turn(catalog), None
+                with mine:
+                    work = Attempt(mine.writer, catalog, changes, dated)
                     snapshot = work.apply()
             except CommitUnknown:
                 found = _recover(catalog, changes, retry)

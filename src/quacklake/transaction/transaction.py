@@ -40,7 +40,7 @@ from quacklake.transaction.changeset import (
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import Retry, commit
+from quacklake.transaction.commit import Retry, Turn, commit
 from quacklake.transaction.objects import PendingObjects
 from quacklake.transaction.pending import PendingTable, TouchedFile
 from quacklake.transaction.tables import TableCache
@@ -479,7 +479,7 @@ class Transaction:
         assert self._delete_writer is not None
         return self._delete_writer.redate(self, table, file, snapshot)
 
-    def commit(self, changes: ChangeSet, retry: Retry) -> Snapshot:
+    def commit(self, changes: ChangeSet, retry: Retry, turn: Turn | None = None) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
         self._open = False
         if changes.empty and not changes.marks:
@@ -493,7 +493,7 @@ class Transaction:
             return final
 
         try:
-            snapshot = commit(self.catalog, changes, retry, dated)
+            snapshot = commit(self.catalog, changes, retry, dated, turn)
         except BaseException as error:
             if isinstance(error, QuacklakeError) and not isinstance(error, CommitUnknown):
                 self.discard_files()
