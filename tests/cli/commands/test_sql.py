@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +80,15 @@ def test_variables_of_this_program_are_no_tables(run: Run, lake: Path) -> None:
     assert run("sql", "FROM context").code == 1
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT as a terminal has it; test processes that are started by others may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_statement_is_cancelled_and_the_session_goes_on(lake: Path) -> None:
     with Context(Options()).open(write=True) as opened:
         statements = Statements(opened)
