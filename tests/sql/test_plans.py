@@ -76,7 +76,7 @@ def test_the_footers_of_only_so_many_files_are_kept(lake: quacklake.Lake, monkey
     lake.sql(COUNT).fetchall()
     assert kept() is True
     lake.sql("CREATE TABLE u AS SELECT range AS id FROM range(100)")
-    assert lake.sql("SELECT count(*) FROM u").fetchone() == (100,)
+    assert lake.sql("SELECT sum(id) FROM u").fetchone() == (4950,)
     assert kept() is False
     assert lake.sql(COUNT).fetchone() == (50,)
     assert kept() is True

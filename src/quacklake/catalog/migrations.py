@@ -47,6 +47,8 @@ class _Work:
         self.tables = tables
         self._connection = writer._connection
         self._preparer = self._connection.dialect.identifier_preparer
+        self.partial: list[tuple[int, int]] = []
+        """Files of several snapshots with their newest, where that can be noted only after a column is gone."""
 
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         return self.writer.run(f"migrate_{name}", statement, parameters)
@@ -84,19 +86,6 @@ class _Work:
         """Give a column a value where it has none."""
         table = self.tables[name]
         self.run("fill", sa.update(table).where(table.c[column].is_(None)).values({column: value}))
-
-    def compute(self, column: sa.Column[Any], value: sa.ColumnElement[Any]) -> None:
-        """Give a column the value of an expression, unless that is NULL."""
-        if self.writer._database.name != "duckdb":
-            statement = sa.update(column.table).where(value.is_not(None)).values({column.name: value})
-            self.run("compute", statement)
-            return
-        # DuckDB alters no table any more whose rows the same transaction has changed
-        dialect = self._connection.dialect
-        text = value.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
-        kind = column.type.compile(dialect=dialect)
-        name = self._preparer.format_column(column)
-        self._alter("compute", column.table, f"ALTER COLUMN {name} TYPE {kind} USING {text}")
 
     def version(self) -> str:
         table = self.tables["metadata"]
@@ -209,7 +198,14 @@ def _read_partial_info(work: _Work) -> None:
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
-        work.compute(files.c.partial_max, partial_max(info))
+        found = partial_max(info)
+        if work.writer._database.name == "duckdb":
+            # it alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
+            # process that is killed leaves a log that cannot be read again
+            listed = sa.select(files.c.data_file_id, found).where(found.is_not(None))
+            work.partial = [(row[0], row[1]) for row in work.run("partial_max", listed)]
+            return
+        work.run("partial_max", sa.update(files).where(found.is_not(None)).values(partial_max=found))
 
 
 def _assign_versions(work: _Work) -> None:
@@ -276,6 +272,10 @@ def _drop_partial_info(work: _Work) -> None:
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         work.drop_column(files, _PARTIAL)
+    if work.partial:
+        noted = sa.update(files).where(files.c.data_file_id == sa.bindparam("file"))
+        rows = [{"file": file, "newest": newest} for file, newest in work.partial]
+        work.run("note_partial_max", noted.values(partial_max=sa.bindparam("newest")), rows)
 
 
 _STEPS = (

@@ -17,6 +17,7 @@ _MYSQL: Mapping[int, Failure] = {
     1062: Failure.COLLISION,
     1213: Failure.COLLISION,
     1050: Failure.COLLISION,
+    1412: Failure.COLLISION,
     1205: Failure.UNAVAILABLE,
     1040: Failure.UNAVAILABLE,
     2002: Failure.UNAVAILABLE,

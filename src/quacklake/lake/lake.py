@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.catalog import snapshot_tags
+from quacklake.catalog import Collision, snapshot_tags
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import (
     CatalogUnavailableError,
@@ -351,7 +351,7 @@ class Lake(RollingBack, _Writing, LakeCompaction, Expiring, Maintaining, Verifyi
                 again = isinstance(error, SnapshotExpiredError) and replayable and attempt < retry.count
                 if recent is None and not again:
                     raise
-            except CommitConflict:
+            except (CommitConflict, Collision):
                 tx.rollback()
                 if attempt == retry.count or not replayable:
                     raise
