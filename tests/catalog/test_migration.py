@@ -23,7 +23,7 @@ from tests.catalog.stock import Stock
 from tests.golden.lakes import LAKES, CopiedLake, GoldenLake
 from tests.golden.oldest import SOURCES, make
 
-pytestmark = pytest.mark.daily(0.6)
+pytestmark = pytest.mark.daily(0.45)
 
 NewUrl = Callable[[str], str]
 Dump = dict[str, tuple[tuple[str, ...], list[tuple[str | None, ...]]]]

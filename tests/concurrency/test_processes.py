@@ -16,7 +16,7 @@ from tests.concurrency.work import batch, open_lake, prepare
 from tests.crash.forks import Child, Forks
 from tests.crash.homes import Home, check_rows
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.daily(0.5), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.concurrency, pytest.mark.daily(0.35), pytest.mark.timeout(900)]
 
 WORK = "tests.concurrency.work"
 SHARED = [

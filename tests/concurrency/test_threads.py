@@ -15,7 +15,7 @@ from tests.concurrency.test_processes import check_catalog, check_history
 from tests.concurrency.work import batch, open_lake, prepare
 from tests.crash.homes import check_rows
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.daily(0.5), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.concurrency, pytest.mark.daily(0.35), pytest.mark.timeout(600)]
 
 ALL = [
     "sqlite",

@@ -57,7 +57,7 @@ def test_an_interrupt_at_any_point_takes_no_file_that_the_lake_needs(workshop: W
     home = workshop.copy()
     lake = home.connect()
     old = look(lake)
-    for n in some(range(1, len(all_points) + 2), 12, "interrupts"):
+    for n in some(range(1, len(all_points) + 2), 6, "interrupts"):
         with arm(Fault(at=n, error=KeyboardInterrupt)):
             try:
                 OPERATIONS["append_many"].run(lake)

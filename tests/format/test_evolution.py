@@ -363,7 +363,7 @@ def _paths(schema: TableSchema) -> list[tuple[str, ...]]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_sequence_of_changes_is_told_by_its_rows(data: st.DataObject) -> None:
     start = schema = from_arrow(pa.schema([("a", pa.int8()), ("s", STRUCT), ("l", pa.list_(STRUCT))]))

@@ -87,7 +87,7 @@ def pruned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     server.drop_database(name)
 
 
-@examples(120)
+@examples(40)
 @given(where=filters())
 def test_every_file_with_a_matching_row_is_planned(pruned: Pruned, where: str) -> None:
     expected = pruned.matching(where)
@@ -96,7 +96,7 @@ def test_every_file_with_a_matching_row_is_planned(pruned: Pruned, where: str) -
     assert expected <= pruned.planned(where)
 
 
-@examples(50)
+@examples(25)
 @given(where=filters())
 def test_a_filter_finds_exactly_the_rows_that_duckdb_finds(pruned: Pruned, where: str) -> None:
     # DuckDB 1.5.5 itself finds no NULL with "x = 1 OR x IS DISTINCT FROM 1" where it knows that all are NULL
@@ -177,7 +177,7 @@ def _expressions() -> st.SearchStrategy[pc.Expression]:
     )
 
 
-@examples(60)
+@examples(40)
 @given(expression=_expressions())
 def test_every_file_that_matches_an_arrow_expression_is_planned(pruned: Pruned, expression: pc.Expression) -> None:
     try:

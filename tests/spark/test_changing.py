@@ -181,7 +181,7 @@ def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: Spar
     assert (done.rows_deleted, lake.table("t").count()) == (9, 31), "to delete a row twice is clear enough"
 
 
-@pytest.mark.daily(0.3)
+@pytest.mark.daily(0.15)
 @pytest.mark.parametrize("mode", ["copy_on_write", "merge_on_read", "auto"])
 def test_the_update_mode_says_what_becomes_of_files(mode: str, make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0)

@@ -27,6 +27,8 @@ from tests.catalog.stock import Stock
 from tests.transaction import model
 from tests.transaction.model import Operation, State
 
+pytestmark = pytest.mark.daily(0.6)
+
 LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 _GONE = model.delete("id BETWEEN 20 AND 32", lambda id_: 20 <= id_ <= 32)
 START = _GONE.mean(model.START)
