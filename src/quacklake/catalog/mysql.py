@@ -13,11 +13,13 @@ from quacklake.catalog.database import Database, Failure
 
 __all__ = ["MySQLDatabase"]
 
+#: The error of reading a table that has been made since the transaction began.
+_CHANGED = 1412
 _MYSQL: Mapping[int, Failure] = {
     1062: Failure.COLLISION,
     1213: Failure.COLLISION,
     1050: Failure.COLLISION,
-    1412: Failure.COLLISION,
+    _CHANGED: Failure.COLLISION,
     1205: Failure.UNAVAILABLE,
     1040: Failure.UNAVAILABLE,
     2002: Failure.UNAVAILABLE,
@@ -71,7 +73,16 @@ class MySQLDatabase(Database):
         # SQLAlchemy's DESCRIBE is refused (1684) while another connection is making the table
         tables = sa.table("tables", sa.column("table_schema"), sa.column("table_name"), schema="information_schema")
         where = (tables.c.table_schema == (schema or func.database())) & (tables.c.table_name == name)
-        return connection.execute(sa.select(func.count()).select_from(tables).where(where)).scalar_one() > 0
+        if not connection.execute(sa.select(func.count()).select_from(tables).where(where)).scalar_one():
+            return False
+        try:
+            connection.execute(sa.select(sa.literal(1)).select_from(sa.table(name, schema=schema)).limit(1)).all()
+        except sa.exc.OperationalError as error:
+            # the list of tables is newer than the transaction, for which this one holds nothing
+            if error.orig is not None and error.orig.args[:1] == (_CHANGED,):
+                return False
+            raise
+        return True
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         # its collations take spaces at the end for nothing, and so put a tab before no character at all

@@ -72,7 +72,11 @@ def test_a_safe_session_answers_honest_queries_as_any_other(
 ) -> None:
     for statement in [place.filled(text) for name, text in HONEST if name == kind]:
         found, wanted = safe.sql(statement), open_session.sql(statement)
-        assert (found.types, found.fetchall()) == (wanted.types, wanted.fetchall()), statement
+        assert found.types == wanted.types, statement
+        rows = [found.fetchall(), wanted.fetchall()]
+        if "ORDER BY" not in statement.upper():  # then they come in any order
+            rows = [sorted(part, key=repr) for part in rows]
+        assert rows[0] == rows[1], statement
     for session in (safe, open_session):
         session.sql("USE lake.main")
         if session.work.explicit:
