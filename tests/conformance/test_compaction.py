@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from .clients import LONG
@@ -97,3 +99,19 @@ def test_the_reference_implementation_goes_on_with_what_we_compacted(make_site: 
     for step in [*theirs, Append("t", "SELECT 500, 1"), Delete("t", "id = 0"), *theirs]:
         history.take(step, "stock")
     compare(history)
+
+
+def test_files_are_rewritten_beside_inlined_rows_that_are_older_than_a_column(make_site: MakeSite) -> None:
+    """Stock DuckLake looks for the column among the inlined rows and gives up."""
+    site = make_site("sqlite")
+    table = site.lake().create_table("t", {"id": pa.int64()})
+    table.append(pa.table({"id": range(100)}))
+    table.append(pa.table({"id": [100, 101]}))
+    table.add_column("extra", pa.int32(), default=7)
+    table.delete("id BETWEEN 40 AND 60")
+    with pytest.raises(duckdb.Error, match="Failed to read inlined-data aggregates"):
+        site.stock().execute("CALL ducklake_rewrite_data_files('l', delete_threshold => 0)")
+    [report] = site.lake().rewrite_data_files(delete_threshold=0)
+    assert report.files_before == 1
+    expected = [(id_, 7) for id_ in range(102) if not 40 <= id_ <= 60]
+    assert site.stock().execute("SELECT * FROM t ORDER BY id").fetchall() == expected

@@ -346,6 +346,15 @@ def _beyond_stock(model: Model, changes: Sequence[Change]) -> bool:
     return any("(" in key for table in tables for key in model.partitioned.get(table, ()))
 
 
+def _older_rows_inlined(site: LakeSite) -> bool:
+    """Whether rows are in the catalog that are older than a change of columns: stock's rewrite of files fails then."""
+    found = site.metadata(
+        "SELECT 1 FROM {m}.ducklake_inlined_data_tables i WHERE EXISTS (SELECT 1 FROM {m}.ducklake_schema_versions v"
+        " WHERE v.table_id = i.table_id AND v.schema_version > i.schema_version)"
+    )
+    return bool(found)
+
+
 def take(history: History, model: Model, writer: str, change: Change | list[Change]) -> None:
     if _beyond_stock(model, [change] if isinstance(change, Change) else change):
         writer = "ours"
@@ -356,6 +365,8 @@ def take(history: History, model: Model, writer: str, change: Change | list[Chan
         parts = change if writer == "ours" else [change[0], *(part for part in change[1:] if part.kind == "append")]
         inner = [found for part in parts if (found := part.step(model)) is not None]
         step = Together(inner) if inner else None
+    if isinstance(step, Maintain) and step.kind in ("rewrite", "optimize") and _older_rows_inlined(history.site):
+        writer = "ours"
     if step is not None:
         note(f"{writer}: {step}")
         before = history.newest()
