@@ -14,6 +14,9 @@ so each phase has one meeting, at one of its points by chance: other seeds take 
 - after each commit, and where tables are made that others see at once, which is on MySQL;
 - after each file that was written or read, each listing, and each step of maintenance that removes something.
 
+There is no meeting after the last commit, which is one after the other, nor in the queue of a block, which is that of the
+operation alone. To read the options of the lake begins no phase: no operation here changes them.
+
 Operations that touch no table both (``Operation.touches``) have only the queue in common: they meet once, in any phase.
 """
 
@@ -107,8 +110,8 @@ def phases(stand: Stand, name: str, *, block: bool = False) -> list[list[int]]:
     """The points that an operation passes in its own thread, on a lake that was just opened, by phase."""
     operation = OPERATIONS[name]
     stand.put(operation.prepare)
-    found: list[list[int]] = [[]]
-    count = 0
+    lake = stand.client(0)
+    found: list[list[str]] = [[]]
     me = threading.get_ident()
 
     def begin() -> None:
@@ -116,20 +119,34 @@ def phases(stand: Stand, name: str, *, block: bool = False) -> list[list[int]]:
             found.append([])
 
     def point(reached: str) -> None:
-        nonlocal count
         if threading.get_ident() != me:
             return
-        count += 1
         made = stand.database == "mysql" and reached.startswith("catalog.create_") and reached.endswith(".after")
         if made or reached.startswith(_STEPS):
             begin()
-        found[-1].append(count)
+        found[-1].append(reached)
 
-    lake = stand.client(0)
     with _watched() as watch, faults._hooked(point):
         watch.changed = begin
         _run(operation, lake, block=block)
-    return [points for points in found if points]
+    return _numbered([points for points in found if points], block=block)
+
+
+def _numbered(found: list[list[str]], *, block: bool) -> list[list[int]]:
+    """Phases by the numbers of their points, without those that show nothing more; see the head of this module."""
+    numbers = itertools.count(1)
+    phases: list[list[int]] = []
+    for points in found:
+        mine = [next(numbers) for _ in points]
+        if phases and points[0] == "catalog.options.before":
+            phases[-1] += mine
+        else:
+            phases.append(mine)
+    if found[-1][0] == "catalog.commit.after":
+        del phases[-1]
+        if block:
+            del phases[-1]
+    return phases
 
 
 def _run(operation: Operation, lake: Lake, *, block: bool) -> None:

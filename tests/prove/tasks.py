@@ -36,7 +36,7 @@ _CLOSER = 25
 #: What a task is expected to take, for each of what it counts, until some were done.
 SECONDS = {"kills": 0.3, "pairs": 0.2, "transactions": 0.06, "storms": 0.3}
 #: All pairs of a kind of database, about, until they were counted.
-PAIRS = 8_000
+PAIRS = 6_500
 
 
 @dataclass(frozen=True)
