@@ -30,7 +30,7 @@ test: setup ## Run every test
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) \
-		--streams $(STREAMS) --soak $(SOAK) $(if $(SEED),--seed $(SEED)) $(ARGS)
+		--streams $(STREAMS) --soak $(SOAK) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/ruff check

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -60,19 +60,25 @@ class Child:
 
     def _ended(self, code: int) -> Ended:
         value = json.loads(self._result.read_text()) if self._result.exists() else None
-        return Ended(code, value, self._result.with_suffix(".err").read_text())
+        errors = self._result.with_suffix(".err")
+        # one that was killed at once has not made it yet
+        return Ended(code, value, errors.read_text() if errors.exists() else "")
 
 
 class Forks:
-    """The server. ``modules`` are imported once, besides the library itself; those that have one do a ``rehearse()``."""
+    """The server. ``modules`` are imported once, besides the library itself; those that have one do a ``rehearse()``.
 
-    def __init__(self, modules: Iterable[str] = ()) -> None:
+    ``environment`` is what they find there besides.
+    """
+
+    def __init__(self, modules: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="quacklake-forks-")
         self._count = 0
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.forks", *_PRELOAD, *modules],
             cwd=_REPOSITORY,
             env=os.environ
+            | dict(environment or {})
             | {
                 "OPENBLAS_NUM_THREADS": "1",
                 "PYTHONPATH": os.pathsep.join((str(_REPOSITORY / "src"), str(_REPOSITORY))),

@@ -75,23 +75,17 @@ class Home:
 
     def referenced(self) -> set[str]:
         """The files that any snapshot needs, below the data path."""
-        found: set[str] = set()
         with self.database() as connection:
-            for kind in ("data", "delete"):
-                rows = connection.execute(
-                    sa.text(
-                        "SELECT DISTINCT s.path, t.path, f.path FROM ducklake_schema s, ducklake_table t,"
-                        f" ducklake_{kind}_file f WHERE s.schema_id = t.schema_id AND t.table_id = f.table_id"
-                    )
-                )
-                found |= {"".join(row) for row in rows}
-        return found
+            return _referenced(connection)
 
     def scheduled(self) -> set[str]:
         """The files that wait for their removal, below the data path."""
         with self.database() as connection:
-            found = connection.execute(sa.text("SELECT path FROM ducklake_files_scheduled_for_deletion"))
-            return {row[0].removeprefix(f"{self.data}/") for row in found}
+            return self._scheduled(connection)
+
+    def _scheduled(self, connection: sa.Connection) -> set[str]:
+        found = connection.execute(sa.text("SELECT path FROM ducklake_files_scheduled_for_deletion"))
+        return {row[0].removeprefix(f"{self.data}/") for row in found}
 
     def files(self) -> set[str]:
         """The files that are there, below the data path."""
@@ -103,15 +97,38 @@ class Home:
 
     def check_files(self, *, left: Collection[str] | None = None) -> None:
         """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``."""
-        missing = self.referenced() - self.files()
-        assert not missing, f"files are missing: {sorted(missing)}"
-        new = set() if left is None else self.orphans() - set(left)
+        with self.database() as connection:
+            self._check_files(connection, left)
+
+    def _check_files(self, connection: sa.Connection, left: Collection[str] | None) -> None:
+        referenced, there = _referenced(connection), self.files()
+        assert referenced <= there, f"files are missing: {sorted(referenced - there)}"
+        new = set() if left is None else there - referenced - self._scheduled(connection) - set(left)
         assert not new, f"files were left behind: {sorted(new)}"
 
     def check_ids(self) -> None:
         """The ids that the database gave out: no snapshot missing, no file or row with another's id."""
         with self.database() as connection:
             _check_ids(connection)
+
+    def check(self, *, left: Collection[str] | None = None) -> None:
+        """Files and ids."""
+        with self.database() as connection:
+            self._check_files(connection, left)
+            _check_ids(connection)
+
+
+def _referenced(connection: sa.Connection) -> set[str]:
+    found: set[str] = set()
+    for kind in ("data", "delete"):
+        rows = connection.execute(
+            sa.text(
+                "SELECT DISTINCT s.path, t.path, f.path FROM ducklake_schema s, ducklake_table t,"
+                f" ducklake_{kind}_file f WHERE s.schema_id = t.schema_id AND t.table_id = f.table_id"
+            )
+        )
+        found |= {"".join(row) for row in rows}
+    return found
 
 
 @lru_cache(maxsize=1)

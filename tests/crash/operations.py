@@ -16,6 +16,8 @@ One entry in ``OPERATIONS`` is all that a new operation needs to join the whole 
 - ``snapshots=False``: it takes snapshots away, as expiry does, so their number is not checked, and the random kills, which
   count commits by them, do without it.
 - ``past=True``: it goes back to a snapshot, and is rightly refused beside one that takes snapshots away.
+- ``touches``: the tables it reads or changes, ``*`` for all of the lake; the pairs look closer at operations that meet
+  in one.
 
 What joins by that: the exhaustive crashes (``tests/crash/test_crashes.py``), the pairs (``tests/prove/pairs.py``), the bad
 stores (``tests/prove/stores.py``), and, when it ``keeps`` and prepares nothing, the random kills
@@ -39,7 +41,18 @@ from quacklake import Lake, faults
 from tests.catalog.stock import Rows
 from tests.crash.homes import Home, look
 
-__all__ = ["MAINTENANCE", "OPERATIONS", "Operation", "keeps", "note", "operate", "prepare", "rehearse", "rows"]
+__all__ = [
+    "MAINTENANCE",
+    "OPERATIONS",
+    "Operation",
+    "discard",
+    "keeps",
+    "note",
+    "operate",
+    "prepare",
+    "rehearse",
+    "rows",
+]
 
 Row = tuple[Any, ...]
 
@@ -56,9 +69,14 @@ class Operation:
     check: Callable[[Home], None] | None = None
     snapshots: bool = True
     past: bool = False
+    touches: tuple[str, ...] = ("main.t",)
 
     def __repr__(self) -> str:
         return self.name
+
+    def meets(self, other: Operation) -> bool:
+        """True when both touch one table, and so have more in common than the queue of commits."""
+        return "*" in self.touches + other.touches or not set(self.touches).isdisjoint(other.touches)
 
 
 def rows(start: int, stop: int, value: str = "x") -> pa.Table:
@@ -135,6 +153,20 @@ def lose(lake: Lake) -> None:
     lake.drop_table("gone")
 
 
+def single(lake: Lake) -> None:
+    """Tables for those who meet in one file: one with a delete file, and two small ones that a merge makes one of."""
+    one = lake.create_table("one", rows(0, 100))
+    one.delete("id >= 80")
+    two = lake.create_table("two", rows(0, 20))
+    two.append(rows(20, 40))
+
+
+def grow(lake: Lake) -> None:
+    """New rows, which a merge puts into one file with the rows that others have read."""
+    lake.table("two").append(rows(200, 220))
+    lake.table("two").merge_adjacent_files()
+
+
 # -- what that means ---------------------------------------------------------------------------------------------------
 
 
@@ -177,8 +209,8 @@ def _appends(given: pa.Table, name: str = "main.t") -> Callable[[Rows], Rows]:
     return mean
 
 
-def _deletes(gone: Callable[[int], bool]) -> Callable[[Rows], Rows]:
-    return lambda tables: _put(tables, "main.t", [row for row in tables["main.t"] if not gone(row[0])])
+def _deletes(gone: Callable[[int], bool], name: str = "main.t") -> Callable[[Rows], Rows]:
+    return lambda tables: _put(tables, name, [row for row in tables[name] if not gone(row[0])])
 
 
 def _updates(tables: Rows) -> Rows:
@@ -186,6 +218,11 @@ def _updates(tables: Rows) -> Rows:
         return (row[0], "changed", None if row[2] is None else row[2] + 1, *row[3:]) if row[0] % 35 == 2 else row
 
     return _put(tables, "main.t", [changed(row) for row in tables["main.t"]])
+
+
+def _renews(name: str) -> Callable[[Rows], Rows]:
+    """The first twenty rows of a table get another value."""
+    return lambda tables: _put(tables, name, [(id_, "new" if id_ < 20 else v, x) for id_, v, x in tables[name]])
 
 
 def _merges(tables: Rows) -> Rows:
@@ -240,7 +277,9 @@ def _undrops(tables: Rows) -> Rows:
 
 # -- all of them -------------------------------------------------------------------------------------------------------
 
-_ALL = [
+_ALL, _U, _ONE, _TWO = ("*",), ("main.u",), ("main.one",), ("main.two",)
+
+_USUAL = [
     Operation("append_few", lambda lake: lake.table("t").append(rows(2000, 2003)), _appends(rows(2000, 2003))),
     Operation("append_many", lambda lake: lake.table("t").append(rows(2000, 2030)), _appends(rows(2000, 2030))),
     Operation(
@@ -258,28 +297,85 @@ _ALL = [
         "create",
         lambda lake: lake.create_table("s.made", rows(0, 3)),
         lambda tables: _new(tables, "s.made", _rows(rows(0, 3))),
+        touches=("s.made",),
     ),
     Operation("rename", lambda lake: lake.rename_table("t", "renamed"), _renames),
     Operation("drop", lambda lake: lake.drop_table("t"), lambda tables: _without(tables, "main.t")),
     Operation("alter", alter, _alters),
-    Operation("partition", partition, _partitions, block=False),
-    Operation("transaction", transaction, _transacts, block=False),
+    Operation("partition", partition, _partitions, block=False, touches=("main.t", "main.u")),
+    Operation("transaction", transaction, _transacts, block=False, touches=("main.t", "main.u")),
     Operation("describe", describe, _describes, block=False),
-    Operation("flush", lambda lake: lake.flush_inlined_data(), keeps, block=False),
-    Operation("merge_files", lambda lake: lake.merge_adjacent_files(), keeps, block=False),
-    Operation("rewrite", lambda lake: lake.rewrite_data_files(delete_threshold=0.1), keeps, block=False),
-    Operation("optimize", lambda lake: lake.table("u").optimize(order_by=["id"]), _optimizes, block=False),
-    Operation("expire", lambda lake: lake.expire_snapshots(keep_last=2), keeps, block=False, snapshots=False),
-    Operation("orphans", lambda lake: lake.delete_orphaned_files(), keeps, block=False),
-    Operation("cleanup", lambda lake: lake.cleanup_old_files(cleanup_all=True), keeps, block=False, prepare=discard),
+    Operation("optimize", lambda lake: lake.table("u").optimize(order_by=["id"]), _optimizes, block=False, touches=_U),
+    Operation("flush", lambda lake: lake.flush_inlined_data(), keeps, block=False, touches=_ALL),
+    Operation("merge_files", lambda lake: lake.merge_adjacent_files(), keeps, block=False, touches=_ALL),
+    Operation("rewrite", lambda lake: lake.rewrite_data_files(delete_threshold=0.1), keeps, block=False, touches=_ALL),
+    Operation(
+        "expire", lambda lake: lake.expire_snapshots(keep_last=2), keeps, block=False, snapshots=False, touches=_ALL
+    ),
+    Operation("orphans", lambda lake: lake.delete_orphaned_files(), keeps, block=False, touches=_ALL),
+    Operation(
+        "cleanup",
+        lambda lake: lake.cleanup_old_files(cleanup_all=True),
+        keeps,
+        block=False,
+        prepare=discard,
+        touches=_ALL,
+    ),
     Operation("restore", lambda lake: lake.table("t").restore(to=2), _restores, block=False, past=True),
-    Operation("undrop", lambda lake: lake.undrop("gone"), _undrops, block=False, prepare=lose, past=True),
+    Operation(
+        "undrop",
+        lambda lake: lake.undrop("gone"),
+        _undrops,
+        block=False,
+        prepare=lose,
+        past=True,
+        touches=("main.gone",),
+    ),
 ]
 
-OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _ALL}
+# Of one file each: what was read of it, and what is written in its place, is all there is to get wrong.
+_IN_FILES = [
+    Operation(
+        "file_delete",
+        lambda lake: lake.table("one").delete("id >= 60"),
+        _deletes(lambda n: n >= 60, "main.one"),
+        prepare=single,
+        touches=_ONE,
+    ),
+    Operation(
+        "file_few",
+        lambda lake: lake.table("one").delete("id = 30"),
+        _deletes(lambda n: n == 30, "main.one"),
+        prepare=single,
+        touches=_ONE,
+    ),
+    Operation(
+        "file_update",
+        lambda lake: lake.table("one").update({"v": "new"}, "id < 20"),
+        _renews("main.one"),
+        prepare=single,
+        touches=_ONE,
+    ),
+    Operation(
+        "file_optimize", lambda lake: lake.table("one").optimize(), keeps, block=False, prepare=single, touches=_ONE
+    ),
+    Operation("files_grow", grow, _appends(rows(200, 220), "main.two"), block=False, prepare=single, touches=_TWO),
+    Operation(
+        "files_update",
+        lambda lake: lake.table("two").update({"v": "new"}, "id < 20"),
+        _renews("main.two"),
+        prepare=single,
+        touches=_TWO,
+    ),
+    Operation(
+        "files_optimize", lambda lake: lake.table("two").optimize(), keeps, block=False, prepare=single, touches=_TWO
+    ),
+]
+
+OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in (*_USUAL, *_IN_FILES)}
 
 MAINTENANCE = [
-    operation for operation in _ALL if operation.mean is keeps and operation.prepare is None and operation.snapshots
+    operation for operation in _USUAL if operation.mean is keeps and operation.prepare is None and operation.snapshots
 ]
 """What can be done to any lake at any time without changing a row, or the history that commits are counted by."""
 

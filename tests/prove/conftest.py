@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from services import Server
-from tests.crash.conftest import workshop
 from tests.crash.forks import Forks
-from tests.prove.places import Places
+from tests.prove.places import SERVERS, Places
+from tests.prove.stands import Stand
 
-__all__ = ["workshop"]
+
+@pytest.fixture
+def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
+    """A lake for meetings, on the kind of database that is asked for."""
+    database: str = request.param
+    server = request.getfixturevalue(f"{database}_server") if database in SERVERS else None
+    made = Stand(database, tmp_path / "stand", server)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

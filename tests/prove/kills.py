@@ -35,7 +35,7 @@ from tests.prove.steps import STEPS, Model, Step
 __all__ = ["Tally", "round_of_kills", "work"]
 
 WORKERS = 3
-KILLS = 60
+KILLS = 80
 """Kills on one lake: then it has some hundreds of snapshots, and a new one is made."""
 _TRIES = 200
 
@@ -288,7 +288,7 @@ def _start(home: Home, forks: Forks, chance: random.Random, worker: int, seed: s
         fault=fault,
     )
     log = journal(home, worker)
-    return Life(child, log, _lines(log) + chance.randrange(12), chance.uniform(0, 0.15))
+    return Life(child, log, _lines(log) + chance.randrange(9), chance.uniform(0, 0.1))
 
 
 def _lines(path: Path) -> int:

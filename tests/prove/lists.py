@@ -251,14 +251,14 @@ def _processes(
                     count=share,
                 )
                 number += 1
-            time.sleep(0.01)
+            time.sleep(0.02)
             for process, child in list(running.items()):
                 ended = child.poll()
                 if ended is not None:
                     del running[process]
                     assert ended.code == 0, ended.errors
             # about as often as a share of the work is done
-            if running and killed < kills and chance.random() < 0.02:
+            if running and killed < kills and chance.random() < 0.05:
                 process = chance.choice(list(running))
                 if journal(process).exists():
                     child = running.pop(process)

@@ -1,8 +1,23 @@
 """Two operations at once, in lockstep: the first stops at a fault point, the second runs whole, the first goes on.
 
-For every ordered pair of operations and every point of the first. Where the first holds the database's queue the second
+For every ordered pair of operations and every phase of the first. Where the first holds the database's queue the second
 has to wait for it; then the first goes on while the second waits. Whatever comes of it must be as if one had come after
 the other, or one was refused and left no trace.
+
+A **phase** is a run of points between which nothing happens that the other could see, and at which the first has seen the
+same of what the other may have done: all points of one read transaction after its first statement (it reads one state of
+the database, whatever is committed meanwhile), all points in the queue before the commit (the other plans on the old
+state, then waits), all points between two calls of the store. It makes no difference at which of them the other comes in,
+so each phase has one meeting, at one of its points by chance: other seeds take other points. A new phase begins
+
+- with each read transaction, and when the turn in the queue has come;
+- after each commit, and where tables are made that others see at once, which is on MySQL;
+- after each file that was written or read, each listing, and each step of maintenance that removes something.
+
+There is no meeting after the last commit, which is one after the other, nor in the queue of a block, which is that of the
+operation alone. To read the options of the lake begins no phase: no operation here changes them.
+
+Operations that touch no table both (``Operation.touches``) have only the queue in common: they meet once, in any phase.
 """
 
 from __future__ import annotations
@@ -12,14 +27,16 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from unittest import mock
 
 from quacklake import Lake, faults
+from quacklake.catalog import Catalog, Reader, Writer
 from quacklake.errors import CommitConflict, NotFoundError, QuacklakeError
 from tests.catalog.stock import Rows, Stock
-from tests.crash.homes import Home, Workshop, check_rows, look
-from tests.crash.operations import OPERATIONS, Operation, note
+from tests.crash.operations import OPERATIONS, Operation, discard, note
+from tests.prove.stands import Stand
 
 __all__ = ["Meeting", "meet", "meetings"]
 
@@ -27,9 +44,13 @@ __all__ = ["Meeting", "meet", "meetings"]
 BY_ID = {frozenset(("drop", "rename"))}
 _SECONDS = 4
 """How many others meet one operation at least, in a sample."""
-_EARLY = 8
+_EARLY = 5
 _PATIENCE = 20.0
-_STANDSTILL = 0.06
+_STANDSTILL = 1.0
+
+#: What ends a phase besides the beginning of transactions: others see more from then on, or we have seen more.
+_STEPS = ("catalog.commit.after", "engine.write.after", "storage.publish.after", "storage.read.after")
+_STEPS += ("storage.list.after", "maintenance.")
 
 
 @dataclass(frozen=True)
@@ -45,85 +66,177 @@ class Meeting:
         return f"{self.second} while {self.first}{' in a block' if self.block else ''} is at point {self.point}"
 
 
-@cache
-def phases(workshop: Workshop, name: str) -> list[str]:
-    """The points that an operation passes in its own thread, on a lake that was just opened."""
-    operation = OPERATIONS[name]
-    with _prepared(workshop, operation, operation).connect() as lake:
-        names: list[str] = []
+@dataclass
+class Watch:
+    """What two threads have to do with the catalog: ``changed`` says that a transaction begins."""
+
+    changed: Callable[[], None] = lambda: None
+    waiting: set[int] = field(default_factory=set)
+    within: set[int] = field(default_factory=set)
+
+
+@contextmanager
+def _watched() -> Iterator[Watch]:
+    """See who waits in the queue and who is at its head."""
+    watch = Watch()
+    read, queued = Catalog.read, Catalog._queued
+
+    @contextmanager
+    def reading(self: Catalog) -> Iterator[Reader]:
+        watch.changed()
+        with read(self) as reader:
+            yield reader
+
+    @contextmanager
+    def queueing(self: Catalog) -> Iterator[Writer]:
         me = threading.get_ident()
-        with faults._hooked(lambda point: names.append(point) if threading.get_ident() == me else None):
-            operation.run(lake)
-    return names
+        watch.waiting.add(me)
+        try:
+            with queued(self) as writer:
+                watch.waiting.discard(me)
+                watch.within.add(me)
+                watch.changed()
+                yield writer
+        finally:
+            watch.waiting.discard(me)
+            watch.within.discard(me)
+
+    with mock.patch.object(Catalog, "read", reading), mock.patch.object(Catalog, "_queued", queueing):
+        yield watch
 
 
-def meetings(workshop: Workshop, count: int | None, chance: random.Random) -> Iterator[Meeting]:
+@cache
+def phases(stand: Stand, name: str, *, block: bool = False) -> list[list[int]]:
+    """The points that an operation passes in its own thread, on a lake that was just opened, by phase."""
+    operation = OPERATIONS[name]
+    stand.put(operation.prepare)
+    lake = stand.client(0)
+    found: list[list[str]] = [[]]
+    me = threading.get_ident()
+
+    def begin() -> None:
+        if threading.get_ident() == me and found[-1]:
+            found.append([])
+
+    def point(reached: str) -> None:
+        if threading.get_ident() != me:
+            return
+        made = stand.database == "mysql" and reached.startswith("catalog.create_") and reached.endswith(".after")
+        if made or reached.startswith(_STEPS):
+            begin()
+        found[-1].append(reached)
+
+    with _watched() as watch, faults._hooked(point):
+        watch.changed = begin
+        _run(operation, lake, block=block)
+    return _numbered([points for points in found if points], block=block)
+
+
+def _numbered(found: list[list[str]], *, block: bool) -> list[list[int]]:
+    """Phases by the numbers of their points, without those that show nothing more; see the head of this module."""
+    numbers = itertools.count(1)
+    phases: list[list[int]] = []
+    for points in found:
+        mine = [next(numbers) for _ in points]
+        if phases and points[0] == "catalog.options.before":
+            phases[-1] += mine
+        else:
+            phases.append(mine)
+    if found[-1][0] == "catalog.commit.after":
+        del phases[-1]
+        if block:
+            del phases[-1]
+    return phases
+
+
+def _run(operation: Operation, lake: Lake, *, block: bool) -> None:
+    if not block:
+        operation.run(lake)
+        return
+    with lake.transaction() as tx:
+        operation.run(tx)
+
+
+def meetings(stand: Stand, count: int | None, chance: random.Random) -> Iterator[Meeting]:
     """All of them, or so many by chance: several for each that comes first, since its points must be found out."""
     if count is None:
-        for first, second in itertools.product(OPERATIONS, OPERATIONS):
-            for point, _ in enumerate(phases(workshop, first), 1):
-                for block in (False, True) if OPERATIONS[first].block else (False,):
-                    yield Meeting(first, second, point, block)
+        yield from _all(stand, chance)
         return
     chosen = chance.sample(list(OPERATIONS), min(len(OPERATIONS), -(-count // _SECONDS)))
     orders = [chance.sample(list(OPERATIONS), len(OPERATIONS)) for _ in chosen]
     pairs = [pair for seconds in zip(*orders, strict=True) for pair in zip(chosen, seconds, strict=True)]
     for first, second in itertools.islice(itertools.cycle(pairs), count):
+        block = OPERATIONS[first].block and chance.random() < 0.5
+        found = phases(stand, first, block=block)
         # every other one early, when the first knows its snapshot and not yet its files: there is most to go wrong
-        point = chance.randint(1, min(len(phases(workshop, first)), chance.choice((_EARLY, 10**9))))
-        yield Meeting(first, second, point, OPERATIONS[first].block and chance.random() < 0.5)
+        yield Meeting(first, second, _point(chance.choice(found[: chance.choice((_EARLY, len(found)))]), chance), block)
 
 
-def _prepared(workshop: Workshop, *operations: Operation) -> Home:
-    home = workshop.copy()
-    if any(operation.prepare is not None for operation in operations):
-        with home.connect() as lake:
-            for prepare in dict.fromkeys(operation.prepare for operation in operations):
-                if prepare is not None:
-                    prepare(lake)
-    return home
+def _all(stand: Stand, chance: random.Random) -> Iterator[Meeting]:
+    for first in OPERATIONS:
+        for block in (False, True) if OPERATIONS[first].block else (False,):
+            found = phases(stand, first, block=block)
+            for second in OPERATIONS:
+                meet = OPERATIONS[first].meets(OPERATIONS[second])
+                for points in found if meet else [chance.choice(found)]:
+                    yield Meeting(first, second, _point(points, chance), block)
 
 
-@cache
-def _start(workshop: Workshop, *names: str) -> Rows:
-    """What is seen before both."""
-    with _prepared(workshop, *(OPERATIONS[name] for name in names)).connect() as lake:
-        return look(lake).tables
+def _point(points: list[int], chance: random.Random) -> int:
+    """A point of a phase. The first is before the first statement of a transaction, which decides what that sees."""
+    return chance.choice(points[1:] or points)
 
 
-def meet(workshop: Workshop, meeting: Meeting, stock: Stock | None = None) -> bool:
-    """Let two operations meet and judge the lake; True when both were done. Raises ``AssertionError``."""
+def meet(stand: Stand, meeting: Meeting, stock: Stock | None = None, *, deep: bool = False) -> bool:
+    """Let two operations meet and judge the lake; True when both were done. Raises ``AssertionError``.
+
+    With ``deep`` every rule of the format is checked, and what neither should have touched; ``stock`` looks too.
+    """
     first, second = OPERATIONS[meeting.first], OPERATIONS[meeting.second]
-    home = _prepared(workshop, first, second)
-    with home.connect() as lake, home.connect() as elsewhere:
-        start = _start(workshop, *(one.name for one in (first, second) if one.prepare is not None))
-        errors = _together(lake, elsewhere, first, second, meeting)
-    with home.connect() as lake:
-        found = look(lake).tables
-        try:
-            _judge(found, start, (first, second), errors)
-            for name in found.keys() & {"main.t", "main.renamed"}:
-                check_rows(lake, name)
-            note(lake, 1)
-            home.check_ids()
-            # nobody died, so nothing is left behind; maintenance may have its own way with files
-            home.check_files(left=())
-            for operation in (first, second):
-                if operation.check is not None:
-                    operation.check(home)
-        except AssertionError as error:
-            told = ", ".join(f"{type(one).__name__}: {one}" for one in errors if one is not None)
-            raise AssertionError(f"{meeting} on {workshop.database} ({told or 'no errors'}): {error}") from error
-    if stock is not None and workshop.database != "mysql":
-        log = sorted([*found["main.log"], (1,)], key=repr)
-        wanted = {name: rows for name, rows in found.items() if not name.startswith("view ")} | {"main.log": log}
-        assert stock.rows(home.url) == wanted, f"{meeting}: stock DuckDB sees other rows"
+    start = stand.put(first.prepare, second.prepare)
+    errors = _together(stand, first, second, meeting)
+    lake = stand.client(0)
+    try:
+        touched = {*first.touches, *second.touches}
+        found = _look(lake, start, None if deep or "*" in touched else touched)
+        _judge(found, start, (first, second), errors)
+        note(lake, 1)
+        # nobody died, so nothing is left behind; maintenance may have its own way with files
+        stand.home.check(left=())
+        for operation in (first, second):
+            if operation.check is not None:
+                operation.check(stand.home)
+        if deep:
+            findings = lake.verify(deep=True).findings
+            assert not findings, f"verification finds {findings}"
+        if stock is not None and stand.database != "mysql":
+            stand.release()
+            log = sorted([*found["main.log"], (1,)], key=repr)
+            wanted = {name: rows for name, rows in found.items() if not name.startswith("view ")} | {"main.log": log}
+            assert stock.rows(stand.home.url) == wanted, "stock DuckDB sees other rows"
+    except AssertionError as error:
+        told = ", ".join(f"{type(one).__name__}: {one}" for one in errors if one is not None)
+        raise AssertionError(f"{meeting} on {stand.database} ({told or 'no errors'}): {error}") from error
     return errors == [None, None]
 
 
-def _together(
-    lake: Lake, elsewhere: Lake, first: Operation, second: Operation, meeting: Meeting
-) -> list[QuacklakeError | None]:
+def _look(lake: Lake, start: Rows, touched: set[str] | None) -> Rows:
+    """What is seen; of tables that were there and that nobody ``touched`` the rows are taken for granted."""
+    with lake.transaction() as tx:
+        found: Rows = {f"view {name}": [] for name in tx.views()}
+        for name in tx.tables():
+            table = tx.table(name)
+            if touched is not None and name in start and name not in touched:
+                found[name] = start[name]
+                continue
+            ids, *columns = (column.to_pylist() for column in table.scan(["rowid", *table.columns]).to_arrow().columns)
+            assert len(ids) == len(set(ids)), f"two rows of {name} have one row id"
+            found[name] = sorted(zip(*columns, strict=True), key=repr)
+    return found
+
+
+def _together(stand: Stand, first: Operation, second: Operation, meeting: Meeting) -> list[QuacklakeError | None]:
+    lake, elsewhere = stand.client(0), stand.client(1)
     errors: list[QuacklakeError | None] = [None, None]
     thrown: list[BaseException] = []
 
@@ -136,18 +249,14 @@ def _together(
             thrown.append(error)
 
     thread = threading.Thread(target=other)
-    with _stopping(meeting.point, lambda moves: _let(thread, moves)):
+    with _watched() as watch, _stopping(meeting.point, lambda moves: _let(thread, moves, watch)):
         try:
-            if meeting.block:
-                with lake.transaction() as tx:
-                    first.run(tx)
-            else:
-                first.run(lake)
+            _run(first, lake, block=meeting.block)
         except QuacklakeError as error:
             errors[0] = error
-    if thread.ident is None:
-        thread.start()  # the first ended before its point
-    thread.join()
+        if thread.ident is None:
+            thread.start()  # the first ended before its point
+        thread.join()
     if thrown:
         raise thrown[0]
     return errors
@@ -173,20 +282,24 @@ def _stopping(at: int, stop: Callable[[list[str]], None]) -> Iterator[None]:
         yield
 
 
-def _let(thread: threading.Thread, moves: list[str]) -> None:
-    """Let the other run to its end, or until it stands still, which means that it waits for us.
+def _let(thread: threading.Thread, moves: list[str], watch: Watch) -> None:
+    """Let the other run to its end, or until it waits for us in the queue, or stands still.
 
     A standstill that was none is no harm: then both run at once.
     """
+    me = threading.get_ident()
     thread.start()
+    assert thread.ident is not None
     waited, seen = 0.0, -1
     while thread.is_alive() and waited < _PATIENCE:
+        if me in watch.within and thread.ident in watch.waiting:
+            return
         if len(moves) == seen and waited >= _STANDSTILL:
             return
         if len(moves) != seen:
             waited, seen = 0.0, len(moves)
-        thread.join(0.005)
-        waited += 0.005
+        thread.join(0.002)
+        waited += 0.002
 
 
 def _judge(
@@ -203,7 +316,8 @@ def _judge(
             continue
         # any other refusal must be what it deserves after the other
         other = second if operation is first else first
-        if isinstance(error, NotFoundError) and operation.past and not other.snapshots:
+        fewer = not other.snapshots or other.prepare is discard
+        if isinstance(error, NotFoundError) and operation.past and fewer:
             continue
         assert after(start, other, operation) is None, f"{operation} was refused: {error!r}"
 

@@ -12,9 +12,11 @@ import json
 import multiprocessing
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ __all__ = ["SoakReport", "soak"]
 _KEYS = 1_000_000
 """How many keys each writer may use."""
 _TOLD = "maintenance.json"
+_Watched = tuple[dict[int, list[Any]], list[tuple[float, float]]]
 
 
 @dataclass
@@ -44,6 +47,13 @@ class SoakReport:
     passes: int = 0
     jobs: int = 0
     most_files: int = 0
+    files: list[int] = field(default_factory=list)
+    """How many files the table had, ten times over the run."""
+    share: float = 0.0
+    """Of the commits, the share that had to be tried again by the writer: percent."""
+    conflict_reasons: Counter[str] = field(default_factory=Counter)
+    latency: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Milliseconds of a change, the median and the 99th percentile: before maintenance began, and beside it."""
     snapshots_checked: int = 0
     rows: int = 0
     problems: list[str] = field(default_factory=list)
@@ -66,9 +76,11 @@ def soak(
     ]
     for worker in workers:
         worker.start()
+    time.sleep(min(20.0, seconds / 10))  # to see what changes take without
+    maintained = time.time()
     keeper = _start_maintenance(url, home)
     try:
-        logs = _watch(url, workers, queue, seconds, report)
+        logs, times = _watch(url, workers, queue, seconds, report)
     finally:
         keeper.send_signal(signal.SIGINT)
         keeper.wait(timeout=120)
@@ -76,6 +88,10 @@ def soak(
             worker.join(60)
     report.seconds = time.monotonic() - begun
     _count_passes(home / _TOLD, keeper.returncode, report)
+    report.latency = {
+        "alone": _latency([end - begin for begin, end in times if end < maintained]),
+        "beside maintenance": _latency([end - begin for begin, end in times if begin >= maintained]),
+    }
     for worker in workers:
         if worker.exitcode != 0:
             report.problems.append(f"a writer ended with {worker.exitcode}")
@@ -93,20 +109,30 @@ def _start_maintenance(url: str, home: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=home, stdout=told)
 
 
-def _watch(url: str, workers: Sequence[Any], queue: Any, seconds: float, report: SoakReport) -> dict[int, list[Any]]:
-    """Count files while the writers work, then take what they knew: one list for each, by the number of the commit."""
+def _watch(url: str, workers: Sequence[Any], queue: Any, seconds: float, report: SoakReport) -> _Watched:
+    """Count files while the writers work, then take what they knew: one list for each, by the number of the commit.
+
+    And when each change began and ended.
+    """
     logs: dict[int, list[Any]] = {}
+    times: list[tuple[float, float]] = []
+    counts: list[int] = []
     with quacklake.connect(url) as lake:
         end = time.monotonic() + seconds + 120
         while len(logs) < len(workers) and time.monotonic() < end:
-            report.most_files = max(report.most_files, lake.table("t").files().num_rows)
+            counts.append(lake.table("t").files().num_rows)
+            report.most_files = max(counts)
             time.sleep(0.5)
             while not queue.empty():
-                number, log, conflicts = queue.get()
+                number, log, conflicts, took = queue.get()
                 logs[number] = log
-                report.conflicts += conflicts
+                report.conflict_reasons.update(conflicts)
+                times += took
     report.commits = sum(len(log) for log in logs.values())
-    return logs
+    report.conflicts = report.conflict_reasons.total()
+    report.share = round(100 * report.conflicts / max(1, report.commits), 3)
+    report.files = counts[:: max(1, len(counts) // 10)]
+    return logs, times
 
 
 def _write(url: str, number: int, seconds: float, least: int, seed: int, queue: Any) -> None:
@@ -114,22 +140,25 @@ def _write(url: str, number: int, seconds: float, least: int, seed: int, queue: 
     rng = random.Random(seed)
     mine: dict[int, int] = {}
     log: list[tuple[int, int]] = []
-    conflicts = 0
+    conflicts: list[str] = []
+    took: list[tuple[float, float]] = []
     end = time.monotonic() + seconds
     fresh = number * _KEYS
     with quacklake.connect(url) as lake:
         while time.monotonic() < end or len(log) < least:
             table = lake.signed(extra=f"{number}:{len(log)}").table("t")
             after = dict(mine)
+            began = time.time()
             try:
                 fresh = _one_change(rng, number, table, after, fresh)
-            except CommitConflict:
-                conflicts += 1
+            except CommitConflict as error:
+                conflicts.append(str(error).splitlines()[0])
                 continue
+            took.append((began, time.time()))
             mine = after
             log.append((len(mine), sum(mine.values())))
             time.sleep(rng.uniform(0, 0.1))
-    queue.put((number, log, conflicts))
+    queue.put((number, log, conflicts, took))
 
 
 def _one_change(rng: random.Random, number: int, table: Any, rows: dict[int, int], fresh: int) -> int:
@@ -157,6 +186,13 @@ def _one_change(rng: random.Random, number: int, table: Any, rows: dict[int, int
         rows.update(new)
         return fresh + 1
     return fresh
+
+
+def _latency(seconds: list[float]) -> tuple[int, int]:
+    if len(seconds) < 2:
+        return (0, 0)
+    parts = statistics.quantiles(seconds, n=100)
+    return round(1000 * parts[49]), round(1000 * parts[98])
 
 
 def _row(number: int, k: int, v: int) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import pytest
 
 import quacklake
 from quacklake import Lake
+from quacklake.catalog import Writer
 from tests.crash.operations import OPERATIONS
 from tests.prove import pairs, steps
 from tests.prove.kills import Journal, _check_history, journal, perform, resolve, signature
 from tests.prove.places import Places
+from tests.prove.stands import Stand
 from tests.prove.steps import Step
 
 STEP: Step = {"name": "append", "worker": 0, "table": "t", "start": 0, "count": 3}
@@ -74,6 +76,28 @@ def test_the_history_is_counted(tmp_path: Path, done: bool, times: int) -> None:
             perform(lake, STEP, signature(0, 1))
         with pytest.raises(AssertionError, match="worker 0"):
             _check_history(lake, home, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "block"),
+    [
+        ("file_update", "file_delete", True),
+        ("file_optimize", "file_delete", False),
+        ("files_optimize", "files_grow", False),
+    ],
+)
+def test_pairs_see_that_a_file_which_took_the_place_of_others_is_taken_for_the_one_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, block: bool
+) -> None:
+    stand = Stand("sqlite", tmp_path / "stand", None)
+    early = pairs.phases(stand, first, block=block)[1]
+    meeting = pairs.Meeting(first, second, early[-1], block)
+    pairs.meet(stand, meeting)
+    real = Writer.live_files
+    monkeypatch.setattr(Writer, "live_files", lambda self, table, files, until=None: real(self, table, files))
+    with pytest.raises(AssertionError, match="not as if"):
+        pairs.meet(stand, meeting)
+    stand.close()
 
 
 def test_pairs_that_are_not_serial_are_seen() -> None:

@@ -10,12 +10,12 @@ import pytest
 from services import S3Server
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
-from tests.crash.homes import Workshop
 from tests.prove.__main__ import main
 from tests.prove.kills import KILLS, round_of_kills
 from tests.prove.lists import KINDS, round_of_lists
 from tests.prove.pairs import meet, meetings
 from tests.prove.places import Places
+from tests.prove.stands import Stand
 from tests.prove.stores import storm
 from tests.seeds import LONG, SEED, chance, some
 
@@ -41,11 +41,11 @@ def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
     assert tally.acknowledged + tally.unknown_done > 0 or not LONG
 
 
-@pytest.mark.parametrize("workshop", ALL, indirect=True)
-def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(workshop: Workshop, stock: Stock) -> None:
-    count = None if LONG else {"sqlite": 16, "postgres": 8}.get(workshop.database, 4)
-    for number, meeting in enumerate(meetings(workshop, count, chance("pairs", workshop.database))):
-        meet(workshop, meeting, stock if number % 10 == 0 else None)
+@pytest.mark.parametrize("stand", ALL, indirect=True)
+def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(stand: Stand, stock: Stock) -> None:
+    count = None if LONG else {"sqlite": 16, "postgres": 8}.get(stand.database, 4)
+    for number, meeting in enumerate(meetings(stand, count, chance("pairs", stand.database))):
+        meet(stand, meeting, stock if number % 10 == 0 else None, deep=number % 10 == 0)
 
 
 @pytest.mark.parametrize("database", SHARED)
