@@ -97,16 +97,18 @@ class Home:
         """The files that are there, below the data path."""
         return {str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file()}
 
-    def orphans(self) -> set[str]:
-        """The files that are there and that nothing names."""
-        return self.files() - self.referenced() - self.scheduled()
+    def check_files(self, *, left: Collection[str] | None = None) -> set[str]:
+        """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``.
 
-    def check_files(self, *, left: Collection[str] | None = None) -> None:
-        """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``."""
-        missing = self.referenced() - self.files()
+        Returns the files that nothing names.
+        """
+        needed, there = self.referenced(), self.files()
+        missing = needed - there
         assert not missing, f"files are missing: {sorted(missing)}"
-        new = set() if left is None else self.orphans() - set(left)
+        orphans = there - needed - self.scheduled()
+        new = set() if left is None else orphans - set(left)
         assert not new, f"files were left behind: {sorted(new)}"
+        return orphans
 
     def check_ids(self) -> None:
         """The ids that the database gave out: no snapshot missing, no file or row with another's id."""
