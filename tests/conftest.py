@@ -6,9 +6,10 @@ run's temporary directory. It ends with the main process, even when that is kill
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -37,6 +38,17 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are found and stay: looking for garbage among them takes seconds, then and ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
