@@ -161,6 +161,7 @@ def test_the_table_holds_beside_maintenance_and_alter(mine: str, template: Path,
         beside(mine, other, copied(template, tmp_path / other.replace(" ", "_")), alone, stock)
 
 
+@pytest.mark.daily(0.25)
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("mine", ["delete few where rows are deleted", "update inlined", "insert few"])
 def test_the_table_holds_on_postgres(
