@@ -6,9 +6,10 @@ run's temporary directory. It ends with the main process, even when that is kill
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -39,6 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are found and stay: looking for garbage among them takes seconds, then and ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     """Tell an xdist worker which process the servers belong to."""
@@ -48,7 +60,8 @@ def pytest_configure_node(node: object) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out.
 
-    Of tests with the mark ``daily`` a run takes its share, the same one for the same seed; whoever names a file gets all of it.
+    Of tests with the mark ``daily`` a run takes its share, the same one for the same seed and some of each function that
+    has several; whoever names a file gets all of it.
     """
     _take_samples(config, items)
     for item in items:
@@ -61,15 +74,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _take_samples(config: pytest.Config, items: list[pytest.Item]) -> None:
     if seeds.LONG or any(".py" in argument for argument in config.args):
         return
-    left = []
+    alike: dict[str, list[tuple[float, pytest.Item, float]]] = {}
     for item in items:
         mark = item.get_closest_marker("daily")
-        if mark is not None and seeds.chance("daily", item.nodeid).random() >= mark.args[0]:
-            left.append(item)
+        if mark is not None:
+            chance = seeds.chance("daily", item.nodeid).random()
+            alike.setdefault(item.nodeid.partition("[")[0], []).append((chance, item, mark.args[0]))
+    left = [item for tests in alike.values() for item in _left_out(tests)]
     if left:
         config.hook.pytest_deselected(items=left)
         gone = set(left)
         items[:] = [item for item in items if item not in gone]
+
+
+def _left_out(tests: list[tuple[float, pytest.Item, float]]) -> list[pytest.Item]:
+    """Of the tests of one function, each with its chance and the share, those that a run does not take."""
+    share = tests[0][2]
+    if len(tests) == 1:
+        return [item for chance, item, _ in tests if chance >= share]
+    ranked = sorted(tests, key=lambda test: test[0])
+    return [item for _, item, _ in ranked[max(1, int(share * len(ranked))) :]]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -12,7 +12,7 @@ from .history import DIRECTIONS, History, compare, compare_ours
 from .scenarios import SCENARIOS
 from .steps import Stock
 
-pytestmark = pytest.mark.daily(0.25)
+pytestmark = pytest.mark.daily(0.15)
 
 KINDS = ("sqlite", "duckdb", "postgres")
 INLINING = {"inlining": 10, "files": 0}

@@ -91,20 +91,21 @@ class Home:
         """The files that are there, below the data path."""
         return {str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file()}
 
-    def orphans(self) -> set[str]:
-        """The files that are there and that nothing names."""
-        return self.files() - self.referenced() - self.scheduled()
+    def check_files(self, *, left: Collection[str] | None = None) -> set[str]:
+        """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``.
 
-    def check_files(self, *, left: Collection[str] | None = None) -> None:
-        """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``."""
+        Returns the files that nothing names.
+        """
         with self.database() as connection:
-            self._check_files(connection, left)
+            return self._check_files(connection, left)
 
-    def _check_files(self, connection: sa.Connection, left: Collection[str] | None) -> None:
+    def _check_files(self, connection: sa.Connection, left: Collection[str] | None) -> set[str]:
         referenced, there = _referenced(connection), self.files()
         assert referenced <= there, f"files are missing: {sorted(referenced - there)}"
-        new = set() if left is None else there - referenced - self._scheduled(connection) - set(left)
+        orphans = there - referenced - self._scheduled(connection)
+        new = set() if left is None else orphans - set(left)
         assert not new, f"files were left behind: {sorted(new)}"
+        return orphans
 
     def check_ids(self) -> None:
         """The ids that the database gave out: no snapshot missing, no file or row with another's id."""

@@ -57,8 +57,7 @@ class Bench:
         """
         changed = self.home.metadata() != self.before
         try:
-            self.home.check_files(left=self.left if tidy else None)
-            self.left = self.home.orphans()
+            self.left = self.home.check_files(left=self.left if tidy else None)
             if self.operation.check is not None:
                 self.operation.check(self.home)
             if changed or closely:
@@ -129,12 +128,18 @@ def _alone(workshop: Workshop, name: str) -> tuple[list[str], State, State]:
     return points, old, new
 
 
+def _marks(catalog: str) -> list[pytest.MarkDecorator]:
+    """One process has all tests of a catalog: each would do every operation alone once more."""
+    group = pytest.mark.xdist_group(f"crashes {catalog}")
+    return [group, getattr(pytest.mark, catalog)] if catalog in SERVERS else [group]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "operation" not in metafunc.fixturenames:
         return
     forked = "forks" in metafunc.fixturenames
     cases = [
-        pytest.param(catalog, operation, marks=[getattr(pytest.mark, catalog)] if catalog in SERVERS else [])
+        pytest.param(catalog, operation, marks=_marks(catalog))
         for catalog, count in (ENDED if forked else RAISED).items()
         for operation in some(OPERATIONS, count, catalog, forked, always=ALWAYS[:count])
     ]

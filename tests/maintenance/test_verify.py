@@ -25,8 +25,6 @@ from tests.golden.lakes import LAKES, GoldenLake
 from .lakes import make_lake
 from .sick import CORRUPTIONS, Corruption
 
-pytestmark = pytest.mark.daily(0.5)
-
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:

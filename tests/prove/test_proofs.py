@@ -34,7 +34,7 @@ ALL = ["duckdb", *SHARED]
 def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
     places: Places, forks: Forks, stock: Stock, database: str
 ) -> None:
-    kills = KILLS if LONG else {"sqlite": 16, "postgres": 10}.get(database, 5)
+    kills = KILLS if LONG else {"sqlite": 10, "postgres": 6}.get(database, 4)
     tally = round_of_kills(places, forks, stock, database, kills, f"{SEED}")
     assert tally.kills >= kills
     # the first to die may have done nothing yet
@@ -43,7 +43,7 @@ def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
 
 @pytest.mark.parametrize("stand", ALL, indirect=True)
 def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(stand: Stand, stock: Stock) -> None:
-    count = None if LONG else {"sqlite": 16, "postgres": 8}.get(stand.database, 4)
+    count = None if LONG else {"sqlite": 12, "postgres": 6}.get(stand.database, 4)
     for number, meeting in enumerate(meetings(stand, count, chance("pairs", stand.database))):
         meet(stand, meeting, stock if number % 10 == 0 else None, deep=number % 10 == 0)
 
@@ -61,7 +61,7 @@ def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, remote: bool
 ) -> None:
     server: S3Server | None = request.getfixturevalue("s3_server") if remote else None
-    count = 200 if LONG else 6 if remote else 12
+    count = 200 if LONG else 4 if remote else 8
     assert storm(tmp_path / "lakes", server, count, f"{SEED}").operations == count
 
 

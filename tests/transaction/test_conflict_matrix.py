@@ -161,12 +161,13 @@ def test_the_table_holds_beside_maintenance_and_alter(mine: str, template: Path,
         beside(mine, other, copied(template, tmp_path / other.replace(" ", "_")), alone, stock)
 
 
+@pytest.mark.daily(0.25)
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("mine", ["delete few where rows are deleted", "update inlined", "insert few"])
-def test_the_table_holds_on_postgres(mine: str, other: str, postgres_url: str, tmp_path: Path, stock: Stock) -> None:
-    with quacklake.connect(f"sqlite:///{tmp_path / 'alone.db'}", data_path=tmp_path / "alone") as lake:
-        model.prepare(lake)
-        _GONE.run(lake)
+def test_the_table_holds_on_postgres(
+    mine: str, other: str, template: Path, postgres_url: str, tmp_path: Path, stock: Stock
+) -> None:
+    with copied(template, tmp_path / "alone").connect() as lake:
         MINE[mine].run(lake)
         alone = newest_changes(lake)
     place = Place(postgres_url, tmp_path)

@@ -122,7 +122,7 @@ class Catalog:
 
     def _holds_lake(self, connection: Connection) -> bool:
         metadata = self._tables["metadata"]
-        if not sa.inspect(connection).has_table(metadata.name, schema=self._schema):
+        if not self._database.has_table(connection, metadata.name, self._schema):
             return False
         # on MySQL a making that failed leaves its tables behind, all empty
         return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
@@ -276,7 +276,7 @@ class Catalog:
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
                 self._create_own(writer._connection, self._tables)
             with self._translate("prepare"), self._connection() as connection:
-                self._has_tokens = sa.inspect(connection).has_table("quacklake_commits", schema=self._schema)
+                self._has_tokens = self._database.has_table(connection, "quacklake_commits", self._schema)
             self._prepared = True
 
     # -- transactions ------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from quacklake.errors import (
     SqlError,
 )
 from quacklake.format.names import fold
-from quacklake.lake.lake import NO_SIGNATURE, Lake, Signature
+from quacklake.lake.committing import NO_SIGNATURE, Signature
+from quacklake.lake.lake import Lake
 from quacklake.sql.attached import Attached
 from quacklake.transaction import Transaction
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
-
-import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog, DatedDeletes, Reader
+from quacklake.catalog import Catalog, Reader
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -20,7 +17,6 @@ from quacklake.errors import (
     ReadOnlyError,
     nearest,
 )
-from quacklake.format.mappings import NameMapping
 from quacklake.format.names import check_name, fold
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.paths import object_dir, uuid7
@@ -35,49 +31,23 @@ from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
     NewDeleteFile,
-    PastDeleteFile,
     PendingMark,
     RevivedTable,
     TableChange,
 )
 from quacklake.transaction.commit import Retry, Turn, commit
 from quacklake.transaction.objects import PendingObjects
-from quacklake.transaction.pending import PendingTable, TouchedFile
+from quacklake.transaction.pending import PendingTable
+from quacklake.transaction.sealing import DeleteWriter, table_change
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.validation import overtaken
 
-__all__ = ["DeleteWriter", "Transaction"]
+__all__ = ["Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
 
 UNCOMMITTED = -1
 """The schema version of a table whose columns a transaction has changed: nothing in the catalog has it yet."""
-
-
-class DeleteWriter(Protocol):
-    """Writes the delete files of a transaction."""
-
-    def write(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        file_id: int,
-        file: TouchedFile,
-        positions: pa.Array,
-        begin_snapshot: int | None,
-    ) -> NewDeleteFile:
-        """All deletes of a data file, given positions among them; ``begin_snapshot`` is that of its delete file."""
-        ...
-
-    def write_past(
-        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
-    ) -> PastDeleteFile:
-        """The deletes that a data file had before it ended."""
-        ...
-
-    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        """The same delete file with another snapshot for its new deletes."""
-        ...
 
 
 class Transaction:
@@ -403,7 +373,7 @@ class Transaction:
     ) -> ChangeSet:
         """All changes as immutable data; delete files are written now."""
         self._delete_writer = writer
-        changes = [self._table_change(p, writer, delete_limit(p.table)) for p in self._pending.values()]
+        changes = [table_change(self, p, writer, delete_limit(p.table)) for p in self._pending.values()]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
         reshaped += [found.table for found in self._revived.values()]
@@ -426,54 +396,6 @@ class Transaction:
     def _constrains(self, change: TableChange) -> bool:
         """True when a table is altered because of what was read in it, as by NOT NULL."""
         return change.table.id in self._altered and change.reads is not None
-
-    def _table_change(self, pending: PendingTable, writer: DeleteWriter, limit: int) -> TableChange:
-        new = {file.id for file in pending.files}
-        deleted = pending.deleted_positions()
-        dead = {id_ for id_, gone in deleted.items() if pending.touched[id_].live == len(gone)}
-        partly = {id_: gone for id_, gone in deleted.items() if id_ not in dead}
-        small = {id_: gone for id_, gone in partly.items() if id_ not in new}
-        inlined: list[tuple[int, int]] = []
-        if sum(len(gone) for gone in small.values()) <= limit:
-            inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
-            partly = {id_: gone for id_, gone in partly.items() if id_ in new}
-        ended = sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)
-        dated = self._dated_deletes(pending, partly, ended)
-        delete_files = [
-            writer.write(self, pending.table, id_, pending.touched[id_], gone, _begin(dated.get(id_)))
-            for id_, gone in partly.items()
-        ]
-        past = [
-            writer.write_past(self, pending.table, id_, pending.touched[id_], dated[id_])
-            for id_ in ended
-            if pending.touched[id_].inlined
-        ]
-        return TableChange(
-            table=pending.table,
-            data_files=tuple(file for file in pending.files if file.id not in dead),
-            inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
-            delete_files=(*pending.written_deletes, *delete_files),
-            inlined_deletes=tuple(inlined),
-            ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
-            ended_files=tuple(ended),
-            past_deletes=tuple(past),
-            touched={id_: file.delete_file_id for id_, file in pending.touched.items() if id_ >= 0},
-            reads=pending.reads,
-            mappings=_used(pending),
-        )
-
-    def _dated_deletes(
-        self, pending: PendingTable, partly: Iterable[int], ended: Iterable[int]
-    ) -> dict[int, DatedDeletes]:
-        """When rows were deleted of files that get another delete file, or end with deletes in the catalog."""
-        touched = pending.touched
-        wanted = [id_ for id_ in partly if id_ >= 0 and touched[id_].delete_file_id is not None]
-        wanted += [id_ for id_ in ended if touched[id_].inlined]
-        if not wanted:
-            return {}
-        files = {id_: touched[id_].delete_file_id for id_ in wanted}
-        with self.catalog.read() as reader:
-            return reader.dated_deletes(self.base, pending.table.id, files)
 
     def _redate(self, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
         assert self._delete_writer is not None
@@ -523,13 +445,3 @@ class Transaction:
             self.store.delete(written)
         except QuacklakeError as error:
             _log.warning("could not remove %d uncommitted files: %s", len(written), error.message)
-
-
-def _used(pending: PendingTable) -> tuple[NameMapping, ...]:
-    """The new name mappings that a file still has."""
-    used = {file.mapping_id for file in pending.files}
-    return tuple(mapping for mapping in pending.mappings if mapping.id in used)
-
-
-def _begin(dated: DatedDeletes | None) -> int | None:
-    return None if dated is None else dated.file_begin
