@@ -10,7 +10,7 @@ from tests.sqllogic.runner import Outcome, run_file
 
 __all__ = ["run"]
 
-TIMEOUT = 120
+TIMEOUT = 300
 
 
 def run(root: Path, path: Path) -> Outcome:

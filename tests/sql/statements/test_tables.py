@@ -43,7 +43,7 @@ def test_the_statement_that_makes_a_table_is_shown(run: Run, session: Any) -> No
     schema = session.names.schema
     run(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, \"a b\" VARCHAR DEFAULT 'it''s', n DOUBLE DEFAULT (random()),"
-        " s STRUCT(x INTEGER[]) NOT NULL, d DATE) PARTITIONED BY (year(d), bucket(4, \"a b\")) SORTED BY (n DESC)"
+        ' s STRUCT(x INTEGER[]) NOT NULL, d DATE) PARTITIONED BY (year(d), bucket(4, "a b")) SORTED BY (n DESC)'
     )
     (row,) = run("SHOW CREATE TABLE t")
     assert row == (
