@@ -130,6 +130,7 @@ def test_a_flush_is_part_of_a_transaction_that_alters_the_table(
     past = run("FROM lake.current_snapshot()")[0][0]
     run("BEGIN; ALTER TABLE t SET SORTED BY (i DESC); ALTER TABLE t ADD COLUMN j INTEGER DEFAULT 7")
     assert run(f"CALL lake.flush_inlined_data(schema_name => '{schema}')") == [(schema, "t", 4)]
+    assert run(f"CALL lake.flush_inlined_data(schema_name => '{schema}')") == []
     wanted = [(*row, 7) for row in inlined]
     assert run(_ROWS) == wanted  # the order is that of the file
     run("COMMIT")

@@ -172,7 +172,7 @@ class TableCompaction:
             operations.spill(self._shared, tx, pending)
             moved = tx.base.id if rows else None
             return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
-        if table.id < 0:
+        if table.id < 0 or tx.has_flushed(table):
             return CompactionReport("flush_inlined_data", name)
         macros = table.sort is not None and tx.objects.changes().created_macros  # which the order may speak of
         if macros or tx.plan(table).deleted_counts:

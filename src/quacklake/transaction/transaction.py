@@ -382,6 +382,10 @@ class Transaction:
         self.check_writable()
         self._compactions.append(change)
 
+    def has_flushed(self, table: TableInfo) -> bool:
+        """True when ``flush`` has moved rows of a table."""
+        return any(change.table.id == table.id for change in self._compactions)
+
     def unflush(self) -> list[TableInfo]:
         """Let the rows that ``flush`` has moved stay where they are; returns the tables."""
         undone = [change.table for change in self._compactions]
