@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSelector, S3FileSystem
 
 import quacklake
 from quacklake.errors import InputError, QuacklakeError
+from services.s3 import S3Server
 
 Run = Callable[..., list[tuple[Any, ...]]]
 Version = Callable[[], int]
@@ -148,6 +150,58 @@ def test_the_past_is_read_in_any_words(
     run("DELETE FROM transactions WHERE tx_hash = 'a'")
     assert run(f"SELECT count(*) FROM transactions {clause.format(v=past, t=time)}") == [(2,)]
     assert run("SELECT count(*) FROM transactions") == [(1,)]
+
+
+@pytest.fixture(scope="module")
+def old_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[quacklake.Session]:
+    """A lake with transactions since 2023: one in its snapshot 2, another in each up to snapshot 6."""
+    home = tmp_path_factory.mktemp("old")
+    with quacklake.session() as session:
+        session.sql(f"ATTACH 'ducklake:sqlite:{home}/lake.db' AS lake (DATA_PATH '{home}/data'); USE lake")
+        session.sql("CREATE TABLE transactions (tx_hash VARCHAR, block_number INTEGER)")
+        for number in range(5):
+            session.sql("INSERT INTO transactions VALUES (?, ?)", [f"h{number}", number])
+        for version, time in enumerate(
+            ("2023-12-30 00:00", "2023-12-31 00:00", "2023-12-31 12:00", "2024-01-01 11:00")
+        ):
+            session.sql(
+                f"UPDATE __ducklake_metadata_lake.ducklake_snapshot SET snapshot_time = '{time}:00+00'"
+                f" WHERE snapshot_id = {version}"
+            )
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [
+        ("SELECT count(*) FROM transactions AT SNAPSHOT 5", 4),
+        ("SELECT count(*) FROM transactions AT (VERSION => 5)", 4),
+        ("SELECT count(*) FROM transactions AT TIMESTAMP '2024-01-01'", 1),
+        ("SELECT count(*) FROM transactions AT (TIMESTAMP => '2024-01-01 12:00:00+00')", 2),
+        ("SELECT count(*) FROM lake.main.transactions", 5),
+    ],
+)
+def test_the_past_is_read_by_the_very_statement(old_lake: quacklake.Session, statement: str, rows: int) -> None:
+    assert old_lake.sql(statement).fetchall() == [(rows,)]
+
+
+def test_the_objects_of_a_bucket_are_the_files_of_the_lake(
+    tmp_path: Path, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data") as lake:
+        lake.sql("CREATE TABLE transactions AS SELECT * FROM range(1000)")
+        store = S3FileSystem(
+            access_key=s3_server.access_key,
+            secret_key=s3_server.secret_key,
+            scheme="http",
+            endpoint_override=s3_server.host,
+        )
+        bucket = s3_bucket.removeprefix("s3://")
+        listed = [entry.path for entry in store.get_file_info(FileSelector(bucket, recursive=True)) if entry.is_file]
+        files = lake.sql("SELECT data_file FROM ducklake_list_files('lake', 'transactions')").fetchall()
+        assert [(f"s3://{path}",) for path in listed] == files
 
 
 # -- functions and settings --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -202,3 +203,13 @@ def test_threads_speak_to_one_lake_each_with_its_own_transaction(tmp_path: Path)
             assert list(pool.map(work, range(8))) == [0] * 8
         lake.sql("COMMIT")
         assert lake.sql("SELECT count(*), max(id) FROM t").fetchone() == (9, 100)
+
+
+def test_an_encrypted_lake_is_asked_again_and_again(tmp_path: Path) -> None:
+    with quacklake.session() as session:
+        session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/l.db' AS l (DATA_PATH '{tmp_path}/d', ENCRYPTED); USE l")
+        session.sql("CREATE TABLE t AS SELECT * FROM range(1000) r(i)")
+        for path in (tmp_path / "d").rglob("*.parquet"):
+            os.utime(path, (0, 0))  # DuckDB keeps the footers of old files only
+        for _ in range(3):
+            assert session.sql("SELECT sum(rowid), sum(i) FROM t").fetchall() == [(499_500, 499_500)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -94,11 +95,75 @@ def test_a_checkpoint_is_all_of_it(run: Run, called: list[Any]) -> None:
 
 def test_upkeep_waits_for_the_end_of_a_transaction_that_has_changed_the_lake(run: Run, called: list[Any]) -> None:
     run("BEGIN; CREATE TABLE waiting (id INTEGER)")
-    assert run("CALL lake.flush_inlined_data()") == []
+    assert run("CALL lake.merge_adjacent_files()") == []
     assert called == []
     run("COMMIT")
-    assert called == [("flush_inlined_data", {})]
+    assert called == [("merge_adjacent_files", {})]
     run("BEGIN; CREATE TABLE never (id INTEGER)")
-    run("CALL lake.flush_inlined_data()")
+    run("CALL lake.merge_adjacent_files()")
     run("ROLLBACK; BEGIN; COMMIT")
     assert len(called) == 1
+
+
+# -- a flush in a transaction ------------------------------------------------------------------------------------------
+
+_ROWS = "SELECT rowid, snapshot_id, * FROM t"
+_IN_FILES = "SELECT count(*) FROM t WHERE filename LIKE '%.parquet'"
+_CHANGES = "SELECT changes::VARCHAR FROM lake.snapshots() ORDER BY snapshot_id DESC LIMIT 1"
+
+
+@pytest.fixture
+def inlined(run: Run) -> list[tuple[Any, ...]]:
+    """A table with rows in the catalog, one of them gone: the rows that are left."""
+    run("CREATE TABLE t (i INTEGER)")
+    for number in range(4):
+        run("INSERT INTO t VALUES (?)", [number])
+    run("DELETE FROM t WHERE i = 2")
+    assert run(_IN_FILES) == [(0,)]
+    return sorted(run(_ROWS), key=lambda row: -row[2])
+
+
+def test_a_flush_is_part_of_a_transaction_that_alters_the_table(
+    run: Run, session: quacklake.Session, inlined: list[tuple[Any, ...]]
+) -> None:
+    schema = session.names.schema
+    past = run("FROM lake.current_snapshot()")[0][0]
+    run("BEGIN; ALTER TABLE t SET SORTED BY (i DESC); ALTER TABLE t ADD COLUMN j INTEGER DEFAULT 7")
+    assert run(f"CALL lake.flush_inlined_data(schema_name => '{schema}')") == [(schema, "t", 4)]
+    assert run(f"CALL lake.flush_inlined_data(schema_name => '{schema}')") == []
+    wanted = [(*row, 7) for row in inlined]
+    assert run(_ROWS) == wanted  # the order is that of the file
+    run("COMMIT")
+    assert (run(_ROWS), run(_IN_FILES)) == (wanted, [(3,)])
+    assert "flushed_inlined" in run(_CHANGES)[0][0]
+    assert run("FROM lake.current_snapshot()") == [(past + 1,)]
+    assert run(f"SELECT i FROM t AT (VERSION => {past - 1}) ORDER BY i") == [(0,), (1,), (2,), (3,)]
+    assert [row[0] for row in run(f"SELECT i FROM t AT (VERSION => {past}) ORDER BY i DESC")] == [3, 1, 0]
+
+
+def test_a_flush_that_is_rolled_back_has_moved_nothing(run: Run, home: Path, inlined: list[tuple[Any, ...]]) -> None:
+    files = set((home / "data").rglob("*.parquet"))
+    run("BEGIN; ALTER TABLE t SET SORTED BY (i DESC); CALL lake.flush_inlined_data(); ROLLBACK")
+    assert (sorted(run(_ROWS), key=lambda row: -row[2]), run(_IN_FILES)) == (inlined, [(0,)])
+    assert set((home / "data").rglob("*.parquet")) == files
+
+
+def test_a_flush_waits_when_rows_are_changed_after_it(
+    run: Run, session: quacklake.Session, inlined: list[tuple[Any, ...]]
+) -> None:
+    schema = session.names.schema
+    run(f"BEGIN; ALTER TABLE t SET SORTED BY (i DESC); CALL lake.flush_inlined_data(schema_name => '{schema}')")
+    run("DELETE FROM t WHERE i = 0; INSERT INTO t VALUES (9)")
+    assert run("SELECT i FROM t ORDER BY i") == [(1,), (3,), (9,)]
+    run("COMMIT")
+    assert run("SELECT i FROM t ORDER BY i") == [(1,), (3,), (9,)]
+    assert run(_IN_FILES) == [(3,)]
+
+
+def test_a_flush_writes_the_rows_of_a_new_table_into_a_file(run: Run, session: quacklake.Session) -> None:
+    schema = session.names.schema
+    run("BEGIN; CREATE TABLE t (i INTEGER); INSERT INTO t VALUES (1), (2)")
+    assert run(f"CALL lake.flush_inlined_data(table_name => 't', schema_name => '{schema}')") == [(schema, "t", 2)]
+    run("COMMIT")
+    assert run(_IN_FILES) == [(2,)]
+    assert "tables_inserted_into" in run(_CHANGES)[0][0]

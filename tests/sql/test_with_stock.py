@@ -90,3 +90,19 @@ def test_every_catalog_database_speaks_sql(request: pytest.FixtureRequest, tmp_p
         newest = session.sql("FROM l.current_snapshot()").fetchone()
         assert session.sql("SELECT max(snapshot_id) FROM __ducklake_metadata_l.ducklake_snapshot").fetchone() == newest
         assert ("t",) in session.sql("SHOW TABLES").fetchall()
+
+
+def test_stock_reads_what_a_transaction_has_flushed(stock: Stock, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(url, data_path=tmp_path / "data") as lake, quacklake.session() as session:
+        session.attach(lake)
+        session.sql("USE lake; CREATE TABLE t (i INTEGER)")
+        session.sql("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2), (3); DELETE FROM t WHERE i = 2")
+        session.sql("BEGIN; ALTER TABLE t ADD COLUMN j INTEGER DEFAULT 7; ALTER TABLE t SET SORTED BY (i DESC)")
+        session.sql("CALL lake.flush_inlined_data(); COMMIT")
+        last = session.sql("FROM lake.current_snapshot()").fetchall()[0][0]
+        questions = ["SELECT rowid, snapshot_id, * FROM t ORDER BY rowid"]
+        questions += [f"SELECT i FROM t AT (VERSION => {version}) ORDER BY i" for version in range(1, last + 1)]
+        ours = [session.sql(question).fetchall() for question in questions]
+    assert [stock.run(url, question) for question in questions] == ours
+    assert ours[0] == [(0, 2, 1, 7), (2, 3, 3, 7)]

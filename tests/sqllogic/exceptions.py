@@ -7,9 +7,7 @@ from collections.abc import Mapping
 __all__ = ["BETTER", "EXCEPTIONS"]
 
 _PROMOTION = "widens a type that the specification does not list, with loss of values or meaning"
-_WAITS = "upkeep in a transaction that has changed the lake waits for the commit, with snapshots of its own"
 _STANDS = "expects a conflict where both changes can stand: here both do"
-_AT_COMMIT = "counts files in an open transaction: they are made and removed when it ends, not with each statement"
 _ORPHANS = "only files with names of the lake's own kind are orphans, others are left alone"
 _FLUSHED = "a compaction notes a flush too, which keeps stock clients from losing deletes beside it"
 _EMPTY = "emptied tables of inlined rows stay in the catalog, for readers that are about to ask them"
@@ -41,12 +39,13 @@ BETTER: Mapping[str, str] = {
     "sorted_table/data_inlining_flush_sorted_macro_expression_transaction.test": (
         "expects an error that its own comment calls one to be fixed: it works"
     ),
+    "stats/min_max_optimization_compaction.test": _SCANS,
+    "stats/min_max_optimization_deletes.test": _SCANS,
     "transaction/transaction_conflict_inlining.test": _STANDS,
 }
 
 _OTHER: Mapping[str, str] = {
-    "cleanup/create_drop_cleanup.test": _AT_COMMIT,
-    "cleanup/drop_table_cleans_delete_files.test": _AT_COMMIT,
+    "cleanup/drop_table_cleans_delete_files.test": "counts delete files in an open transaction: they are made when it ends",
     "compaction/merge_adjacent_file_size_filter.test": "counts files of a certain size, and ours have other sizes",
     "compaction/repro_merge_adjacent_zero_output.test": "expects files without rows to stay",
     "data_inlining/empty_inlined_tables_alter_cleanup.test": _EMPTY,
@@ -54,7 +53,6 @@ _OTHER: Mapping[str, str] = {
     "default/all_types_column_default_stats.test": "the texts of statistics of truth values and huge integers",
     "delete/delete_legacy_missing_mapping_after_rename_add_files.test": "added files that have lost their name mapping",
     "deletion_inlining/test_deletion_inlining_transaction.test": "the limit of inlined deletes holds for a transaction",
-    "functions/ducklake_snapshots.test": _WAITS,
     "general/detach_ducklake.test": "the metadata database cannot be detached on its own",
     "general/ducklake_metadata_logging.test": "a log of the extension's own",
     "issues/issue_852_schema_cache_growth.test": _MEMORY,
@@ -65,13 +63,10 @@ _OTHER: Mapping[str, str] = {
     "rewrite_data_files/test_rewrite_db.test": "each table is rewritten in a snapshot of its own",
     "rewrite_data_files/test_rewrite_partitioning.test": "a MERGE writes new and changed rows into one file",
     "settings/per_thread_output.test": "one file where stock has one for each thread",
-    "sorted_table/data_inlining_flush_sorted_alter_table.test": _WAITS,
     "sorted_table/insert_sorted_sort_on_insert_option.test": "sort_on_insert = false holds for inserts of any size",
     "sorted_table/merge_adjacent_sorted_repeated.test": "the number of a table, after an order that changes nothing",
     "stats/filter_pushdown.test": "a file whose least decimal is the bound of < is read",
     "stats/global_stats.test": "inlined rows that a filter rules out are looked at",
-    "stats/min_max_optimization_compaction.test": _SCANS,
-    "stats/min_max_optimization_deletes.test": _SCANS,
     "stats/topn_file_pruning.test": "files are not left out by what ORDER BY and LIMIT have found so far",
     "stats/variant_mixed_type_stats.test": _VARIANT,
     "stats/variant_shredded_stats.test": _VARIANT,

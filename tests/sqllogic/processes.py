@@ -10,13 +10,15 @@ from tests.sqllogic.runner import Outcome, run_file
 
 __all__ = ["run"]
 
-TIMEOUT = 120
+TIMEOUT = 900
+#: What a session loads when it begins: loaded once, it is there in every process.
+_NEEDED = ("quacklake.sql.opening", "quacklake.sql.session", "quacklake.lake.connect", "pyarrow.dataset", "sqlglot")
 
 
 def run(root: Path, path: Path) -> Outcome:
     """Run a file in a process that is thrown away, and not for ever."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, *_NEEDED])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(sender, root, path))
     process.start()

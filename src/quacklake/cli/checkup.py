@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from quacklake.cli.context import Context
+from quacklake.cli.output import plural
 from quacklake.config import redact
 from quacklake.errors import ConfigError, QuacklakeError
 
@@ -198,7 +199,7 @@ def _catalog(lake: Lake) -> Iterator[Finding]:
     except QuacklakeError as error:
         yield Finding("lake", "catalog", "failed", error.message, error.hint or "run `quacklake verify`")
         return
-    yield Finding("lake", "catalog", "ok", f"{lake.url}, snapshot {snapshot}, {tables} tables")
+    yield Finding("lake", "catalog", "ok", f"{lake.url}, snapshot {snapshot}, {plural(tables, 'table')}")
     if lake._shared.catalog.outdated:
         detail = f"{lake.version}, an older one: it can be read, not written"
         yield Finding("lake", "format version", "warning", detail, "run `quacklake migrate`")

@@ -14,7 +14,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
-from quacklake.lake import layout
+from quacklake.lake import layout, operations
 from quacklake.lake.settings import Shared
 from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
 from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
@@ -132,6 +132,9 @@ class TableCompaction:
         view = self._view()
         table = self._find(view)
         self._once(view.base, Transaction.check_writable)  # tells whether this is the place for it
+        return self._compactor_of(table, progress), table, view.base
+
+    def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:
         shared = self._shared
         config = shared.config
 
@@ -139,7 +142,7 @@ class TableCompaction:
             with shared.catalog.read() as reader:
                 return reader.table_by_id(snapshot, table.id)
 
-        compactor = Compactor(
+        return Compactor(
             catalog=shared.catalog,
             store=shared.store,
             files=self._files(),
@@ -155,7 +158,26 @@ class TableCompaction:
             ),
             progress=progress,
         )
-        return compactor, table, view.base
+
+    def _flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport | None:
+        """Flush as part of an open transaction; None where that has to wait for its commit.
+
+        Its own small inserts become files at once, whatever else it did. Committed rows can move where it has changed
+        none of the table, and as long as nothing is changed after it: see ``Transaction.unflush``.
+        """
+        name = table.qualified_name
+        pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
+        if pending is not None:
+            rows = sum(insert.rows.num_rows for insert in pending.inserts)
+            operations.spill(self._shared, tx, pending)
+            moved = tx.base.id if rows else None
+            return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
+        if table.id < 0 or tx.has_flushed(table):
+            return CompactionReport("flush_inlined_data", name)
+        macros = table.sort is not None and tx.objects.changes().created_macros  # which the order may speak of
+        if macros or tx.plan(table).deleted_counts:
+            return None
+        return self._compactor_of(table, silent).flush_within(tx, table)
 
 
 class LakeCompaction:
@@ -211,6 +233,23 @@ class LakeCompaction:
             return found.rewrite_data_files(delete_threshold, progress=progress)
 
         return self._each("rewrite_data_files", schema, table, work)
+
+    def _flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
+        """Flush tables as part of an open transaction; also returns the ids of those for which that has to wait."""
+        reports, waiting = [], []
+        for info in tables:
+            report = self.table(f"{quote(info.schema_name)}.{quote(info.name)}")._flush_within(tx, info)
+            if report is None:
+                waiting.append(info.id)
+            else:
+                reports.append(report)
+        return reports, waiting
+
+    def _flush_tables(self, ids: Sequence[int]) -> None:
+        """Flush those of these tables that are still there."""
+        for info in self._view().tables():
+            if info.id in ids:
+                self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
 
     def _each(
         self, operation: str, schema: str | None, table: str | None, work: Callable[[Table], CompactionReport]

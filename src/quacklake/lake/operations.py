@@ -28,7 +28,7 @@ from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
 from quacklake.scan import ScanPlan, to_predicate
 from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.transaction import NewDeleteFile, PastDeleteFile, TouchedFile, Transaction
+from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction
 
 __all__ = [
     "DeleteFiles",
@@ -414,25 +414,27 @@ def seal(shared: Shared, tx: Transaction) -> None:
     So does every insert into a table that has got a column which cannot be inlined.
     """
     for pending in tx.pendings():
-        table = pending.table
-        new = [insert for insert in pending.inserts if insert.rows.num_rows]
-        limit = shared.inline_limit(table)
-        if sum(insert.rows.num_rows for insert in new) <= limit:
-            continue
-        chosen = [insert for insert in new if not limit or all(row_id is None for row_id in insert.row_ids)]
-        if not chosen:
-            continue
-        rows = pa.concat_tables([insert.rows for insert in chosen], promote_options="permissive")
-        rows = rows.rename_columns(list(table.schema.names))
-        row_ids = pa.array([row_id for insert in chosen for row_id in insert.row_ids], pa.int64())
-        pending.keep_inserts([insert for insert in new if insert not in chosen])
-        select = ", ".join(
-            f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns
-        )
-        for kept in (True, False):
-            part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
-            if part.num_rows:
-                _write_sealed(shared, tx, table, select, part, row_ids.drop_null() if kept else None)
+        limit = shared.inline_limit(pending.table)
+        if sum(insert.rows.num_rows for insert in pending.inserts) > limit:
+            spill(shared, tx, pending, updated=not limit)
+
+
+def spill(shared: Shared, tx: Transaction, pending: PendingTable, *, updated: bool = True) -> None:
+    """Write the small inserts of a table into files; ``updated`` rows, which keep their ids, too."""
+    table = pending.table
+    new = [insert for insert in pending.inserts if insert.rows.num_rows]
+    chosen = [insert for insert in new if updated or all(row_id is None for row_id in insert.row_ids)]
+    if not chosen:
+        return
+    rows = pa.concat_tables([insert.rows for insert in chosen], promote_options="permissive")
+    rows = rows.rename_columns(list(table.schema.names))
+    row_ids = pa.array([row_id for insert in chosen for row_id in insert.row_ids], pa.int64())
+    pending.keep_inserts([insert for insert in new if insert not in chosen])
+    select = ", ".join(f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns)
+    for kept in (True, False):
+        part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
+        if part.num_rows:
+            _write_sealed(shared, tx, table, select, part, row_ids.drop_null() if kept else None)
 
 
 def _write_sealed(

@@ -92,6 +92,15 @@ class Limits:
     hive: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Window:
+    """Inlined rows that become files together, laid out as ``table`` says."""
+
+    table: TableInfo
+    rows: pa.Table
+    flushed: FlushedRows
+
+
 @dataclass
 class Compactor:
     """Compacts one table. ``latest`` and ``find`` give the newest snapshot and the table there, if it still is."""
@@ -272,17 +281,48 @@ class Compactor:
 
     # -- flush ---------------------------------------------------------------------------------------------------------
 
+    def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport:
+        """Move inlined rows into files as part of an open transaction, which reads them there at once.
+
+        ``table`` is as the transaction sees it. Of very many rows, and of deletes, those that are left stay.
+        """
+        self._report = CompactionReport("flush_inlined_data", table.qualified_name)
+        self._skipped = []
+        with self.catalog.read() as reader:
+            versions = reader.inlined_tables(table.id)
+        for version in versions:
+            window = self._window(table, tx.base, (version,))
+            if window is not None:
+                change = self._flushed(tx, table, window)
+                tx.flush(change)
+                self._committed(tx.base, (), [change])
+        return self._end()
+
     def _flush_window(self, table: TableInfo, base: Snapshot) -> bool:
         """Move the oldest inlined rows of one schema version into files; false when there are none."""
+        window = self._window(table, base)
+        if window is None:
+            return False
+        changes: list[TableChange] = []
+
+        def work(tx: Transaction) -> None:
+            changes.append(self._flushed(tx, table, window))
+            tx.compact(changes[0])
+
+        self._committed(self.once(base, work), (), changes)
+        return True
+
+    def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> _Window | None:
+        """The oldest inlined rows of the first schema version that has any."""
         with self.catalog.read() as reader:
             found = None
-            for version in reader.inlined_tables(table.id):
+            for version in reader.inlined_tables(table.id) if versions is None else versions:
                 schema = table.schema if version == table.schema_version else reader.columns_at(table.id, version)
                 found = reader.inlined_rows_until(table, version, schema, base.id, self.limits.max_rows)
                 if found is not None:
                     break
             if found is None:
-                return False
+                return None
             through, stored = found
             first = pc.min(stored.rows.column("begin_snapshot")).as_py()
             then = table
@@ -296,25 +336,20 @@ class Compactor:
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # others never were
-        changes: list[TableChange] = []
+        return _Window(then, rows, FlushedRows(stored.schema_version, through, stored.rows.num_rows))
 
-        def work(tx: Transaction) -> None:
-            faults.reach("compaction.group.before")
-            files, deletes = self.files.flush(tx, then, rows) if rows.num_rows else ([], [])
-            faults.reach("compaction.group.after")
-            changes.append(
-                TableChange(
-                    table=table,
-                    data_files=tuple(files),
-                    dated_deletes=tuple(deletes),
-                    flushed=(FlushedRows(stored.schema_version, through, stored.rows.num_rows),),
-                    compaction=(ChangeKind.INLINE_FLUSH,),
-                )
-            )
-            tx.compact(changes[0])
-
-        self._committed(self.once(base, work), (), changes)
-        return True
+    def _flushed(self, tx: Transaction, table: TableInfo, window: _Window) -> TableChange:
+        """The rows of a window in files."""
+        faults.reach("compaction.group.before")
+        files, deletes = self.files.flush(tx, window.table, window.rows) if window.rows.num_rows else ([], [])
+        faults.reach("compaction.group.after")
+        return TableChange(
+            table=table,
+            data_files=tuple(files),
+            dated_deletes=tuple(deletes),
+            flushed=(window.flushed,),
+            compaction=(ChangeKind.INLINE_FLUSH,),
+        )
 
     def _flush_deletes(self, table: TableInfo, base: Snapshot) -> None:
         """Move the inlined deletes of data files into delete files."""

@@ -24,6 +24,7 @@ from quacklake.lake.result import Result
 from quacklake.lake.view import COMMENT
 from quacklake.sql import metadata, tree
 from quacklake.sql.attached import PREFIX, Attached
+from quacklake.sql.definitions import declared, default_of
 from quacklake.sql.names import SYSTEM
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
@@ -176,7 +177,7 @@ def described(table: TableInfo) -> Result:
     """The columns of a table as DESCRIBE tells them."""
     names = ("column_name", "column_type", "null", "key", "default", "extra")
     rows = [
-        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, _default(column), None)
+        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, default_of(column), None)
         for column in table.schema.columns
     ]
     schema = pa.schema([(name, pa.string()) for name in names])
@@ -190,12 +191,6 @@ def _shown_type(column: Column) -> str:
     with duckdb.connect(":memory:") as connection:
         row = connection.execute(f"SELECT typeof(NULL::{column.duckdb_type()})").fetchone()
     return column.duckdb_type() if row is None else str(row[0])
-
-
-def _default(column: Column) -> str | None:
-    if column.default is None or column.default_kind == "expression":
-        return column.default
-    return literal(column.default)
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -243,7 +238,7 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         if fold(schema) != DEFAULT_SCHEMA:
             cursor.execute(f"CREATE SCHEMA {alias}.{quote(schema)}")
     for table in wanted.tables:
-        columns = ", ".join(_declared(column) for column in table.schema.columns)
+        columns = ", ".join(declared(column) for column in table.schema.columns)
         cursor.execute(f"CREATE TABLE {alias}.{quote(table.schema_name)}.{quote(table.name)} ({columns})")
     for macro in wanted.macros:
         _try(cursor, _macro(alias, macro))
@@ -269,14 +264,6 @@ def _try(cursor: duckdb.DuckDBPyConnection, sql: str) -> bool:
     except duckdb.Error:
         return False
     return True
-
-
-def _declared(column: Column) -> str:
-    text = f"{quote(column.name)} {column.duckdb_type()}"
-    default = _default(column)
-    if default is not None:
-        text += f" DEFAULT {default}" if column.default_kind != "expression" else f" DEFAULT ({default})"
-    return text if column.nullable else f"{text} NOT NULL"
 
 
 def _view(alias: str, view: ViewInfo) -> str:

@@ -67,8 +67,12 @@ class Footers:
 
     def prepare(self, connection: duckdb.DuckDBPyConnection, scans: list[Scan]) -> None:
         """Before a statement reads the files of its scans."""
-        paths = [path for scan in scans if scan.plan is not None for path in scan.plan.files.column("path").to_pylist()]
-        wanted = bool(paths) and (len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths))
+        plans = [scan.plan for scan in scans if scan.plan is not None]
+        paths = [path for plan in plans for path in plan.files.column("path").to_pylist()]
+        # DuckDB cannot open an encrypted file by a footer that it has kept, and its database is lost when it tries
+        encrypted = any(plan.files.column("encryption_key").null_count < plan.files.num_rows for plan in plans)
+        few = len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths)
+        wanted = bool(paths) and few and not encrypted
         if wanted:
             self._kept.update(paths)
         if paths and wanted != self._on:

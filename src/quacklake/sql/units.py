@@ -91,6 +91,7 @@ class Work:
         if self.explicit:
             self._claim(attached)
             if isinstance(attached.handle, Lake):
+                self._unflush(attached)
                 return work(self.view(attached))
             return attached.handle._run(work)
 
@@ -108,6 +109,13 @@ class Work:
         result = handle._run(run)
         self._note(attached, used[0])
         return result
+
+    def _unflush(self, attached: Attached) -> None:
+        """Rows may be changed that the transaction has flushed: the flush comes after the commit then."""
+        lake = attached.handle
+        undone = [table.id for table in self.view(attached).unflush()]
+        if undone and isinstance(lake, Lake):
+            self.afterwards.append(lambda: lake._flush_tables(undone))
 
     def _note(self, attached: Attached, tx: Transaction) -> None:
         if tx.committed is not None:

@@ -1,6 +1,7 @@
 """The functions that keep a lake in shape: the lake's own methods, with the columns that DuckDB's functions have.
 
-They make snapshots of their own, so that in a transaction which has changed the lake they wait for its COMMIT.
+They make snapshots of their own, so that in a transaction which has changed the lake they wait for its COMMIT. Only a
+flush is part of it, where that can be.
 """
 
 from __future__ import annotations
@@ -40,19 +41,28 @@ _STEPS = (
 
 def _run(call: Call, name: str, **arguments: Any) -> Any:
     """Call a method of the lake with those arguments that are given."""
-    empty = next((key for key, value in call.given.items() if value is None), None)
-    if empty is not None:
-        raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
+    _check_given(call, name)
     method = getattr(call.lake, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
     chosen = {key: value for key, value in given.items() if value is not None}
-    work = call.session.work
-    if work.explicit and work.wrote is call.attached:
-        work.afterwards.append(lambda: method(**chosen))
+    if _changed(call):
+        call.session.work.afterwards.append(lambda: method(**chosen))
         return None
     return method(**chosen)
+
+
+def _check_given(call: Call, name: str) -> None:
+    empty = next((key for key, value in call.given.items() if value is None), None)
+    if empty is not None:
+        raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
+
+
+def _changed(call: Call) -> bool:
+    """True in a transaction that has changed the lake."""
+    work = call.session.work
+    return work.explicit and work.wrote is call.attached
 
 
 def _scope(call: Call, schema: str) -> dict[str, str | None]:
@@ -92,8 +102,30 @@ def _groups(found: Any) -> pa.Table:
 
 def flush_inlined_data(call: Call) -> pa.Table:
     """Move rows from the catalog into files."""
-    found = _run(call, "flush_inlined_data", **_scope(call, "schema_name"))
+    _check_given(call, "flush_inlined_data")
+    scope = _scope(call, "schema_name")
+    found = _flush_within(call) if _changed(call) else _run(call, "flush_inlined_data", **scope)
     return _named(("rows_flushed",), [(report, (report.rows,)) for report in _reports(found)])
+
+
+def _flush_within(call: Call) -> list[Any]:
+    """Flush in the open transaction; what cannot be part of it comes after its commit."""
+    lake, work = call.lake, call.session.work
+    tx = call.session.view(call.attached)
+    if call.given.get("table_name") is not None:
+        tables = [call.table(tx, schema="schema_name")]
+    else:
+        owner = call.given.get("schema_name")
+        schema = None if owner is None else tx.find_schema(str(owner)).id
+        tables = [
+            info
+            for info in tx.tables()
+            if schema in (None, info.schema_id) and call.attached.shared.option("auto_compact", info)
+        ]
+    reports, waiting = lake._flush_within(tx, tables)
+    if waiting:
+        work.afterwards.append(lambda: lake._flush_tables(waiting))
+    return reports
 
 
 def merge_adjacent_files(call: Call) -> pa.Table:

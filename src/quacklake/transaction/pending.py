@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -14,9 +14,9 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate, some
 from quacklake.scan.inlined import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
-from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile
+from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile, PastDeleteFile, TableChange
 
-__all__ = ["PendingTable", "Target", "TouchedFile", "touched_files"]
+__all__ = ["PendingTable", "Target", "TouchedFile", "touched_files", "with_flushed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +219,21 @@ def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
     return found
 
 
+def with_flushed(plan: ScanPlan, change: TableChange) -> ScanPlan:
+    """A plan with inlined rows in the files to which an uncommitted flush has moved them."""
+    rows = plan.inlined
+    for flushed in change.flushed:
+        if rows is not None:
+            moved = pc.and_(
+                pc.equal(rows.column("schema_version"), flushed.schema_version),
+                pc.less_equal(rows.column("begin_snapshot"), flushed.through),
+            )
+            rows = rows.filter(pc.invert(pc.fill_null(moved, False)))
+    deletes = {file.data_file_id: file for file in change.dated_deletes}
+    files = pa.concat_tables([plan.files, _file_rows(list(change.data_files), change.table, deletes)])
+    return replace(plan, files=files, inlined=rows if rows is not None and rows.num_rows else None)
+
+
 def _pairs(table: pa.Table, first: str) -> Iterable[tuple[int, int]]:
     return zip(table.column(first).to_pylist(), table.column("row_id").to_pylist(), strict=True)
 
@@ -234,7 +249,9 @@ def _without(insert: InlinedInsert, at: int) -> InlinedInsert:
     )
 
 
-def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
+def _file_rows(
+    files: list[NewDataFile], table: TableInfo, deletes: Mapping[int, PastDeleteFile] | None = None
+) -> pa.Table:
     rows = [
         {
             "data_file_id": file.id,
@@ -242,10 +259,24 @@ def _file_rows(files: list[NewDataFile], table: TableInfo) -> pa.Table:
             "record_count": file.record_count,
             "file_size_bytes": file.file_size_bytes,
             "footer_size": file.footer_size,
+            "begin_snapshot": file.begin_snapshot,
+            "partial_max": file.partial_max,
             "encryption_key": file.encryption_key,
             "mapping_id": file.mapping_id,
             "partition_id": file.partition_id,
+            **_delete_columns(table, (deletes or {}).get(file.id)),
         }
         for file in files
     ]
     return pa.Table.from_pylist([{**dict.fromkeys(FILES.names), **row} for row in rows], schema=FILES)
+
+
+def _delete_columns(table: TableInfo, file: PastDeleteFile | None) -> dict[str, object]:
+    if file is None:
+        return {}
+    return {
+        "delete_path": table.location + file.path,
+        "delete_format": file.format,
+        "delete_count": file.delete_count,
+        "delete_encryption_key": file.encryption_key,
+    }

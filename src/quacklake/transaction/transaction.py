@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from quacklake import faults
@@ -37,7 +37,7 @@ from quacklake.transaction.changeset import (
 )
 from quacklake.transaction.commit import Retry, Turn, commit
 from quacklake.transaction.objects import PendingObjects
-from quacklake.transaction.pending import PendingTable
+from quacklake.transaction.pending import PendingTable, with_flushed
 from quacklake.transaction.sealing import DeleteWriter, table_change
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.validation import overtaken
@@ -192,6 +192,9 @@ class Transaction:
             local = ((self.base.id + 1, schema) for schema in self._reshaped[plan.table_id])
             # every file may be older than that
             plan = replace(plan, shaped_at=self.base.id, reshaped=True, past=(*plan.past, *local))
+        for change in self._compactions:
+            if change.table.id == plan.table_id:
+                plan = with_flushed(plan, change)
         return plan if pending is None else pending.overlay(plan)
 
     # -- schema changes ----------------------------------------------------------------------------------------------
@@ -303,10 +306,13 @@ class Transaction:
     def drop_table(self, table: TableInfo) -> None:
         """Drop a table; its files stay until its snapshots expire."""
         self.check_writable()
-        self._pending.pop(table.id, None)
+        pending = self._pending.pop(table.id, None)
         self.objects.forget_tags(table.id)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
+            self._discard(
+                {table.location + file.path for file in pending.files if not file.location} if pending else ()
+            )
         elif self._revived.pop(table.id, None) is None:
             self._altered.pop(table.id, None)
             self._dropped[table.id] = table
@@ -337,6 +343,24 @@ class Transaction:
         if self._pending or self._created or self._altered or self._dropped or self.objects.changes():
             raise InputError("a transaction can either make changes or perform compaction")
         self._compactions.append(change)
+
+    def flush(self, change: TableChange) -> None:
+        """Note that inlined rows of a table move into files, beside other changes.
+
+        The transaction sees them there, and must not change rows of the table afterwards: ``unflush`` comes before.
+        """
+        self.check_writable()
+        self._compactions.append(change)
+
+    def has_flushed(self, table: TableInfo) -> bool:
+        """True when ``flush`` has moved rows of a table."""
+        return any(change.table.id == table.id for change in self._compactions)
+
+    def unflush(self) -> list[TableInfo]:
+        """Let the rows that ``flush`` has moved stay where they are; returns the tables."""
+        undone = [change.table for change in self._compactions]
+        self._compactions.clear()
+        return undone
 
     def wrote(self, path: str) -> None:
         """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
@@ -437,7 +461,12 @@ class Transaction:
 
     def discard_files(self) -> None:
         """Remove every file this transaction wrote; one that cannot be removed is an orphan for maintenance."""
-        written, self._written = self._written, []
+        self._discard(frozenset(self._written))
+
+    def _discard(self, paths: Collection[str]) -> None:
+        """Remove some of the files this transaction wrote."""
+        written = [path for path in self._written if path in paths]
+        self._written = [path for path in self._written if path not in paths]
         if not written:
             return
         faults.reach("transaction.discard.before")

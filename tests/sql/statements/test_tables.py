@@ -34,8 +34,37 @@ def test_a_primary_key_is_what_merge_goes_by(run: Run, session: Any) -> None:
     run("CREATE TABLE t (id INTEGER PRIMARY KEY, s VARCHAR)")
     lake = session.attachments.find("lake").lake
     assert lake.table(f"{session.names.schema}.t").primary_key == ("id",)
-    with pytest.raises(SqlError, match="UNIQUE"):
-        run("CREATE TABLE u (id INTEGER UNIQUE)")
+    for constraint in ("UNIQUE", "CHECK (id > 0)", "REFERENCES t (id)"):
+        with pytest.raises(SqlError, match="not supported"):
+            run(f"CREATE TABLE u (id INTEGER {constraint})")
+
+
+def test_the_statement_that_makes_a_table_is_shown(run: Run, session: Any) -> None:
+    schema = session.names.schema
+    run(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, \"a b\" VARCHAR DEFAULT 'it''s', n DOUBLE DEFAULT (random()),"
+        ' s STRUCT(x INTEGER[]) NOT NULL, d DATE) PARTITIONED BY (year(d), bucket(4, "a b")) SORTED BY (n DESC)'
+    )
+    (row,) = run("SHOW CREATE TABLE t")
+    assert row == (
+        "t",
+        f'CREATE TABLE "{schema}"."t" (\n  "id" INTEGER NOT NULL,\n  "a b" VARCHAR DEFAULT \'it\'\'s\',\n'
+        '  "n" DOUBLE DEFAULT (random()),\n  "s" STRUCT("x" INTEGER[]) NOT NULL,\n  "d" DATE,\n  PRIMARY KEY ("id")\n)\n'
+        'PARTITIONED BY (year(d), bucket(4, "a b"))\nSORTED BY (n DESC NULLS LAST);',
+    )
+    run("DROP TABLE t")
+    run(row[1])
+    assert run(f"SHOW CREATE TABLE lake.{schema}.t") == [row]
+    run("CREATE VIEW v (k) AS SELECT id FROM t")
+    (view,) = run("SHOW CREATE VIEW v")
+    run("DROP VIEW v")
+    run(view[1])
+    assert run("SELECT count(k) FROM v") == [(0,)]
+    run("CREATE TEMP TABLE mine (i INTEGER)")
+    assert run("SHOW CREATE TABLE mine") == [("mine", "CREATE TEMP TABLE mine(i INTEGER);")]
+    run("DROP TABLE mine")
+    with pytest.raises(SqlError, match="does not exist"):
+        run("SHOW CREATE TABLE nowhere")
 
 
 def test_a_table_is_made_from_a_query(run: Run) -> None:

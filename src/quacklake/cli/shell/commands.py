@@ -61,12 +61,7 @@ def _help(shell: Shell) -> None:
 
 
 def _definition(shell: Shell, name: str) -> str:
-    from quacklake.format.names import quote
+    from quacklake.sql.definitions import table_definition
 
     table = shell.view.table(name)
-    columns = ",\n".join(
-        f"  {quote(column.name)} {column.duckdb_type()}{'' if column.nullable else ' NOT NULL'}"
-        for column in table.info.schema.columns
-    )
-    info = table.info
-    return f"CREATE TABLE {quote(info.schema_name)}.{quote(info.name)} (\n{columns}\n);"
+    return table_definition(table._view(), table.info)

@@ -105,6 +105,10 @@ def _show(session: Session, cursor: Cursor) -> Cursor:
             raise NotPermittedError("a safe session shows the tables of lakes only", hint="SHOW TABLES FROM lake")
         source = f" FROM {'.'.join(quote(name) for name in names)}" if names else ""
         return Cursor(f"SHOW TABLES{source}")
+    if word == "SHOW" and ahead.accept("CREATE", "TABLE"):
+        names = ahead.names()
+        ahead.end()
+        return Cursor(f"SHOW CREATE TABLE {'.'.join(quote(name) for name in names)}")
     ahead.accept("TABLE")
     following = ahead.peek()
     if following is not None and following.kind == "word" and dispatch.handler(_rest(ahead)) is queries.query:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.errors import SqlError
-from quacklake.format.names import quote
+from quacklake.format.names import literal, quote
 from quacklake.lake.result import Result
 from quacklake.sql import listing, metadata, upkeep
 from quacklake.sql.binder import Binder, Scan
 from quacklake.sql.calls import Call
+from quacklake.sql.definitions import table_definition, view_definition
 from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
 from quacklake.sql.tree import Unserializable
 from quacklake.sql.words import Cursor, Word
@@ -209,7 +210,33 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
     word = "" if following is None else following.upper
     if word in ("TABLES", "ALL", "DATABASES", "SCHEMAS", ""):
         return listing.shown(session, cursor.text)
+    if word == "CREATE":
+        return _show_create(session, cursor, params)
     return describe(session, cursor, params)
+
+
+def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
+    """SHOW CREATE TABLE or VIEW: the statement that makes it."""
+    cursor.expect("SHOW", "CREATE")
+    if not cursor.accept("VIEW"):
+        cursor.expect("TABLE")
+    names = cursor.names()
+    cursor.end()
+    for place in session.names.places(names):
+        tx = session.view(place.attached)
+        table, view = tx.get_table(place.schema, place.name), tx.objects.get_view(place.schema, place.name)
+        if table is not None:
+            return _definition(table.name, table_definition(tx, table))
+        if view is not None:
+            return _definition(view.name, view_definition(view))
+    target = ".".join(quote(name) for name in names)
+    session.query(f"SELECT * FROM {target} LIMIT 0", params)  # one of DuckDB's own, or there is none
+    found = "SELECT table_name AS name, sql FROM duckdb_tables() UNION ALL SELECT view_name, sql FROM duckdb_views()"
+    return session.native(f"SELECT * FROM ({found}) WHERE lower(name) = lower({literal(names[-1])})")
+
+
+def _definition(name: str, text: str) -> Result:
+    return Result(pa.table({"name": [name], "sql": [text]}))
 
 
 def explain(session: Session, cursor: Cursor, params: Any) -> Result:

@@ -206,6 +206,8 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
         raise SqlError("Not implemented Error: Collations are not supported in a lake")
     if {"USING", "COMPRESSION"} <= keywords:
         raise SqlError("Not implemented Error: a compression for a column is not supported in a lake")
+    if "REFERENCES" in keywords:
+        raise SqlError("Not implemented Error: FOREIGN KEY constraints are not supported in a lake")
     with session.planning() as planner:
         planner.execute(f"CREATE TEMP TABLE {name} ({text})")
         columns = planner.execute(

@@ -1,0 +1,55 @@
+"""The statement that makes a table or a view as it is."""
+
+from __future__ import annotations
+
+from quacklake.engines.duckdb.queries import LAKE
+from quacklake.format.keys import PRIMARY_KEY, key_columns
+from quacklake.format.names import literal, quote
+from quacklake.format.objects import TableInfo, ViewInfo
+from quacklake.format.partitions import key_texts
+from quacklake.format.schema import Column
+from quacklake.transaction import Transaction
+
+__all__ = ["declared", "default_of", "table_definition", "view_definition"]
+
+
+def default_of(column: Column) -> str | None:
+    """The default of a column as SQL."""
+    if column.default is None or column.default_kind == "expression":
+        return column.default
+    return literal(column.default)
+
+
+def declared(column: Column) -> str:
+    """A column as CREATE TABLE takes it."""
+    text = f"{quote(column.name)} {column.duckdb_type()}"
+    default = default_of(column)
+    if default is not None:
+        text += f" DEFAULT {default}" if column.default_kind != "expression" else f" DEFAULT ({default})"
+    return text if column.nullable else f"{text} NOT NULL"
+
+
+def table_definition(tx: Transaction, table: TableInfo) -> str:
+    """A table with its columns, its primary key and how its files are laid out."""
+    parts = [declared(column) for column in table.schema.columns]
+    key = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
+    lines = ",\n".join(f"  {part}" for part in parts)
+    text = f"CREATE TABLE {_place(table)} (\n{lines}\n)"
+    partitioned = key_texts(table.partition, table.schema)
+    if partitioned:
+        text += f"\nPARTITIONED BY ({', '.join(partitioned)})"
+    if table.sort is not None and table.sort.keys:
+        text += f"\nSORTED BY ({', '.join(str(key) for key in table.sort.keys)})"
+    return f"{text};"
+
+
+def view_definition(view: ViewInfo) -> str:
+    """A view with its query."""
+    columns = f" ({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
+    return f"CREATE VIEW {_place(view)}{columns} AS {view.sql.replace(LAKE, '')};"
+
+
+def _place(found: TableInfo | ViewInfo) -> str:
+    return f"{quote(found.schema_name)}.{quote(found.name)}"
