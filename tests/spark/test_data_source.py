@@ -18,6 +18,7 @@ from quacklake.lake.pushed_filters import PushedFilter, pushed_sql
 from quacklake.scan import feed_slices
 from tests.conformance.clients import LakeSite, plain_duckdb
 from tests.conformance.history import canonical
+from tests.seeds import LONG
 
 from .agreement import all_agree, rows_of
 from .reading import texts
@@ -277,7 +278,7 @@ def test_a_process_without_a_driver_of_ours_reads_by_the_url(site: LakeSite) -> 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("encrypted", [False, True] if LONG else [False])
 def test_rows_are_written_in_one_snapshot(make_site: MakeSite, session: SparkSession, encrypted: bool) -> None:
     site = make_site("sqlite", 10, encrypted=encrypted)
     lake = site.lake()

@@ -18,12 +18,13 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import datasource
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -118,6 +119,8 @@ def source_class(address: str | None) -> type[DataSource]:
 
     Without an ``address`` these open the lake themselves, which is for reading where the session is on another machine.
     """
+    batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+    called = f'format("{FORMAT}")'
 
     def ask(what: str, **question: Any) -> Any:
         if address is None:
@@ -228,7 +231,7 @@ def source_class(address: str | None) -> type[DataSource]:
         def abort(self, messages: list[Any]) -> None:
             ask("abort", write=self._write, written=written(messages))
 
-    class StreamWriter(DataSourceStreamArrowWriter):
+    class StreamWriter(batched):  # type: ignore[misc, valid-type]
         """The same for the batches of a stream, each with its number; tasks know which query they are of."""
 
         def __init__(self, options: dict[str, str], schema: str, overwrite: bool) -> None:
@@ -286,15 +289,17 @@ def source_class(address: str | None) -> type[DataSource]:
             refuse_elsewhere()
             return TableWriter(dict(self.options), schema.json(), overwrite)
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
             refuse_elsewhere()
+            if batched is DataSourceStreamWriter:
+                raise RuntimeError(f"[unsupported_feature] {called} takes streams from Spark 4.1 on: use write_stream")
             return StreamWriter(dict(self.options), schema.json(), overwrite)
 
     def refuse_elsewhere() -> None:
         if address is None:
             raise RuntimeError(
-                f'[unsupported_feature] format("{FORMAT}") writes only from a session of the driver\'s own process'
-                " (hint: use quacklake.spark(lake).append)"
+                f"[unsupported_feature] {called} writes only from a session of the driver's own process:"
+                " use quacklake.spark(lake).append"
             )
 
     return TableSource
