@@ -24,7 +24,7 @@ from tests.seeds import LONG
 from .agreement import all_agree
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.conformance.conftest import MakeSite
 
@@ -70,26 +70,25 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     keys = keys_of(site)
     monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
     made: list[bytes] = []
-    whole = pickle.dumps
+    to_frame = spark_slices.to_frame
 
-    def dumped(part: object) -> bytes:
-        made.append(whole(part))
-        assert not any(key in repr(part) for key in keys)
-        return made[-1]
+    def kept(session: SparkSession, table: pa.Table) -> DataFrame:
+        made.extend(table.column("part").to_pylist())
+        return to_frame(session, table)
 
-    monkeypatch.setattr(spark_slices.pickle, "dumps", dumped)
+    monkeypatch.setattr(spark_slices, "to_frame", kept)
     frame = quacklake.spark(site.lake(), session).table("t").where("id > 5").selectExpr("id + 1")
     shown = io.StringIO()
     with redirect_stdout(shown):
         for mode in ("simple", "extended", "codegen", "cost", "formatted"):
             frame.explain(mode=mode)
-    text = shown.getvalue() + repr(frame) + frame.schema.simpleString()
+    text = shown.getvalue() + repr(frame) + "".join(repr(pickle.loads(part)) for part in made)
     raw = [base64.b64decode(key).hex() for key in keys]
     assert "MapInArrow" in text
     assert not any(key in text or number in text.lower() for key, number in zip(keys, raw, strict=True))
     assert len(made) == 2, "a slice for each data file"
-    used = [{key for key in keys if key.encode() in part} for part in made]
-    assert all(used) and not used[0] & used[1]
+    data = site.lake().table("t").plan().files.column("encryption_key").to_pylist()
+    assert [[key for key in data if key.encode() in part] for part in made] == [[key] for key in data]
 
 
 def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, session: SparkSession) -> None:

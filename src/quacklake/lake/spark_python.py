@@ -52,7 +52,7 @@ class WriteTask:
     """What one task does: its rows become files of the table.
 
     ``values`` is the SQL of the table's columns. ``kept`` are columns with what rows take along, by field id. Up to
-    ``limit`` rows are handed back instead. A task that fails leaves files that nobody names.
+    ``limit`` rows are handed back instead. A task that is killed leaves files that nobody names.
     """
 
     store: Store = field(repr=False)
@@ -87,17 +87,22 @@ class WriteTask:
                 connection.register("ql_source", reader)
                 if few:
                     return TaskRows(self.table, few=connection.execute(self._query()).to_arrow_table())
-            files = FileWriter(self.store, encrypted=self.encrypted).write(
-                connection,
-                self._query(),
-                self.table,
-                self.options,
-                lambda _: None,
-                lambda: 0,
-                row_ids=FIELD_ROW_ID in self.kept,
-                snapshot_ids=FIELD_SNAPSHOT_ID in self.kept,
-                folder=self.folder,
-            )
+            begun: list[str] = []
+            try:
+                files = FileWriter(self.store, encrypted=self.encrypted).write(
+                    connection,
+                    self._query(),
+                    self.table,
+                    self.options,
+                    begun.append,
+                    lambda: 0,
+                    row_ids=FIELD_ROW_ID in self.kept,
+                    snapshot_ids=FIELD_SNAPSHOT_ID in self.kept,
+                    folder=self.folder,
+                )
+            except BaseException:
+                self.store.delete(begun)
+                raise
             return TaskRows(self.table, tuple(files))
 
     def _query(self) -> str:
