@@ -52,6 +52,7 @@ def fill(site: LakeSite) -> None:
     stock.execute("DELETE FROM t WHERE id % 50 = 0")
 
 
+@pytest.mark.daily(0.5)
 def test_rows_of_ours_and_of_stock_are_read_at_every_snapshot(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
     fill(site)
@@ -91,6 +92,7 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     assert [[key for key in data if key.encode() in part] for part in made] == [[key] for key in data]
 
 
+@pytest.mark.daily(0.3)
 def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
     spark = quacklake.spark(site.lake(), session)
@@ -123,6 +125,7 @@ def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, sessio
         assert file.read_bytes()[-4:] == b"PARE", "nothing of the lake is in the clear"
 
 
+@pytest.mark.daily(0.3)
 def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
     make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
     assert seen == [False]
 
 
+@pytest.mark.daily(0.3)
 def test_what_does_not_fit_an_encrypted_table_is_a_typed_error(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
     lake = site.lake()
