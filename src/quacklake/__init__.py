@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
     from quacklake.lake.spark import SparkLake, spark
+    from quacklake.lake.spark_registration import register_spark
     from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
 
@@ -63,6 +64,7 @@ __all__ = [
     "errors",
     "expr",
     "prune_backups",
+    "register_spark",
     "restore_backup",
     "session",
     "spark",
@@ -73,6 +75,7 @@ _ELSEWHERE = {
     "Safety": "quacklake.sql",
     "Session": "quacklake.sql",
     "SparkLake": "quacklake.lake.spark",
+    "register_spark": "quacklake.lake.spark_registration",
     "session": "quacklake.sql",
     "spark": "quacklake.lake.spark",
 }

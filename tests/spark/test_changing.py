@@ -17,7 +17,6 @@ from quacklake.errors import (
     InputError,
     QuacklakeError,
     SchemaMismatchError,
-    UnsupportedFeatureError,
 )
 from quacklake.lake import spark_dml
 from tests.conformance.clients import LakeSite
@@ -261,19 +260,6 @@ def test_a_task_that_fails_leaves_the_lake_as_it_was(make_site: MakeSite, sessio
     assert lake._shared.latest().id == 1
     assert everything(site) == files
     assert lake.verify().ok
-
-
-def test_an_encrypted_lake_is_refused(tmp_path: Any, session: SparkSession) -> None:
-    with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=str(tmp_path / "data"), encrypted=True) as lake:
-        lake.create_table("t", pa.table({"id": pa.array(range(100), pa.int64())}))
-        spark = quacklake.spark(lake, session)
-        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-            spark.delete("t", "id = 1")
-        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-            spark.merge("t", session.range(3), on="id").when_matched_delete().execute()
-        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-            spark.optimize("t")
-        assert spark.delete("t").rows_deleted == 100, "nothing is read for that"
 
 
 HARD = (

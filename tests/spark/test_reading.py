@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.errors import NotFoundError, PredicateError, UnsupportedFeatureError
+from quacklake.errors import NotFoundError, PredicateError
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
@@ -122,17 +122,6 @@ def test_files_from_elsewhere_are_read_by_their_names_and_folders(site: LakeSite
     table.delete("id = 3 AND year = 2024")
     found = quacklake.spark(lake, session).table("t").where("id IN (3, 4)").select("id", "s.z", "s.y", "year", "who")
     assert rows(found) == [(3, 3, [3], 2023, "a b"), (4, 4, [4], 2023, "a b"), (4, 4, [4], 2024, "c%ü")]
-
-
-def test_encrypted_files_are_refused_with_a_reason(make_site: MakeSite, session: SparkSession) -> None:
-    site = make_site("sqlite", 0, encrypted=True)
-    lake = site.lake()
-    lake.create_table("t", pa.table({"id": range(20)}))
-    spark = quacklake.spark(lake, session)
-    with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-        spark.table("t")
-    with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-        spark.append(session.range(20), "t")
 
 
 def test_settings_of_the_session_stay_and_do_not_matter(site: LakeSite, session: SparkSession) -> None:

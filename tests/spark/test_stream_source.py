@@ -14,7 +14,8 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError
-from quacklake.lake.spark_feed import read_slice, slices_of
+from quacklake.lake.spark_feed import slices_of
+from quacklake.lake.spark_slices import read_slice
 from quacklake.lake.stream_source import EARLIEST, LATEST, Position, StreamSource
 from quacklake.scan import feed_slices
 from tests.seeds import LONG, chance

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -122,9 +123,15 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
     return f'"{path}" is {given.type}, the table has {wanted.type}'
 
 
-def expressions(matches: Sequence[Match]) -> list[str]:
-    """The select list that turns the input into the table's columns, in order."""
-    return [f"{_checked(_value(found), found.column)} AS {quote(found.column.name)}" for found in matches]
+def expressions(matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({})) -> list[str]:
+    """The select list that turns the input into the table's columns, in order.
+
+    ``values`` has the SQL of columns, by id, whose input a cast would take for something else.
+    """
+    return [
+        f"{_checked(values.get(found.column.id) or _value(found), found.column)} AS {quote(found.column.name)}"
+        for found in matches
+    ]
 
 
 def _value(found: Match) -> str:

@@ -6,13 +6,14 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import CommitUnknown, MissingExtraError
+from quacklake.errors import CommitUnknown
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import from_arrow
 from quacklake.lake import layout, operations
 from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import TableRef
+from quacklake.lake.spark_registration import has_sources, is_connect, register_spark, require_pyspark
 from quacklake.lake.spark_streams import SparkStreaming
 from quacklake.lake.spark_upkeep import SparkMaintaining
 from quacklake.scan import to_predicate
@@ -33,15 +34,10 @@ __all__ = ["SparkLake", "spark"]
 def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
     """A lake as Spark reads and writes it.
 
-    ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. Raises
-    ``MissingExtraError`` where ``pyspark`` is not installed.
+    ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. In it the lake
+    is also what ``format("quacklake")`` means. Raises ``MissingExtraError`` where ``pyspark`` is not installed.
     """
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(
-            "Spark needs the package pyspark", hint="install it with: pip install 'quacklake[spark]'"
-        ) from None
+    require_pyspark()
     return SparkLake(lake, session)
 
 
@@ -51,13 +47,16 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
         from quacklake.engines.spark import SparkScan, SparkWriter, find_session
         from quacklake.lake.spark_dml import SparkParts
+        from quacklake.lake.spark_slices import Sealed
 
         self._lake = lake
         self._shared = lake._shared
         self.session: SparkSession = find_session(session, self._shared.store)
-        self._scan = SparkScan(self.session, self._shared.store)
+        self._scan = SparkScan(self.session, self._shared.store, Sealed(self.session, self._shared.store))
         self._writer = SparkWriter(self.session, self._shared.store)
         self._parts = SparkParts(self._shared, self._scan, self._writer)
+        if has_sources() and not is_connect(self.session):
+            register_spark(self.session, lake)
 
     def __repr__(self) -> str:
         return f"<SparkLake over {self._lake!r}>"

@@ -13,7 +13,6 @@ from pyspark.sql import functions as f
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.spark import z_order
 from quacklake.engines.spark.scan import ROW_ID, SNAPSHOT
-from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.sorting import SortSpec
@@ -107,11 +106,6 @@ class SparkTable(Table):
         return found
 
     def _files(self) -> Files:
-        if self._shared.catalog.encrypted:
-            raise UnsupportedFeatureError(
-                "Spark cannot compact an encrypted lake yet",
-                hint="compact it with lake.table(…), which decrypts and encrypts in this process",
-            )
         return SparkFiles(self._parts, super()._files())
 
     def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from quacklake.engines.duckdb import FileWriter
-from quacklake.engines.spark import SparkScan, SparkWriter, Staging, each_group, has_time
+from quacklake.engines.spark import SparkScan, SparkWriter, Staging, each_group, each_own_group, has_time
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
@@ -91,13 +91,15 @@ class SparkParts:
     writer: SparkWriter
 
     def staging(self, table: TableInfo) -> Staging:
-        """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for an encrypted lake."""
-        if self.shared.catalog.encrypted:
+        """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""
+        sealed = self.shared.catalog.encrypted
+        times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
+        if sealed and times and not has_time(self.writer.session):
             raise UnsupportedFeatureError(
-                "Spark cannot change the rows of an encrypted lake yet",
-                hint="change them with lake.table(…), which decrypts and encrypts in this process",
+                "rows with times of an encrypted lake can be changed only in a session with the type TIME",
+                hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
             )
-        return Staging(self.writer.session, self.shared.store, table.location)
+        return Staging(self.writer.session, self.shared.store, table.location, sealed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,14 @@ class Changes:
             begins = {id_: found.file_begin for id_, found in dated.items()}
         chosen = {id_: touched[id_] for id_ in ids}
         vectors = self.shared.writes_vectors(self.table)
-        task = _DeleteTask(self.shared.store, self.table, chosen, begins, self.tx.base.id, vectors)
+        secret = self.shared.catalog.encrypted
+        task = _DeleteTask(self.shared.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
         rows = staged.filter(f"{CHANGED} AND {FILE_ID} IN ({', '.join(f'{id_:d}' for id_ in ids)})")
-        files = each_group(rows.select(FILE_ID, POSITION), FILE_ID, task)
+        places = rows.select(FILE_ID, POSITION)
+        if secret:
+            files = each_own_group(places, FILE_ID, {id_: task.only(id_) for id_ in ids})
+        else:
+            files = each_group(places, FILE_ID, task)
         for file in files:
             self.tx.wrote(self.table.location + file.path)
         return files
@@ -293,11 +300,16 @@ class _DeleteTask:
     begins: Mapping[int, int | None]
     snapshot: int
     vectors: bool
+    encrypted: bool = False
+
+    def only(self, id_: int) -> _DeleteTask:
+        """What one file needs: the key of its delete file, and of no other."""
+        return replace(self, touched={id_: self.touched[id_]})
 
     def __call__(self, rows: pa.Table) -> NewDeleteFile:
         id_ = rows.column(FILE_ID)[0].as_py()
         positions = pc.unique(rows.column(POSITION)).sort()
-        return FileWriter(self.store).write_deletes(
+        return FileWriter(self.store, encrypted=self.encrypted).write_deletes(
             self.table,
             id_,
             self.touched[id_],

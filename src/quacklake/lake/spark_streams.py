@@ -11,6 +11,7 @@ from quacklake.format.streams import check_stream
 from quacklake.lake.feed import Bound
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
+from quacklake.lake.spark_registration import is_connect, require_sources
 from quacklake.lake.stream_options import MODES, choice, columns, positive, refuse_unknown, trigger_of
 from quacklake.lake.stream_source import EARLIEST, StreamSource
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from quacklake.lake.spark import SparkLake
     from quacklake.lake.spark_pipeline import Pipeline, Query
     from quacklake.lake.spark_sink import SparkSink, StreamHandle
-    from quacklake.lake.spark_source import PlanServer
 
 __all__ = ["SparkStreaming"]
 
@@ -32,7 +32,6 @@ class SparkStreaming:
     session: SparkSession
     _lake: Lake
     _shared: Shared
-    _server: PlanServer | None = None
 
     def write_stream(
         self,
@@ -91,14 +90,13 @@ class SparkStreaming:
         most ``max_files`` files of ``max_bytes`` in all, but always a whole snapshot.
         """
         refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes"))
+        require_sources()
         source = self._source(table, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
         from quacklake.engines.spark import has_time
         from quacklake.lake.spark_feed import raw_schema, shown_frame
-        from quacklake.lake.spark_source import PlanServer
+        from quacklake.lake.spark_source import SparkFormat
 
-        if self._server is None:
-            self._server = PlanServer(self.session)
-        raw = self._server.frame(source, starting, raw_schema(source))
+        raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
         return shown_frame(source, raw, time=has_time(self.session))
 
     def pipeline(
@@ -169,7 +167,7 @@ class SparkStreaming:
         return SparkSink(cast("SparkLake", self), name, ref, mode, keys, evolve=evolve, gaps=restart)
 
     def _refuse_connect(self) -> None:
-        if type(self.session).__module__.startswith("pyspark.sql.connect"):
+        if is_connect(self.session):
             raise UnsupportedFeatureError(
                 "streams need a session in this process: Spark Connect runs their batches on its server",
                 hint="use a classic session",

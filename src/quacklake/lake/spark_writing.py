@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,29 +25,63 @@ from quacklake.lake.add_files import known_mappings
 from quacklake.lake.conform import Match, given_schema, match_given, to_table
 from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
-from quacklake.lake.spark_python import written_in_python
+from quacklake.lake.spark_python import write_task, written_in_python
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRows", "given_columns", "spark_order"]
+__all__ = ["Prepared", "SparkRows", "carries", "given_columns", "spark_order"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """Written files of a table, ready for any transaction: only ids are missing."""
+class Prepared:
+    """Written files of a table and their paths, ready for any transaction: only ids are missing.
+
+    ``mapped`` files have no field ids inside of lists and maps.
+    """
 
     table: TableInfo
     files: tuple[tuple[NewDataFile, str], ...]
-    mapped: bool
+    mapped: bool = False
+
+    @classmethod
+    def of(cls, table: TableInfo, files: Iterable[NewDataFile]) -> Prepared:
+        """Files with all field ids."""
+        return cls(table, tuple((file, table.location + file.path) for file in files))
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for _, path in self.files]
 
     def fits(self, table: TableInfo) -> bool:
         """True when the files are just those that would be written for a table again."""
         own, keys = self.table, None if self.table.partition is None else self.table.partition.keys
         others = None if table.partition is None else table.partition.keys
         return (own.schema, own.location, own.sort, keys) == (table.schema, table.location, table.sort, others)
+
+    def add_to(self, tx: Transaction, table: TableInfo) -> None:
+        """Make the files part of a transaction."""
+        pending = tx.pending(table)
+        mapping_id = None
+        if self.mapped:
+            columns = tuple(_mapped(column) for column in table.schema.columns)
+            mapping = NameMapping(0, columns)
+            mapping_id = known_mappings(tx, table).get(mapping.key)
+            if mapping_id is None:
+                mapping_id = tx.local_id()
+                pending.mappings.append(replace(mapping, id=mapping_id))
+        spec = table.partition
+        pending.files.extend(
+            replace(
+                file,
+                id=tx.local_id(),
+                mapping_id=mapping_id,
+                partition_id=spec.id if spec is not None and spec.keys else None,
+            )
+            for file, _ in self.files
+        )
 
 
 @dataclass
@@ -72,7 +106,7 @@ class SparkRows:
     _few: pa.Table | None = None
     _looked: bool = False
     _row_bytes: float | None = None
-    _prepared: _Prepared | None = field(default=None, repr=False)
+    _prepared: Prepared | None = field(default=None, repr=False)
 
     @property
     def session(self) -> SparkSession:
@@ -80,11 +114,6 @@ class SparkRows:
 
     def add_to(self, tx: Transaction, table: TableInfo) -> None:
         """Make the rows part of a transaction: inlined when they are few, else as files. Raises as ``append`` does."""
-        if self.shared.catalog.encrypted:
-            raise UnsupportedFeatureError(
-                "Spark cannot write the files of an encrypted lake yet",
-                hint="append the rows with lake.table(…).append, which encrypts them in this process",
-            )
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         few = self._small(table, matches, given)
@@ -97,14 +126,14 @@ class SparkRows:
         if self._prepared is None or not self._prepared.fits(table):
             self.discard()
             self._prepared = self._write(table, matches, given, time=time)
-        self._register(tx, table, self._prepared)
+        self._prepared.add_to(tx, table)
 
     def files(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
         """The rows as files that are no part of a transaction yet, which removes them if it fails."""
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         prepared = self._write(table, matches, given, time=time)
-        for _, path in prepared.files:
+        for path in prepared.paths:
             tx.wrote(path)
         spec = table.partition
         partition_id = spec.id if spec is not None and spec.keys else None
@@ -114,7 +143,7 @@ class SparkRows:
         """Remove the files that were written; one that cannot be removed is an orphan for maintenance."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            self.shared.store.delete([path for _, path in prepared.files])
+            self.shared.store.delete(prepared.paths)
 
     # -- what fits ---------------------------------------------------------------------------------------------------
 
@@ -127,7 +156,7 @@ class SparkRows:
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
         """All rows when they are few enough for the catalog; one more than those is all that is ever fetched."""
         limit = self.shared.inline_limit(table)
-        if not limit or (self.count or 0) > limit or not all(_carries(found, given) for found in matches):
+        if not limit or (self.count or 0) > limit or not all(carries(found, given) for found in matches):
             return None
         if not self._looked:
             rows = self.frame.limit(limit + 1).toArrow()
@@ -138,17 +167,17 @@ class SparkRows:
 
     # -- files -------------------------------------------------------------------------------------------------------
 
-    def _write(self, table: TableInfo, matches: Sequence[Match], given: TableSchema, *, time: bool) -> _Prepared:
+    def _write(self, table: TableInfo, matches: Sequence[Match], given: TableSchema, *, time: bool) -> Prepared:
         options = self.shared.write_options(table)
         plain = all(map(plain_in_parquet, table.schema.columns))
-        if self.kept and not plain:
-            # such files need a name mapping, and those have no place for row ids
+        if self.shared.catalog.encrypted or (self.kept and not plain):
+            # Spark has no keys, and files that need a name mapping have no place for row ids
             frame = self.frame if self.tasks is None else self.frame.coalesce(self.tasks)
             if self.order and self.tasks is not None:
                 order = [each.column() for each in self.order]
                 frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
-            found = written_in_python(self.shared, frame, table, self.kept, self.folder)
-            return _Prepared(table, tuple((file, table.location + file.path) for file in found), False)
+            task = write_task(self.shared, table, matches, given, self.kept)
+            return Prepared.of(table, written_in_python(frame, task, self.folder))
         stem = data_file_name().removesuffix(".parquet")
         job = WriteJob(
             table,
@@ -175,7 +204,7 @@ class SparkRows:
                 raise QuacklakeError("Spark wrote files without field ids")
             rows = zip(written, paths, keys, strict=True)
             files = tuple((_file(table, *row), row[1]) for row in rows)
-            return _Prepared(table, files, mapped)
+            return Prepared(table, files, mapped)
         except BaseException:
             left = [entry.path for entry in self.shared.store.list(job.folder.rstrip("/"))]
             self.shared.store.delete([*left, *placed])
@@ -233,27 +262,6 @@ class SparkRows:
         folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]
         return [f"{table.location}{folder}{stem}_{number}.parquet" for number, folder in enumerate(folders)]
 
-    def _register(self, tx: Transaction, table: TableInfo, prepared: _Prepared) -> None:
-        pending = tx.pending(table)
-        mapping_id = None
-        if prepared.mapped:
-            columns = tuple(_mapped(column) for column in table.schema.columns)
-            mapping = NameMapping(0, columns)
-            mapping_id = known_mappings(tx, table).get(mapping.key)
-            if mapping_id is None:
-                mapping_id = tx.local_id()
-                pending.mappings.append(replace(mapping, id=mapping_id))
-        spec = table.partition
-        pending.files.extend(
-            replace(
-                file,
-                id=tx.local_id(),
-                mapping_id=mapping_id,
-                partition_id=spec.id if spec is not None and spec.keys else None,
-            )
-            for file, _ in prepared.files
-        )
-
 
 def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableSchema:
     """The columns of a DataFrame; where Spark shows a type of the table just so, they have that type."""
@@ -262,7 +270,7 @@ def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableS
     return TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
 
 
-def _carries(found: Match, given: TableSchema) -> bool:
+def carries(found: Match, given: TableSchema) -> bool:
     """True when Arrow brings values of a column from Spark to DuckDB unharmed."""
     if found.source is None:
         return True

@@ -21,7 +21,7 @@ from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import FileShapes
-from quacklake.engines.duckdb.sql import ScanSql, scan_sql
+from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
@@ -33,7 +33,10 @@ from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import Target
 
-__all__ = ["DuckDBEngine", "Scan"]
+__all__ = ["SNAPSHOT", "DuckDBEngine", "Scan"]
+
+SNAPSHOT = "_ql_snapshot"
+"""The column with the snapshot that a row came with, where places are asked for."""
 
 #: What DuckDB cannot give to Arrow, or gives wrong values of when they are too large.
 _EXPORTED = {"variant": "VARCHAR", "uint128": "DECIMAL(38,0)"}
@@ -151,12 +154,19 @@ class DuckDBEngine:
         where: Filter | None = None,
         limit: int | None = None,
         row_ids: bool = False,
+        places: bool = False,
         batch_rows: int = 122_880,
     ) -> Scan:
-        """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream."""
+        """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream.
+
+        With ``row_ids`` ``rowid`` comes after them; with ``places`` ``ROW_COLUMNS``, and ``SNAPSHOT``, that of the row.
+        """
         chosen = [find(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
-        bind = partial(self.bind, plan=plan, rows=row_ids, columns=columns, where=where)
-        return self._stream(bind, plan.schema, chosen, where, limit, batch_rows, row_ids=row_ids)
+        virtual = {"snapshot_id": SNAPSHOT} if places else {}
+        bind = partial(self.bind, plan=plan, rows=row_ids or places, columns=columns, where=where, virtual=virtual)
+        beside = {ROW_ID.name: ROW_COLUMNS[0]} if row_ids else {}
+        beside |= {name: name for name in (*ROW_COLUMNS, SNAPSHOT)} if places else {}
+        return self._stream(bind, plan.schema, chosen, where, limit, batch_rows, beside)
 
     def feed(
         self,
@@ -202,16 +212,18 @@ class DuckDBEngine:
         where: Filter | None,
         limit: int | None,
         batch_rows: int,
-        *,
-        row_ids: bool = False,
+        beside: Mapping[str, str] = MappingProxyType({}),
     ) -> Scan:
-        """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of."""
+        """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of.
+
+        ``beside`` are numbers that come after the columns: name -> the name in the query.
+        """
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._root.cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
-                query, select = bind(connection), _selected(chosen, row_ids=row_ids)
+                query, select = bind(connection), _selected(chosen, beside)
                 start: Callable[[int], pa.RecordBatchReader]
                 if where is None:
                     # a relation is bound at every step, which takes long for many files
@@ -226,7 +238,7 @@ class DuckDBEngine:
         except BaseException:
             connection.close()
             raise
-        fields = [column.arrow_field() for column in chosen] + ([ROW_ID] if row_ids else [])
+        fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
         batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows)
         if isinstance(where, str):
@@ -308,16 +320,15 @@ def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -
     return connection.execute(query).to_arrow_reader(batch_rows)
 
 
-def _selected(columns: Sequence[Column], *, row_ids: bool) -> str:
-    """What is selected from a query for some columns."""
+def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
+    """What is selected from a query for some columns, and numbers beside them."""
     select = [
         f"{quote(column.name)}::{_EXPORTED[column.type]} AS {quote(column.name)}"
         if column.type in _EXPORTED
         else quote(column.name)
         for column in columns
     ]
-    if row_ids:
-        select.append("_ql_row_id AS rowid")
+    select += [f"{source} AS {name}" for name, source in beside.items()]
     return ", ".join(select) or "1"
 
 

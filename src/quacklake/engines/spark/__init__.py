@@ -1,7 +1,7 @@
 """The engine on Spark: scan plans become DataFrames, DataFrames become files. Importing it needs ``pyspark``."""
 
 from quacklake.engines.spark.curve import z_order
-from quacklake.engines.spark.executors import each_group, each_task
+from quacklake.engines.spark.executors import each_group, each_own_group, each_task
 from quacklake.engines.spark.failures import computing
 from quacklake.engines.spark.scan import ROW_COLUMNS, SparkScan
 from quacklake.engines.spark.schema import arrow_schema, with_variants
@@ -20,6 +20,7 @@ __all__ = [
     "arrow_schema",
     "computing",
     "each_group",
+    "each_own_group",
     "each_task",
     "find_session",
     "has_time",

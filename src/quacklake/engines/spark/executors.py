@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from quacklake.engines.spark.failures import writing
+from quacklake.engines.spark.local import to_frame
 
-__all__ = ["each_group", "each_task"]
+__all__ = ["each_group", "each_own_group", "each_task"]
 
 T = TypeVar("T")
 
 _ANSWER = "answer BINARY"
+_NOTHING = pa.schema([("answer", pa.binary())]).empty_table()
 
 
 def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -> list[T]:
@@ -37,6 +39,20 @@ def each_group(frame: DataFrame, key: str, work: Callable[[pa.Table], T]) -> lis
         return pa.Table.from_batches([_answer(work(rows))])
 
     return _gathered(frame.groupBy(key).applyInArrow(run, _ANSWER))
+
+
+def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.Table], T]]) -> list[T]:
+    """The same with work for each value of the column, which only the task that does it gets to see."""
+
+    def run(rows: pa.Table, packed: pa.Table) -> pa.Table:
+        if not (rows.num_rows and packed.num_rows):
+            return _NOTHING
+        return pa.Table.from_batches([_answer(pickle.loads(packed.column("work")[0].as_py())(rows))])
+
+    own = [pickle.dumps(each) for each in work.values()]
+    packed = pa.table({key: pa.array(work.keys(), pa.int64()), "work": pa.array(own, pa.binary())})
+    groups = frame.groupBy(key).cogroup(to_frame(frame.sparkSession, packed).groupBy(key))
+    return _gathered(groups.applyInArrow(run, _ANSWER))
 
 
 def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
 
-__all__ = ["carried", "inlined_columns", "inlined_rows", "to_frame"]
+__all__ = ["carried", "inlined_columns", "inlined_rows", "shown_rows", "to_frame"]
 
 #: What Arrow cannot hold, or Spark does not take from it, travels as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
@@ -28,6 +28,11 @@ _CARRIED: Mapping[str, tuple[str, pa.DataType]] = {
     **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "time"), ("int64", pa.int64())),
 }
 _MICROS = ("timestamp", "timestamp_s", "timestamp_ms")
+_VARIANT = (
+    pa.field("value", pa.binary(), nullable=False),
+    pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+)
+"""What Spark takes from Arrow for a variant."""
 
 
 def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
@@ -66,10 +71,60 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
     return made
 
 
-def _with_texts(rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column]) -> pa.Table:
+def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.Table:
+    """Rows under the names ``c<id>`` in the Arrow types of what Spark shows; ``time``: whether it has that type."""
+    if not time:
+        hard = [column for column in columns if any(leaf.type == "time" for leaf in column.leaves())]
+        rows = _with_texts(rows, columns, hard, ("time",)) if hard else rows
+        columns = [_without_time(column) for column in columns]
+    found = carried(rows, columns)
+    for nanos in (False, True):  # Arrow makes times of numbers of their own unit only
+        fields = [(column_key(column), _shown(column, nanos=nanos)) for column in columns]
+        found = found.cast(pa.schema(fields))
+    for index, column in enumerate(columns):
+        if column.type == "variant":
+            key = column_key(column)
+            found = found.set_column(index, pa.field(key, pa.struct(_VARIANT)), _variants(found.column(key)))
+    return found
+
+
+def _variants(texts: pa.ChunkedArray) -> pa.Array:
+    """JSON as Spark's variants."""
+    from pyspark.sql.types import VariantVal
+
+    values = [VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
+    parts = [pa.array([bytes(getattr(value, name)) for value in values], pa.binary()) for name in ("value", "metadata")]
+    return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=texts.is_null().combine_chunks())
+
+
+def _without_time(column: Column) -> Column:
+    children = tuple(_without_time(child) for child in column.children)
+    return Column(column.id, column.name, "varchar" if column.type == "time" else column.type, children=children)
+
+
+def _shown(column: Column, *, nanos: bool) -> pa.DataType:
+    """The Arrow type of what Spark shows of a column."""
+    match column.type:
+        case "list":
+            return pa.list_(_shown(column.children[0], nanos=nanos))
+        case "map":
+            return pa.map_(*(_shown(child, nanos=nanos) for child in column.children))
+        case "struct":
+            return pa.struct([(child.name, _shown(child, nanos=nanos)) for child in column.children])
+        case "time":
+            return pa.time64("ns" if nanos else "us")
+        case "int128" | "uint128":
+            return pa.float64()
+        case _:
+            return pa.timestamp("us") if column.type in _MICROS else _arrow(column)
+
+
+def _with_texts(
+    rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column], texts: Sequence[str] = (*_AS_TEXT, "time_ns")
+) -> pa.Table:
     """The rows with text for the values of some types, at every depth."""
     select = [
-        f"CAST({column_key(column)} AS {_duckdb(column)}) AS {column_key(column)}"
+        f"CAST({column_key(column)} AS {_duckdb(column, texts)}) AS {column_key(column)}"
         if column in hard
         else column_key(column)
         for column in columns
@@ -79,16 +134,18 @@ def _with_texts(rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column
         return connection.execute(f"SELECT {', '.join(select)} FROM rows").to_arrow_table()
 
 
-def _duckdb(column: Column) -> str:
+def _duckdb(column: Column, texts: Sequence[str]) -> str:
+    inner = [_duckdb(child, texts) for child in column.children]
     match column.type:
         case "list":
-            return f"{_duckdb(column.children[0])}[]"
+            return f"{inner[0]}[]"
         case "map":
-            return f"MAP({_duckdb(column.children[0])}, {_duckdb(column.children[1])})"
+            return f"MAP({inner[0]}, {inner[1]})"
         case "struct":
-            return "STRUCT(" + ", ".join(f"{quote(child.name)} {_duckdb(child)}" for child in column.children) + ")"
+            fields = zip(column.children, inner, strict=True)
+            return "STRUCT(" + ", ".join(f"{quote(child.name)} {type_}" for child, type_ in fields) + ")"
         case _:
-            return "VARCHAR" if column.type in (*_AS_TEXT, "time_ns") else column.duckdb_type()
+            return "VARCHAR" if column.type in texts else column.duckdb_type()
 
 
 def _carried(column: Column) -> Column:

@@ -1,15 +1,18 @@
 """A scan plan as a DataFrame.
 
 Files are read by Spark's own Parquet reader under the names they have in the files, in one branch for all files of one
-shape; deletes are an anti-join for the files that have any, inlined rows a branch of their own. Nothing depends on a
-setting of the session when the frame runs, only the type TIME when it is made.
+shape; deletes are an anti-join for the files that have any, inlined rows a branch of their own, and so are encrypted
+files, which Spark cannot read by itself. Nothing depends on a setting of the session when the frame runs, only the type
+TIME when it is made.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +31,7 @@ from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.format.spark import initial_value, literal, quote, read_type, shown, shown_type
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import INLINED_META, column_key
+from quacklake.scan.plan import INLINED_META, SECRET, column_key
 from quacklake.storage import Store
 
 __all__ = ["FILE_ID", "POSITION", "ROW_COLUMNS", "ROW_ID", "SNAPSHOT", "VERSION", "SparkScan"]
@@ -56,19 +59,29 @@ class _Branch:
     group: int | None
 
 
-class SparkScan:
-    """Makes DataFrames of the plans of one lake. Safe to share between threads."""
+class ReadSealed(Protocol):
+    """What makes a DataFrame of encrypted files."""
 
-    def __init__(self, session: SparkSession, store: Store) -> None:
+    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame: ...
+
+
+class SparkScan:
+    """Makes DataFrames of the plans of one lake. Safe to share between threads.
+
+    ``sealed`` reads the files that are encrypted, or whose delete files are.
+    """
+
+    def __init__(self, session: SparkSession, store: Store, sealed: ReadSealed) -> None:
         self.session = session
         self.store = store
         self._shapes = FileShapes(session, store)
+        self._sealed = sealed
 
     def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
         """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
 
-        With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for encrypted files,
-        and for a table that has a column of one of these names.
+        With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for a table that
+        has a column of one of these names.
         """
         taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
         if taken is not None:
@@ -76,17 +89,15 @@ class SparkScan:
                 f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
                 hint="rename the column",
             )
-        if pc.any(pc.is_valid(plan.files.column("encryption_key"))).as_py():
-            raise UnsupportedFeatureError(
-                f"{plan.schema_name}.{plan.table_name} has encrypted files, which Spark cannot read yet",
-                hint="read it with lake.table(…), which decrypts them in this process",
-            )
+        plan, secret = _apart(plan)
         time = has_time(self.session)
         local = LISTING if self.store.is_local else {}
         with settings(self.session, local):
             parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
             parts.append(self._inlined(plan, time=time, rows=rows))
+        if secret.files.num_rows:
+            parts.append(self._sealed(secret, rows=rows))
         if not parts:
             columns = [
                 f"CAST(NULL AS {shown_type(column, time=time)}) AS {quote(column.name)}"
@@ -189,6 +200,20 @@ class SparkScan:
             select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
             select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
         return found.selectExpr(*select)
+
+
+def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
+    """The plan without the files that need a key, and of these alone."""
+    keys = (plan.files.column(name) for name in SECRET)
+    secret = reduce(pc.or_, map(pc.is_valid, keys))
+    files = plan.files.filter(secret)
+    if not files.num_rows:
+        return plan, dataclasses.replace(plan, files=files, inlined=None)
+    theirs = pc.is_in(plan.deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())
+    rest = dataclasses.replace(
+        plan, files=plan.files.filter(pc.invert(secret)), deletes=plan.deletes.filter(pc.invert(theirs))
+    )
+    return rest, dataclasses.replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
 
 
 @dataclass(frozen=True, slots=True)

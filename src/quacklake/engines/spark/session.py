@@ -17,7 +17,11 @@ from quacklake.storage import Store
 __all__ = ["LISTING", "SESSION", "WRITING", "find_session", "has_time", "needed_settings", "settings"]
 
 #: What a session of our own is made with. Reads and writes are right without any of these.
-SESSION: Mapping[str, str] = {"spark.sql.timeType.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+SESSION: Mapping[str, str] = {
+    "spark.sql.timeType.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
 
 #: Spark looks at each file when a frame is made: a job for that costs more than it saves on a local disk.
 LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}

@@ -1,6 +1,7 @@
 """Rows that are computed once: written into files of their own, from which every later step reads them.
 
-So all steps see the same rows, whatever the rows come from and whichever task has to run again.
+Those of an encrypted lake the executors keep for themselves instead, for the files would not be encrypted. So all steps
+see the same rows, whatever the rows come from and whichever task has to run again.
 """
 
 from __future__ import annotations
@@ -25,15 +26,22 @@ _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compre
 
 @dataclass
 class Staging:
-    """Folders of rows below ``location``, which no snapshot knows. ``discard`` removes them."""
+    """Folders of rows below ``location``, which no snapshot knows. ``discard`` removes them.
+
+    With ``sealed`` rows are never in a file of the store; when an executor is lost that has some, the work fails.
+    """
 
     session: SparkSession
     store: Store
     location: str
+    sealed: bool = False
     _folders: list[str] = field(default_factory=list)
 
     def put(self, frame: DataFrame, select: Sequence[str], schema: StructType | str) -> DataFrame:
         """The values of some SQL over a frame, which now are in files; ``schema`` is how they are read."""
+        if self.sealed:
+            with settings(self.session, WRITING), writing():
+                return frame.selectExpr(*select).localCheckpoint()
         folder = f"{self.location}staged-{uuid7()}"
         self._folders.append(folder)
         self.store.make_parent(f"{folder}/rows")
