@@ -213,16 +213,19 @@ class Prover:
             outcome.done |= _facts(total)
 
     def streams(self, outcome: Outcome) -> None:
-        """Drivers of Spark streams, killed: some ten seconds each, as each is a process that starts Spark."""
+        """Drivers of Spark streams: some die in a process that plays many, and some are processes that are killed."""
         total = streams.Tally()
-        wanted: int = self.options.streams
+        kills, deaths = self.options.streams, self.options.deaths
         try:
             for number, (_, seed) in enumerate(self.rounds()):
-                if total.kills >= wanted:
+                folder = self.folder / "lakes" / f"stream{number}"
+                if total.deaths < deaths:
+                    total.add(streams.round_of_deaths(folder, min(streams.DEATHS, deaths - total.deaths), seed))
+                elif total.kills < kills:
+                    total.add(streams.round_of_streams(folder, min(streams.KILLS, kills - total.kills), seed))
+                else:
                     return
-                many = min(streams.KILLS, wanted - total.kills)
-                total.add(streams.round_of_streams(self.folder / "lakes" / f"stream{number}", many, seed))
-                self.say(f"streams: {total.kills} of {wanted} kills")
+                self.say(f"streams: {total.deaths} of {deaths} deaths, {total.kills} of {kills} kills")
         finally:
             outcome.done |= _facts(total)
 
@@ -260,6 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--transactions", type=int, default=1000, help="transactions on lists")
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
+    parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
@@ -276,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
         "pairs": prover.pairs if options.pairs != "0" else None,
         "transactions": prover.transactions if options.transactions else None,
         "storms": prover.storms if options.storms else None,
-        "streams": prover.streams if options.streams else None,
+        "streams": prover.streams if options.streams or options.deaths else None,
         "soak": prover.soak if options.soak else None,
     }
     try:
