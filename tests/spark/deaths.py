@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Deaths", "Died", "sink_of"]
 
-_ANYWHERE = (*POINTS, "catalog.*", "storage.*", "engine.*", "transaction.*")
-_ON_EXECUTORS = 0.08
-"""How many of the drivers let executors merge, which takes seconds."""
+#: Where drivers die, and at which of the times that they come there at the latest.
+_ANYWHERE = {**dict.fromkeys(POINTS, 2), "catalog.*": 40, "storage.*": 8, "stream.*": 3}
+_EXECUTORS = 25
+"""Each so many drivers one lets executors merge, which takes seconds."""
 
 
 class Died(BaseException):
@@ -38,18 +39,17 @@ class Died(BaseException):
 @contextmanager
 def _death(pattern: str, at: int, *, clean: bool) -> Iterator[None]:
     """A driver dies at a point, when it comes there for the ``at``-th time. With ``clean`` it can still clean up."""
-    reached, dead, lock = 0, False, threading.Lock()
+    reached, where, lock = 0, "", threading.Lock()
 
     def hook(name: str) -> None:
-        nonlocal reached, dead
+        nonlocal reached, where
         with lock:
-            if dead and clean:
+            if where and clean:
                 return
-            reached += not dead and fnmatchcase(name, pattern)
-            dead = dead or reached == at
-            if not dead:
-                return
-        raise Died(name)
+            reached += not where and fnmatchcase(name, pattern)
+            where = where or (name if reached == at else "")
+        if where:
+            raise Died(where)
 
     with faults._hooked(hook):
         yield
@@ -76,11 +76,10 @@ class Deaths:
     def play(self, kills: int) -> None:
         """Let so many drivers die, at each point at least once if they are enough, and hold the table to its source."""
         for number in range(kills):
-            point = POINTS[number] if number < len(POINTS) else self.dice.choice(_ANYWHERE)
-            at = self.dice.randint(1, 2) if point in POINTS else self.dice.randint(1, 40)
+            point = POINTS[number] if number < len(POINTS) else self.dice.choice(list(_ANYWHERE))
             try:
-                with _death(point, at, clean=self.dice.random() < 0.25):
-                    self._live()
+                with _death(point, self.dice.randint(1, _ANYWHERE[point]), clean=self.dice.random() < 0.25):
+                    self._live(executors=number % _EXECUTORS == len(POINTS))
             except Died as death:
                 self.points[str(death)] += 1
         self.finish()
@@ -95,9 +94,8 @@ class Deaths:
             assert sink.write(self.stage.batch(self.session, 0), self.dice.randint(0, self.done)).skipped
         self.stage.check()
 
-    def _live(self) -> None:
+    def _live(self, *, executors: bool) -> None:
         """The life of one driver, which ends with its death."""
-        executors = self.stage.mode != "append" and self.dice.random() < _ON_EXECUTORS
         with self.stage.open(stream_driver_rows=0 if executors else 1000) as lake:
             sink = sink_of(quacklake.spark(lake, self.session), self.stage.mode)
             while True:
