@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import quacklake
-from quacklake import faults
+from quacklake import faults, telemetry
 from quacklake.errors import QuacklakeError, SchemaMismatchError
 from quacklake.faults import Fault, FaultInjected
 from tests.prove.stores import bad_local
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Fifty in all. The points of a batch come first, each of them once.
-KILLS = {"append": 16, "upsert": 17, "changes": 17}
+KILLS = {"append": 12, "upsert": 19, "changes": 19}
 
 
 @pytest.mark.crash
@@ -58,7 +59,7 @@ def test_a_store_that_fails_every_twentieth_call_loses_nothing(
     stream = Deaths(session, tmp_path / "stage", mode, f"bad {SEED}")
     for _ in range(7):
         stream.stage.add(stream.dice)
-    failed = 0
+    failed, before = 0, telemetry.snapshot().counters.get("storage.retries", 0)
     for how in ("fails", "loses"):
         with bad_local(how, 20), stream.stage.open() as lake:
             sink = sink_of(quacklake.spark(lake, session), mode)
@@ -67,7 +68,8 @@ def test_a_store_that_fails_every_twentieth_call_loses_nothing(
                     stream.next_batch(sink)
                 except QuacklakeError:  # as when Spark starts the query again
                     failed += 1
-    assert failed < 8
+    retries = telemetry.snapshot().counters.get("storage.retries", 0) - before
+    assert failed < 8 and failed + retries > 0
     stream.finish()
 
 
@@ -96,7 +98,7 @@ def _stream(lake: quacklake.Lake) -> None:
         *((mode, 1000, other) for mode in MODES for other in (_compact, _alter, _stream)),
         ("upsert", 1000, _flush),
         ("upsert", 0, _compact),
-        ("changes", 0, _alter),
+        pytest.param("changes", 0, _alter, marks=pytest.mark.daily(0.0)),
     ],
 )
 def test_what_others_do_between_the_files_of_a_batch_and_its_commit(
@@ -104,11 +106,16 @@ def test_what_others_do_between_the_files_of_a_batch_and_its_commit(
 ) -> None:
     stage = Stage(tmp_path / "stage", mode)
     stage.make(2, chance("stream beside", mode))
+    with stage.open() as lake:
+        sink_of(quacklake.spark(lake, session), mode).write(stage.batch(session, 0), 0)
     with stage.open(stream_driver_rows=driver_rows) as lake, stage.open() as beside:
         sink = sink_of(quacklake.spark(lake, session), mode)
-        sink.write(stage.batch(session, 0), 0)
         lake.set_option("data_inlining_row_limit", 0)
-        with faults._hooked(_once("engine.write.after", lambda: other(beside))):
+        refused = pytest.raises(SchemaMismatchError, match="more") if (mode, other) == ("append", _alter) else None
+        with faults._hooked(_once("engine.write.after", lambda: other(beside))), refused or nullcontext():
+            assert not sink.write(stage.batch(session, 1), 1).skipped
+        if refused is not None:  # as the guide says: it goes on when it is started so
+            sink.evolve = True
             assert not sink.write(stage.batch(session, 1), 1).skipped
         if other is _alter:
             lake.table("t").drop_column("more")

@@ -266,6 +266,10 @@ def test_wrong_options_are_told_with_what_was_probably_meant(
         ({"checkpointLocation": "x"}, '"checkpoint"'),
         ({"mode": "upsert"}, 'on="id"'),
         ({"on": "id"}, 'mode="upsert"'),
+        ({"order_by": "v"}, 'mode="upsert"'),
+        ({"outputMode": "update"}, '"output_mode"'),
+        ({"output_mode": "update"}, 'mode="upsert"'),
+        ({"output_mode": "updates"}, '"update"'),
         ({"checkpoint": ""}, "checkpoint="),
     ):
         with pytest.raises(InputError) as caught:

@@ -58,7 +58,7 @@ def _by_minute(lake_on_spark: SparkLake) -> DataFrame:
     """How many events and how much money each shop has in each minute, as a stream out of the events."""
     from pyspark.sql import functions as f
 
-    grouped = lake_on_spark.read_stream(events.EVENTS).groupBy(f.window("at", "1 minute"), "shop")
+    grouped = lake_on_spark.read_stream(events.EVENTS).groupBy(f.window("time", "1 minute"), "shop")
     totals = grouped.agg(f.count("*").alias("events"), f.sum("amount").alias("amount"))
     return totals.select(f.col("window.start").alias("minute"), "shop", "events", "amount")
 

@@ -11,14 +11,14 @@ from quacklake.lake import Lake
 __all__ = ["BATCHES", "EVENTS", "MINUTES", "SCHEMA", "batches_done", "create_tables", "generate", "totals"]
 
 EVENTS, MINUTES = "stream.events", "stream.minutes"
-SCHEMA = "id BIGINT, at TIMESTAMP, shop INT, amount BIGINT"
+SCHEMA = "id BIGINT, time TIMESTAMP, shop INT, amount BIGINT"
 BATCHES = 10
 """The files that the generator makes: Spark takes one for a batch."""
 
 _SHOPS = 5
 # the minutes of an hour come again in every file, so that every total grows with every batch
 _GENERATED = f"""
-    SELECT i AS id, TIMESTAMPTZ '2025-07-01 12:00:00+00' + INTERVAL 1 SECOND * (i * 7919 % 3600) AS at,
+    SELECT i AS id, TIMESTAMPTZ '2025-07-01 12:00:00+00' + INTERVAL 1 SECOND * (i * 7919 % 3600) AS time,
         (i % {_SHOPS})::INTEGER AS shop, i * 31 % 1000 AS amount
     FROM range(?, ?) r(i)
 """
@@ -27,7 +27,7 @@ _GENERATED = f"""
 def create_tables(lake: Lake) -> None:
     """Make the tables that the streams fill."""
     lake.create_schema("stream")
-    lake.sql(f"CREATE TABLE {EVENTS} (id BIGINT, at TIMESTAMPTZ, shop INTEGER, amount BIGINT)")
+    lake.sql(f"CREATE TABLE {EVENTS} (id BIGINT, time TIMESTAMPTZ, shop INTEGER, amount BIGINT)")
     lake.sql(f"CREATE TABLE {MINUTES} (minute TIMESTAMPTZ, shop INTEGER, events BIGINT, amount BIGINT)")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from quacklake.cli.checkup import installed, java
@@ -38,7 +39,7 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
             f"A generator puts {count:,} events into {events.BATCHES} files. Spark starts in a process of its own."
         )
         stage.call('spark.write_stream(files, "stream.events", name="events", checkpoint=…)')
-        stage.call('by_minute = spark.read_stream("stream.events").groupBy(window("at", "1 minute"), "shop").agg(…)')
+        stage.call('by_minute = spark.read_stream("stream.events").groupBy(window("time", "1 minute"), "shop").agg(…)')
         stage.call(
             'spark.write_stream(by_minute, "stream.minutes", name="minutes", mode="upsert", on=["minute", "shop"], …)'
         )
@@ -86,7 +87,8 @@ def _run(directory: Path, lake: Lake, tell: Progress, until: int | None = None) 
         try:
             ended = _watch(driver, lambda: events.batches_done(lake), tell, until)
         finally:
-            os.killpg(driver.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and Java with it
+                os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
         if not ended:
             return
