@@ -28,14 +28,13 @@ def main(directory: Path, batches: int) -> None:
     session = _session(directory)
     with open_lake(directory) as lake:
         lake_on_spark = spark(lake, session)
-        minutes = lake_on_spark.write_stream(
-            _by_minute(lake_on_spark),
+        minutes = lake_on_spark.pipeline(
+            events.EVENTS,
+            lambda fresh: _by_minute(lake_on_spark, fresh),
             events.MINUTES,
             name="minutes",
-            checkpoint=str(directory / "checkpoints/minutes"),
             mode="upsert",
             on=["minute", "shop"],
-            output_mode="update",
         )
         arriving = lake_on_spark.write_stream(
             session.readStream.schema(events.SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory / "inbox")),
@@ -44,23 +43,23 @@ def main(directory: Path, batches: int) -> None:
             checkpoint=str(directory / "checkpoints/events"),
         )
         while events.batches_done(lake) < batches:
-            if not (arriving.isActive and minutes.isActive):
+            if not arriving.isActive:
                 arriving.awaitTermination()  # raises what stopped it
-                minutes.awaitTermination()
+            minutes.run()
             time.sleep(0.05)
         arriving.stop()
-        minutes.processAllAvailable()
-        minutes.stop()
+        minutes.run()
     session.stop()
 
 
-def _by_minute(lake_on_spark: SparkLake) -> DataFrame:
-    """How many events and how much money each shop has in each minute, as a stream out of the events."""
+def _by_minute(lake_on_spark: SparkLake, fresh: DataFrame) -> DataFrame:
+    """How many events and how much money each shop has in each minute: what there was, and what fresh events add."""
     from pyspark.sql import functions as f
 
-    grouped = lake_on_spark.read_stream(events.EVENTS).groupBy(f.window("time", "1 minute"), "shop")
-    totals = grouped.agg(f.count("*").alias("events"), f.sum("amount").alias("amount"))
-    return totals.select(f.col("window.start").alias("minute"), "shop", "events", "amount")
+    grouped = fresh.groupBy(f.window("time", "1 minute").start.alias("minute"), "shop")
+    added = grouped.agg(f.count("*").alias("events"), f.sum("amount").alias("amount"))
+    both = lake_on_spark.table(events.MINUTES).unionByName(added)
+    return both.groupBy("minute", "shop").agg(f.sum("events").alias("events"), f.sum("amount").alias("amount"))
 
 
 def _session(directory: Path) -> SparkSession:

@@ -39,10 +39,7 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
             f"A generator puts {count:,} events into {events.BATCHES} files. Spark starts in a process of its own."
         )
         stage.call('spark.write_stream(files, "stream.events", name="events", checkpoint=…)')
-        stage.call('by_minute = spark.read_stream("stream.events").groupBy(window("time", "1 minute"), "shop").agg(…)')
-        stage.call(
-            'spark.write_stream(by_minute, "stream.minutes", name="minutes", mode="upsert", on=["minute", "shop"], …)'
-        )
+        stage.call('spark.pipeline("stream.events", totals_by_minute, "stream.minutes", mode="upsert", …).run()')
         with stages(console=stage.console) as tell:
             _run(directory, lake, tell, until=events.BATCHES // 2)
             (counted, different, _), (by_minute, _) = events.totals(lake)
