@@ -21,7 +21,7 @@ from quacklake.maintenance.reports import Progress
 
 __all__ = ["stream"]
 
-_PATIENCE = 300.0
+_PATIENCE = 600.0
 
 
 def stream(stage: Stage, directory: Path, count: int) -> None:
