@@ -4,12 +4,13 @@ PYTHON := .venv/bin/python
 # Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
 JOBS ?= 2
 ARGS ?=
-# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 STREAMS=100 SOAK=600 SEED=7
+# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 STREAMS=100 DEATHS=5000 SOAK=600 SEED=7
 KILLS ?= 500
 PAIRS ?= 200
 TRANSACTIONS ?= 1000
 STORMS ?= 60
 STREAMS ?= 6
+DEATHS ?= 500
 SOAK ?= 60
 SEED ?=
 
@@ -30,7 +31,7 @@ test: setup ## Run every test
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) \
-		--streams $(STREAMS) --soak $(SOAK) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+		--streams $(STREAMS) --deaths $(DEATHS) --soak $(SOAK) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/ruff check

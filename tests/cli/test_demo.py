@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import quacklake
+from quacklake.cli.demo import streaming
+from quacklake.cli.demo.stage import Stage
 from tests.cli.conftest import Answer, Run
 
 
@@ -45,7 +49,7 @@ def test_the_demo_says_what_is_true(run: Run, kept: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("QUACKLAKE_METADATA_SCHEMA", "elsewhere")
     monkeypatch.setenv("QUACKLAKE_DATA_INLINING_ROW_LIMIT", "0")
     Path("quacklake.toml").write_text("plan_max_files = 1\n")
-    told = _told(run("demo", "--keep", str(kept)))
+    told = _told(run("demo", "--keep", str(kept), "--events", "0"))
     assert os.environ["QUACKLAKE_METADATA_SCHEMA"] == "elsewhere"
     steps = re.findall(r"^(\d+)\. ", told, re.MULTILINE)
     assert [int(step) for step in steps] == list(range(1, len(steps) + 1))
@@ -104,21 +108,32 @@ def test_the_demo_says_what_is_true(run: Run, kept: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_the_kept_lake_can_be_looked_at(run: Run, kept: Path) -> None:
     if not kept.exists():
-        run("demo", "--keep", str(kept))
+        run("demo", "--keep", str(kept), "--events", "0")
     answer = run("tables", "--lake", f"sqlite:///{kept / 'lake.db'}", "--output", "json")
     assert [row["table"] for row in answer.json] == ["shop.orders", "shop.products"]
 
 
 @pytest.mark.slow
-def test_without_the_extension_the_demo_says_so_in_a_line_and_cleans_up(
+def test_without_pyspark_and_the_extension_the_demo_says_so_in_a_line_each_and_cleans_up(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "duckdb_extensions", None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(streaming, "installed", lambda _: None)
     told = _told(run("demo"))
+    assert "Left out: pyspark is not installed; pip install 'quacklake[spark]' brings it." in told
     assert "Left out: DuckDB's ducklake extension is not here" in told
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_without_java_the_demo_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(streaming, "installed", lambda _: "4.1.4")
+    console = Console(file=io.StringIO(), width=200)
+    streaming.stream(Stage(console), tmp_path, 10)
+    assert "Left out: Java is not found, Spark needs it; install a JDK, 17 or newer" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_demo_needs_an_empty_directory(run: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.blocks import REPOSITORY
 
-EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+EXAMPLES = sorted(path for path in (REPOSITORY / "examples").iterdir() if path.is_file())
 #: Those of Spark run in the session that its tests share.
 PLAIN = [path for path in EXAMPLES if not path.stem.startswith("spark")]
 PRINTED = {

@@ -7,6 +7,7 @@ left out with the count 0.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -161,17 +162,20 @@ class Prover:
         assert ended.returncode == 0, "the exhaustive crashes failed; see above"
 
     def streams(self, outcome: Outcome) -> None:
-        """Drivers of Spark streams, killed: some ten seconds each, as each is a process that starts Spark."""
+        """Drivers of Spark streams: some die in a process that plays many, and some are processes that are killed."""
         total = streams.Tally()
-        wanted: int = self.options.streams
+        kills, deaths = self.options.streams, self.options.deaths
         try:
-            for number in range(wanted):
-                if total.kills >= wanted:
+            for number in itertools.count():
+                folder, seed = self.folder / "lakes" / f"stream{number}", f"{self.options.seed}.{number}"
+                if total.deaths < deaths:
+                    total.add(streams.round_of_deaths(folder, min(streams.DEATHS, deaths - total.deaths), seed))
+                elif total.kills < kills:
+                    total.add(streams.round_of_streams(folder, min(streams.KILLS, kills - total.kills), seed))
+                else:
                     return
-                many = min(streams.KILLS, wanted - total.kills)
-                folder = self.folder / "lakes" / f"stream{number}"
-                total.add(streams.round_of_streams(folder, many, f"{self.options.seed}.{number}"))
-                print(f"{time.strftime('%H:%M:%S')} streams {total.kills} of {wanted} kills", flush=True)
+                told = f"streams {total.deaths} of {deaths} deaths, {total.kills} of {kills} kills"
+                print(f"{time.strftime('%H:%M:%S')} {told}", flush=True)
         finally:
             outcome.done |= facts(total)
 
@@ -211,6 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--transactions", type=int, default=1000, help="transactions on lists")
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
+    parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
@@ -227,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
         prover.run(prover.tasks())
         if options.crashes:
             prover.alone("crashes", prover.crashes)
-        if options.streams:
+        if options.streams or options.deaths:
             prover.alone("streams", prover.streams)
         if options.soak:
             prover.alone("soak", prover.soak)

@@ -11,10 +11,13 @@ from pathlib import Path
 
 from tests.spark.streaming import MODES, POINTS, Stage, run_child
 
-__all__ = ["KILLS", "Tally", "round_of_streams"]
+__all__ = ["DEATHS", "KILLS", "Tally", "round_of_deaths", "round_of_streams"]
 
 KILLS = 6
 """Kills of one stream: then it is brought to its end, and another is made."""
+
+DEATHS = 100
+"""Drivers that die in one process, which starts Spark once."""
 
 _ANYWHERE = (*POINTS, "catalog.*", "storage.*", "stream.*", "engine.*")
 
@@ -24,6 +27,7 @@ class Tally:
     """What was done."""
 
     kills: int = 0
+    deaths: int = 0
     streams: int = 0
     batches: int = 0
     points: Counter[str] = field(default_factory=Counter)
@@ -49,7 +53,7 @@ def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
     while not ended and tally.kills < kills:
         point = dice.choice(_ANYWHERE)
         most = 4 if point in POINTS else 60
-        ended = run_child(folder, mode, f"{dice.randint(1, most)}:kill:{point}") == 0
+        ended = run_child(folder, mode, fault=f"{dice.randint(1, most)}:kill:{point}") == 0
         if not ended:
             tally.kills += 1
             tally.points[point] += 1
@@ -61,3 +65,18 @@ def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
     shutil.rmtree(folder)
     tally.seconds = time.perf_counter() - began
     return tally
+
+
+def round_of_deaths(folder: Path, deaths: int, seed: str) -> Tally:
+    """Let so many drivers of one stream die in a process that only plays their deaths, and hold the table to its source.
+
+    Raises ``AssertionError`` with the seed.
+    """
+    began = time.perf_counter()
+    mode = random.Random(seed).choice(MODES)
+    try:
+        assert run_child(folder, mode, str(deaths), seed, timeout=60 + 10 * deaths) == 0
+    except AssertionError as error:
+        raise AssertionError(f"deaths of a stream ({mode}), seed {seed!r}, lake {folder}: {error}") from error
+    shutil.rmtree(folder)
+    return Tally(deaths=deaths, streams=1, seconds=time.perf_counter() - began)

@@ -1,7 +1,7 @@
 """A stream of files into a table, in a process that can be killed: ``python -m tests.spark.streaming FOLDER MODE``.
 
 The folder has a lake, a source of JSON files, one for each batch, and the checkpoint. What the table must hold in the end
-follows from the files alone.
+follows from the files alone. With a number and a seed as further arguments many drivers die in one process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import quacklake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["MODES", "POINTS", "Stage", "run_child"]
+__all__ = ["MODES", "POINTS", "Stage", "child_session", "run_child"]
 
 MODES = ("append", "upsert", "changes")
 #: Where a batch can be lost: before its files, between files and commit, around the commit, before Spark's own log.
@@ -46,6 +46,8 @@ class Stage:
         self.folder = folder
         self.mode = mode
         self.url = f"sqlite:///{folder}/lake.db"
+        self.batches = 0
+        self._alive: set[int] = set()
 
     def make(self, batches: int, dice: random.Random, rows: int = 30) -> None:
         """Make the lake and the source; of keys that come again the later counts."""
@@ -53,12 +55,25 @@ class Stage:
         with self.open() as lake:
             lake.create_table("t", {"id": pa.int64(), "v": pa.string(), "n": pa.int64()})
             lake.set_option("data_inlining_row_limit", 5)
-        alive: set[int] = set()
-        for number in range(batches):
-            lines = self._batch(number, dice, dice.choice((3, rows)), alive)
-            place = self.folder / "source" / f"{number:03}.json"
-            place.write_text("\n".join(map(json.dumps, lines)) + "\n")
-            os.utime(place, (1_000_000 + number, 1_000_000 + number))
+        for _ in range(batches):
+            self.add(dice, rows)
+
+    def add(self, dice: random.Random, rows: int = 30) -> None:
+        """Add a batch to the source."""
+        lines = self._batch(self.batches, dice, dice.choice((3, rows)), self._alive)
+        place = self._place(self.batches)
+        place.write_text("\n".join(map(json.dumps, lines)) + "\n")
+        os.utime(place, (1_000_000 + self.batches, 1_000_000 + self.batches))
+        self.batches += 1
+
+    def _place(self, number: int) -> Path:
+        return self.folder / "source" / f"{number:03}.json"
+
+    def batch(self, session: SparkSession, number: int) -> DataFrame:
+        """A batch as it is in the source, without a job of Spark."""
+        lines = [json.loads(line) for line in self._place(number).read_text().splitlines()]
+        rows = ", ".join(f"({', '.join(map(_literal, line.values()))})" for line in lines)
+        return session.sql(f"SELECT * FROM VALUES {rows} AS t({', '.join(lines[0])})")
 
     def _batch(self, number: int, dice: random.Random, rows: int, alive: set[int]) -> list[dict[str, Any]]:
         if self.mode == "append":
@@ -75,8 +90,8 @@ class Stage:
             lines.append({**row, "_change_type": kind, "_commit_version": number})
         return lines
 
-    def open(self) -> quacklake.Lake:
-        return quacklake.connect(self.url, data_path=self.folder / "data", duckdb_threads=1)
+    def open(self, **settings: Any) -> quacklake.Lake:
+        return quacklake.connect(self.url, data_path=self.folder / "data", duckdb_threads=1, **settings)
 
     def source(self, session: SparkSession) -> DataFrame:
         schema = _SCHEMA + (_FEED if self.mode == "changes" else "")
@@ -121,23 +136,28 @@ class Stage:
             assert lake.verify().ok
 
 
-def run_child(folder: Path, mode: str, fault: str | None = None) -> int:
+def _literal(value: object) -> str:
+    return f"{value:d}L" if isinstance(value, int) else f"'{value}'"
+
+
+def run_child(folder: Path, *arguments: str, fault: str | None = None, timeout: float = 300) -> int:
     """Run a stage in a process of its own, which a fault may kill; returns its exit code."""
     environment = {name: value for name, value in os.environ.items() if name != "QUACKLAKE_FAULT"}
     if fault is not None:
         environment["QUACKLAKE_FAULT"] = fault
-    command = [sys.executable, "-m", "tests.spark.streaming", str(folder), mode]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-m", "tests.spark.streaming", str(folder), *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     assert ended.returncode in (0, -9), ended.stderr[-3000:]
     return ended.returncode
 
 
-def main(folder: str, mode: str) -> None:
+def child_session(folder: str) -> SparkSession:
+    """A small session for a process that does not live long."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
+    made: SparkSession = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -148,7 +168,17 @@ def main(folder: str, mode: str) -> None:
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )
-    Stage(Path(folder), mode).run(session)
+    return made
+
+
+def main(folder: str, mode: str, kills: str = "", seed: str = "") -> None:
+    session = child_session(folder)
+    if not kills:
+        Stage(Path(folder), mode).run(session)
+        return
+    from tests.spark.deaths import Deaths
+
+    Deaths(session, Path(folder), mode, seed).play(int(kills))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(("name", "count"), [("spark", 7), ("streams", 5)])
+@pytest.mark.parametrize(("name", "count"), [("spark", 7), ("streams", 6)])
 def test_the_examples_of_the_guide_run(
     name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession
 ) -> None:
@@ -39,5 +41,26 @@ def test_the_example_runs(tmp_path: Path, session: SparkSession, capsys: pytest.
         "now 990 trips, before 1000",
         "stream in: 0 rows",
         "|     9|  7.5|",
+    ):
+        assert text in printed, printed
+
+
+def test_the_notebook_runs_from_top_to_bottom(
+    session: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert session.getActiveSession() is not None
+    notebook = json.loads((REPOSITORY / "examples" / "spark_notebook.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+    namespace: dict[str, object] = {"__name__": "notebook"}
+    for number, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), namespace)
+    printed = capsys.readouterr().out
+    for text in (
+        "1 updated, 1 inserted, 1 deleted",
+        "batch 0: 2 rows",
+        "3 update_postimage 7 7",
+        "|   2| 25001|1225005|",
     ):
         assert text in printed, printed

@@ -22,8 +22,6 @@ from quacklake.errors import (
 from quacklake.faults import Fault, FaultInjected
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
-from tests.seeds import chance, some
-from tests.spark.streaming import MODES, POINTS, Stage, run_child
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,59 +61,21 @@ def rows(first: int, count: int, text: str = "x") -> list[dict[str, Any]]:
     return [{"id": first + number, "v": text} for number in range(count)]
 
 
+def values(session: SparkSession, given: list[tuple[Any, ...]], schema: str) -> DataFrame:
+    """Rows of numbers and texts, without a job of Spark."""
+    shown = ", ".join(f"({', '.join('NULL' if one is None else repr(one) for one in row)})" for row in given)
+    names = [field.split()[0] for field in schema.split(", ")]
+    casts = (
+        f"CAST({name} AS {field.split()[1]}) AS {name}" for name, field in zip(names, schema.split(", "), strict=True)
+    )
+    return session.sql(f"SELECT {', '.join(casts)} FROM VALUES {shown} AS t({', '.join(names)})")
+
+
 def sink_of(lake: quacklake.Lake, session: SparkSession, **options: Any) -> SparkSink:
     """Where batches go, without a query of Spark: its count of batches is the test's."""
     sink = quacklake.spark(lake, session)._sink("t", "in", evolve=False, restart=False, **options)
     sink.run = lake.claim_stream("in", "a query").run
     return sink
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_batch_that_fails_anywhere_is_there_once_after_its_replay(
-    mode: str, tmp_path: Path, session: SparkSession
-) -> None:
-    points = some(POINTS, 3, "stream faults", mode, always=("catalog.commit.after",))
-    stage = Stage(tmp_path / "stage", mode)
-    stage.make(len(points) + 1, chance("stream batches", mode))
-    on = None if mode == "append" else "id"
-    schema = "id BIGINT, v STRING, n BIGINT, _change_type STRING, _commit_version BIGINT"
-    with stage.open() as lake:
-        for epoch, path in enumerate(sorted((stage.folder / "source").glob("*.json"))):
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            names = [name for name in ("id", "v", "n", "_change_type", "_commit_version") if name in lines[0]]
-            given = ", ".join(part for part in schema.split(", ") if part.split()[0] in names)
-            batch = session.createDataFrame([tuple(line[name] for name in names) for line in lines], given)
-            if epoch < len(points):
-                sink = sink_of(lake, session, mode=mode, on=on)
-                with faults.arm(Fault(pattern=points[epoch])):
-                    try:
-                        sink.write(batch, epoch)
-                    except FaultInjected:
-                        pass
-                    else:  # few rows need no file
-                        assert points[epoch].startswith("engine.")
-            sink = sink_of(lake, session, mode=mode, on=on)
-            sink.write(batch, epoch)
-            assert sink.write(batch, epoch).skipped
-            for earlier in range(epoch):
-                assert sink.write(batch, earlier).skipped
-    stage.check()
-
-
-@pytest.mark.parametrize(
-    ("mode", "point"),
-    some([(mode, point) for mode in MODES for point in POINTS], 1, "stream kills"),
-)
-def test_a_driver_that_is_killed_goes_on_where_it_was(
-    mode: str, point: str, tmp_path: Path, session: SparkSession
-) -> None:
-    stage = Stage(tmp_path / "stage", mode)
-    stage.make(4, chance("stream kill", mode, point))
-    # the catalog commits twice before the first batch: our own tables, and the claim
-    killed = run_child(stage.folder, mode, f"{4 if point.startswith('catalog.commit') else 2}:kill:{point}")
-    assert killed == -9 or point.startswith("engine.")
-    stage.run(session)
-    stage.check()
 
 
 def test_a_query_commits_its_count_with_its_rows(site: LakeSite, files: Files, session: SparkSession) -> None:
@@ -217,14 +177,22 @@ def test_a_table_that_is_altered_or_compacted_beside_its_streams(site: LakeSite,
     assert lake.verify().ok
 
 
-def test_changes_are_made_by_their_last_of_each_key(site: LakeSite, session: SparkSession) -> None:
+#: How many rows of a batch the driver may merge: none, so that the executors do, or all of them.
+MERGED_BY = pytest.mark.parametrize("driver_rows", [0, 1000], ids=["executors", "driver"])
+
+
+@MERGED_BY
+def test_changes_are_made_by_their_last_of_each_key(
+    driver_rows: int, site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUACKLAKE_STREAM_DRIVER_ROWS", str(driver_rows))
     lake = site.lake()
     lake.create_table("t", [{"id": number, "v": "old"} for number in range(4)])
     sink = sink_of(lake, session, mode="changes", on="id")
     schema = "id BIGINT, v STRING, _change_type STRING, _commit_version BIGINT, _commit_timestamp TIMESTAMP"
 
     def batch(*changes: tuple[Any, ...]) -> DataFrame:
-        return session.createDataFrame([(*change, None) for change in changes], schema)
+        return values(session, [(*change, None) for change in changes], schema)
 
     report = sink.write(
         batch(
@@ -242,15 +210,46 @@ def test_changes_are_made_by_their_last_of_each_key(site: LakeSite, session: Spa
     )
     assert (report.rows, report.deleted) == (3, 2)
     assert {row["id"]: row["v"] for row in lake.table("t").to_pylist()} == {10: "moved", 2: "b", 3: "again"}
-    for wrong, error in (
-        (batch((5, "a", "insert", 1), (5, "b", "insert", 1)), ConstraintError),
-        (batch((None, "a", "insert", 1)), ConstraintError),
-        (batch((5, "a", "upsert", 1)), InputError),
-        (session.range(1), SchemaMismatchError),
+    for wrong, error, text in (
+        (batch((5, "a", "insert", 1), (5, "b", "insert", 1)), ConstraintError, r"duplicate keys \(id\): 5"),
+        (batch((None, "a", "insert", 1)), ConstraintError, 'NULL in the key "id"'),
+        (batch((5, "a", "upsert", 1), (5, "a", "insert", 2)), InputError, "change type 'upsert'"),
+        (session.range(1), SchemaMismatchError, "lack the column '_change_type'"),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=text):
             sink.write(wrong, 1)
     assert lake.table("t").count() == 3
+
+
+@MERGED_BY
+def test_of_a_key_that_comes_again_the_last_in_the_order_counts(
+    driver_rows: int, site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUACKLAKE_STREAM_DRIVER_ROWS", str(driver_rows))
+    lake = site.lake()
+    lake.create_table("t", [{"id": number, "v": "old"} for number in range(20)])
+    schema = "id BIGINT, v STRING"
+    given = [(3, "b"), (3, "c"), (3, None), (50, "x"), (50, "y"), (None, "n"), (None, "m")]
+    batch = values(session, given, schema)
+    plain = sink_of(lake, session, mode="upsert", on="ID")
+    with pytest.raises(ConstraintError, match=r"duplicate keys \(id\): 3, 50"):
+        plain.write(batch, 0)
+    sink = sink_of(lake, session, mode="upsert", on="id", order_by="v")
+    report = sink.write(batch, 0)
+    assert (report.rows, report.deleted) == (4, 0)
+    found = lake.table("t").to_pylist(where="id IS NULL OR id IN (3, 50)")
+    assert sorted((row["id"] or 0, row["v"]) for row in found) == [(0, "m"), (0, "n"), (3, "c"), (50, "y")]
+    with pytest.raises(ConstraintError, match="duplicate keys"):
+        sink.write(values(session, [(3, "b"), (3, "b")], schema), 1)
+    lack = sink_of(lake, session, mode="upsert", on="id", order_by="w")
+    with pytest.raises(SchemaMismatchError, match="lack the column 'w'"):
+        lack.write(batch, 1)
+    wider = sink_of(lake, session, mode="upsert", on="id")
+    wider.evolve = True
+    assert wider.write(session.range(40, 60).selectExpr("id", "2.5D AS half"), 1).rows == 20
+    query = "SELECT count(*), count(half), count(v), count(DISTINCT rowid) FROM l.t"
+    assert site.stock().execute(query).fetchone() == (42, 20, 23, 42)
+    assert lake.verify().ok
 
 
 def test_wrong_options_are_told_with_what_was_probably_meant(
@@ -267,6 +266,10 @@ def test_wrong_options_are_told_with_what_was_probably_meant(
         ({"checkpointLocation": "x"}, '"checkpoint"'),
         ({"mode": "upsert"}, 'on="id"'),
         ({"on": "id"}, 'mode="upsert"'),
+        ({"order_by": "v"}, 'mode="upsert"'),
+        ({"outputMode": "update"}, '"output_mode"'),
+        ({"output_mode": "update"}, 'mode="upsert"'),
+        ({"output_mode": "updates"}, '"update"'),
         ({"checkpoint": ""}, "checkpoint="),
     ):
         with pytest.raises(InputError) as caught:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quacklake.config import Config
     from quacklake.lake import Lake
 
-__all__ = ["Finding", "checkup"]
+__all__ = ["Finding", "checkup", "installed", "java"]
 
 State = Literal["ok", "absent", "warning", "failed"]
 
@@ -77,9 +77,9 @@ def _installation() -> Iterator[Finding]:
     version = platform.python_version()
     fits = sys.version_info >= (3, 11)
     yield Finding("installation", "Python", "ok" if fits else "failed", version, None if fits else "use 3.11 or newer")
-    yield Finding("installation", "quacklake", "ok", _version("quacklake") or "from source")
+    yield Finding("installation", "quacklake", "ok", installed("quacklake") or "from source")
     for package, least in _NEEDED.items():
-        have = _version(package)
+        have = installed(package)
         if have is None:
             yield Finding("installation", package, "failed", "not installed", f"pip install '{package}>={least}'")
         elif _numbers(have) < _numbers(least):
@@ -91,14 +91,14 @@ def _installation() -> Iterator[Finding]:
 def _extras(context: Context) -> Iterator[Finding]:
     needed = _needed_extras(context)
     for package, (extra, purpose) in _EXTRAS.items():
-        have = _version(package)
+        have = installed(package)
         if have is not None:
             yield Finding("extras", package, "ok", f"{have}, for {purpose}")
         else:
             state: State = "failed" if extra in needed else "absent"
             yield Finding("extras", package, state, f"needed for {purpose}", f"pip install 'quacklake[{extra}]'")
-    if _version("pyspark") is not None:
-        yield _java()
+    if installed("pyspark") is not None:
+        yield java()
 
 
 def _needed_extras(context: Context) -> set[str]:
@@ -110,7 +110,8 @@ def _needed_extras(context: Context) -> set[str]:
     return {extra for word, extra in (("postgres", "postgres"), ("mysql", "mysql"), ("maria", "mysql")) if word in url}
 
 
-def _java() -> Finding:
+def java() -> Finding:
+    """Whether there is a Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"
@@ -126,7 +127,8 @@ def _java() -> Finding:
     return Finding("extras", "Java", "ok", f"{version}, {java}")
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of a package, None when it is not there."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

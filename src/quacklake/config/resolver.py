@@ -64,6 +64,7 @@ class Config:
     compaction_max_files: int
     compaction_max_rows: int
     compaction_max_replans: int
+    stream_driver_rows: int
     plan_max_files: int
     fetch_batch_rows: int
     storage_max_retries: int

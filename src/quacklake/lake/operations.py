@@ -31,6 +31,7 @@ from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction
 
 __all__ = [
+    "DUPLICATES_SHOWN",
     "DeleteFiles",
     "MergeResult",
     "append",
@@ -38,6 +39,7 @@ __all__ = [
     "check_not_null",
     "delete",
     "delete_keys",
+    "duplicate_keys",
     "insert_kept",
     "insert_query",
     "merge",
@@ -47,7 +49,7 @@ __all__ = [
     "update",
 ]
 
-_DUPLICATES_SHOWN = 5
+DUPLICATES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,15 +382,19 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence
     complete = " AND ".join(f"{quote(key.name)} IS NOT NULL" for key in keys)
     found = connection.execute(
         f"SELECT {names}, count(*) FROM {rows} WHERE {complete} GROUP BY {names} HAVING count(*) > 1"
-        f" ORDER BY {names} LIMIT {_DUPLICATES_SHOWN + 1:d}"
+        f" ORDER BY {names} LIMIT {DUPLICATES_SHOWN + 1:d}"
     ).fetchall()
     if found:
-        shown = ", ".join(str(row[0] if len(keys) == 1 else row[:-1]) for row in found[:_DUPLICATES_SHOWN])
-        more = " and more" if len(found) > _DUPLICATES_SHOWN else ""
-        raise ConstraintError(
-            f"the rows have duplicate keys ({', '.join(key.name for key in keys)}): {shown}{more}",
-            hint="keep one row for each key",
-        )
+        raise duplicate_keys([key.name for key in keys], [row[:-1] for row in found])
+
+
+def duplicate_keys(names: Sequence[str], found: Sequence[tuple[Any, ...]]) -> ConstraintError:
+    """The error about keys that come twice; of those that are found it shows ``DUPLICATES_SHOWN``."""
+    shown = ", ".join(str(row[0] if len(names) == 1 else row) for row in found[:DUPLICATES_SHOWN])
+    more = " and more" if len(found) > DUPLICATES_SHOWN else ""
+    return ConstraintError(
+        f"the rows have duplicate keys ({', '.join(names)}): {shown}{more}", hint="keep one row for each key"
+    )
 
 
 def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> Predicate:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import CommitUnknown
+from quacklake.errors import CommitUnknown, QuacklakeError
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import from_arrow
 from quacklake.lake import layout, operations
@@ -144,7 +144,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
             self._lake._run(lambda tx: work(tx, rows))
         except CommitUnknown:
             raise  # the files may be part of the lake
-        except BaseException:
+        except QuacklakeError:
             rows.discard()
             raise
 

@@ -102,6 +102,10 @@ class SparkMerge:
     _inserts: list[_Clause] = field(default_factory=list)
     _lonely: list[_Clause] = field(default_factory=list)
     _evolve: bool = False
+    #: Columns of the source that say what is to be done, and are no columns of the table.
+    _beside: Sequence[str] = ()
+    #: Looks at the source once it is staged, and raises what is wrong with it.
+    _check: Callable[[DataFrame], None] | None = None
 
     # -- clauses -------------------------------------------------------------------------------------------------------
 
@@ -169,9 +173,16 @@ class SparkMerge:
         staging = self._parts.staging(table)
         try:
             source = self._staged_source(staging)
+            if self._check is not None:
+                self._check(source)
             return self._run(lambda tx: self._merge(tx, source))
         finally:
             staging.discard()
+
+    @property
+    def _columns(self) -> StructType:
+        """The columns of the source that are meant for the table."""
+        return StructType([each for each in self._source.schema.fields if each.name not in self._beside])
 
     def _staged_source(self, staging: Staging) -> DataFrame:
         """The source, computed once, each row with a number of its own."""
@@ -190,11 +201,11 @@ class SparkMerge:
     def _merge(self, tx: Transaction, source: DataFrame) -> ChangeMetrics:
         table = tx.find_table(self._ref.schema, self._ref.name)
         time = has_time(self._parts.writer.session)
-        given = given_columns(self._source.schema, table, time=time)
+        given = given_columns(self._columns, table, time=time)
         if self._evolve:
             schema = evolve_to(table.schema, given, tx.next_column_id(table))
             table = evolution.alter(self._parts.shared, tx, table, schema)
-            given = given_columns(self._source.schema, table, time=time)
+            given = given_columns(self._columns, table, time=time)
         if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
             match_given(given, table.schema, table.qualified_name, partial=True)
         keys, on = self._condition(table, given)
@@ -283,9 +294,11 @@ class SparkMerge:
             if clause.values:
                 select = [computed(value).alias(name) for name, value in clause.values.items()]
             else:
-                select = [f.expr(f"source.{quote(name)}") for name in self._source.columns]
+                select = [f.expr(f"source.{quote(name)}") for name in self._columns.names]
             with computing():
                 chosen = rows.filter(when).select(*select)
             count += add_rows(tx, table, SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True))
-            rest = rest & ~f.coalesce(_condition(clause.condition), f.lit(False)) if clause.condition else f.lit(False)
+            if clause.condition is None:
+                break
+            rest = rest & ~f.coalesce(_condition(clause.condition), f.lit(False))
         return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from quacklake.catalog import streams
 from quacklake.engines.spark import arrow_schema
 from quacklake.errors import StreamBatchDoneError
 from quacklake.format.streams import marked
-from quacklake.lake import evolution, operations
-from quacklake.lake.frames import to_source
+from quacklake.lake import evolution
 from quacklake.lake.reference import TableRef
-from quacklake.lake.stream_changes import apply_changes
+from quacklake.lake.spark_keyed import changed_rows, changes_merge, upsert_merge, upserted_rows
+from quacklake.lake.spark_merge import SparkMerge
+from quacklake.lake.stream_changes import apply_changes, upsert
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from quacklake.lake.spark import SparkLake
+    from quacklake.lake.spark_dml import ChangeMetrics
     from quacklake.lake.spark_writing import SparkRows
 
 __all__ = ["BatchReport", "SparkSink", "StreamHandle"]
@@ -38,7 +40,8 @@ _REPORTS = 100
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What came of a batch: the rows and files that were written, and the rows that were deleted.
+    """What came of a batch: the rows that were inserted or updated, the data files that were written with their size
+    in bytes, and the rows that were deleted.
 
     One that was in the lake already is ``skipped``.
     """
@@ -47,6 +50,7 @@ class BatchReport:
     rows: int = 0
     deleted: int = 0
     files: int = 0
+    bytes: int = 0
     milliseconds: float = 0.0
     skipped: bool = False
 
@@ -60,6 +64,7 @@ class SparkSink:
     table: TableRef
     mode: str = "append"
     on: Sequence[str] = ()
+    order_by: str | None = None
     evolve: bool = False
     gaps: bool = False
     run: str = ""
@@ -91,12 +96,14 @@ class SparkSink:
         telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches")
         telemetry.count("stream.rows", report.rows)
         telemetry.count("stream.files", report.files)
+        telemetry.count("stream.bytes", report.bytes)
         _log.info(
-            "stream %s batch %d: %d rows, %d files, %.0f ms%s",
+            "stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s",
             self.name,
             report.epoch,
             report.rows,
             report.files,
+            report.bytes,
             report.milliseconds,
             " (was there already)" if report.skipped else "",
         )
@@ -104,37 +111,74 @@ class SparkSink:
     # -- what becomes of rows ------------------------------------------------------------------------------------------
 
     def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        if self.mode == "append":
+            return self._append(frame, epoch, position)
+        few = self._few(frame)
+        return self._merge(frame, epoch, position) if few is None else self._merge_here(few, epoch, position)
+
+    def _mark(self, tx: Transaction, epoch: int, position: str | None) -> Mapping[str, int]:
+        """Let the mark be part of a transaction; tells the files and rows that are in it."""
+        tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
+        files = [file for pending in tx.pendings() for file in pending.files]
+        inlined = sum(insert.rows.num_rows for pending in tx.pendings() for insert in pending.inserts)
+        return {
+            "rows": sum(file.record_count for file in files) + inlined,
+            "files": len(files),
+            "bytes": sum(file.file_size_bytes for file in files),
+        }
+
+    def _append(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         counts: dict[str, Any] = {}
-        few = None if self.mode == "append" else frame.toArrow()
 
         def work(tx: Transaction, rows: SparkRows) -> None:
-            deleted = self._append(tx, rows) if few is None else self._upsert(tx, few)
-            counts.update(_written(tx), deleted=deleted)
-            tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
+            table = tx.find_table(self.table.schema, self.table.name)
+            if self.evolve:
+                table = evolution.evolve(self.spark._shared, tx, table, arrow_schema(frame.schema, required=False))
+            rows.add_to(tx, table)
+            counts.update(self._mark(tx, epoch, position))
 
         self.spark._write(frame, work, partial=self.evolve)
         return counts
 
-    def _append(self, tx: Transaction, rows: SparkRows) -> int:
-        table = tx.find_table(self.table.schema, self.table.name)
-        if self.evolve:
-            table = evolution.evolve(self.spark._shared, tx, table, arrow_schema(rows.frame.schema, required=False))
-        rows.add_to(tx, table)
-        return 0
+    def _few(self, frame: DataFrame) -> pa.Table | None:
+        """All rows when they are few enough for the driver; one more than those is all that is ever fetched."""
+        limit = self.spark._shared.config.stream_driver_rows
+        rows = frame.limit(limit + 1).toArrow()
+        return rows if rows.num_rows <= limit else None
 
-    def _upsert(self, tx: Transaction, rows: pa.Table) -> int:
-        """Rows by their keys: the driver compares them, so that a batch must fit into its memory."""
-        shared, table = self.spark._shared, tx.find_table(self.table.schema, self.table.name)
-        if self.mode == "changes":
-            return apply_changes(shared, tx, table, rows, self.on, evolve=self.evolve).deleted
-        operations.merge(shared, tx, table, to_source(rows), self.on, evolve=self.evolve)
-        return 0
+    def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
+        """The rows of a small batch by their keys, which the driver compares."""
+        shared = self.spark._shared
 
+        def work(tx: Transaction) -> dict[str, Any]:
+            table = tx.find_table(self.table.schema, self.table.name)
+            if self.mode == "changes":
+                done = apply_changes(shared, tx, table, rows, self.on, evolve=self.evolve)
+            else:
+                done = upsert(shared, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
+            return {**self._mark(tx, epoch, position), "deleted": done.deleted}
 
-def _written(tx: Transaction) -> Mapping[str, int]:
-    files = [file for pending in tx.pendings() for file in pending.files]
-    inlined = sum(insert.rows.num_rows for pending in tx.pendings() for insert in pending.inserts)
-    return {"rows": sum(file.record_count for file in files) + inlined, "files": len(files)}
+        return self.spark._lake._run(work)
+
+    def _merge(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        """The rows of a large batch by their keys: the executors compare them."""
+        counts: dict[str, Any] = {}
+        changes = self.mode == "changes"
+
+        def run(work: Callable[[Transaction], ChangeMetrics]) -> ChangeMetrics:
+            def marked(tx: Transaction) -> ChangeMetrics:
+                done = work(tx)
+                counts.update(self._mark(tx, epoch, position))
+                counts.update(rows=done.rows_inserted + done.rows_updated, deleted=done.rows_deleted)
+                return done
+
+            return self.spark._lake._run(marked)
+
+        rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
+        merge = SparkMerge(self.spark._parts, run, self.spark._lake._view, self.table, rows, self.on)
+        merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
+        (merge.with_schema_evolution() if self.evolve else merge).execute()
+        return counts
 
 
 class StreamHandle:

@@ -12,7 +12,7 @@ from quacklake.lake.feed import Bound
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.spark_registration import is_connect, require_sources
-from quacklake.lake.stream_options import MODES, choice, columns, positive, refuse_unknown, trigger_of
+from quacklake.lake.stream_options import MODES, OUTPUT_MODES, choice, columns, positive, refuse_unknown, trigger_of
 from quacklake.lake.stream_source import EARLIEST, StreamSource
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class SparkStreaming:
         checkpoint: str,
         mode: str = "append",
         on: str | Sequence[str] | None = None,
+        order_by: str | None = None,
+        output_mode: str = "append",
         trigger: str | None = None,
         evolve: bool = False,
         restart: bool = False,
@@ -53,22 +55,28 @@ class SparkStreaming:
         adds nothing, a second query under the name ends the first. ``checkpoint`` is the folder where Spark keeps its
         own count; another one under an old name is refused, unless ``restart``. ``mode`` is ``append``; ``upsert``,
         which updates rows that have the keys ``on`` and adds others; or ``changes``, which also deletes, for rows as
-        ``read_stream(changes=True)`` gives them. ``trigger`` is a span such as ``"10 seconds"``, or
+        ``read_stream(changes=True)`` gives them. Of rows with one key in a batch of ``upsert`` the last by the column
+        ``order_by`` counts; without it they are an error. ``output_mode`` is what Spark gives of an aggregate:
+        ``update`` and ``complete`` are for ``upsert``. ``trigger`` is a span such as ``"10 seconds"``, or
         ``"availableNow"`` to end when all that is there now is in the table. With ``evolve`` the table gets columns
         that the rows have more.
         """
-        refuse_unknown(unknown, ("name", "checkpoint", "mode", "on", "trigger", "evolve", "restart"))
+        known = ("name", "checkpoint", "mode", "on", "order_by", "output_mode", "trigger", "evolve", "restart")
+        refuse_unknown(unknown, known)
         when = trigger_of(trigger)
+        if choice("output_mode", output_mode, OUTPUT_MODES) != "append" and mode != "upsert":
+            raise InputError(f'output_mode="{output_mode}" gives rows again', hint='pass mode="upsert", and their keys')
         if not frame.isStreaming:
             raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
         if not checkpoint:
             raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
-        sink = self._sink(table, name, mode, on, evolve=evolve, restart=restart)
+        sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
         from quacklake.lake.spark_sink import StreamHandle
 
         handle = StreamHandle(sink)
         writer = frame.writeStream.foreachBatch(handle._batch).option("checkpointLocation", str(checkpoint))
-        handle._begin(writer.trigger(**when).start(), restart=restart)  # type: ignore[arg-type]
+        writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
+        handle._begin(writer.start(), restart=restart)
         return handle
 
     def read_stream(
@@ -108,6 +116,7 @@ class SparkStreaming:
         name: str,
         mode: str = "append",
         on: str | Sequence[str] | None = None,
+        order_by: str | None = None,
         starting: Bound = EARLIEST,
         changes: bool = False,
         max_files: int | None = None,
@@ -123,10 +132,10 @@ class SparkStreaming:
         no checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` brings through
         what is there, ``start()`` goes on until ``stop()``.
         """
-        known = ("name", "mode", "on", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
+        known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
         refuse_unknown(unknown, known)
         found = self._source(source, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
-        target = self._sink(sink, name, mode, on, evolve=evolve, restart=restart)
+        target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
         if self._lake._view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
         from quacklake.lake.spark_pipeline import Pipeline
@@ -148,7 +157,15 @@ class SparkStreaming:
         return source
 
     def _sink(
-        self, table: str, name: str, mode: str, on: str | Sequence[str] | None, *, evolve: bool, restart: bool
+        self,
+        table: str,
+        name: str,
+        mode: str,
+        on: str | Sequence[str] | None,
+        order_by: str | None = None,
+        *,
+        evolve: bool,
+        restart: bool,
     ) -> SparkSink:
         """Where batches go, after a look at whether they can. Raises for a table that does not exist."""
         from quacklake.lake.spark_sink import SparkSink
@@ -159,12 +176,13 @@ class SparkStreaming:
             raise InputError(f'mode="{mode}" needs keys', hint='pass on="id"')
         if mode == "append" and keys:
             raise InputError('mode="append" has no keys', hint='pass mode="upsert" or mode="changes"')
+        if order_by is not None and mode != "upsert":
+            raise InputError("order_by is for upsert alone", hint='pass mode="upsert"')
         ref = TableRef.parse(table)
         found = self._lake._view().find_table(ref.schema, ref.name)
-        for key in keys:
-            found.schema.find(key)
+        keys = [found.schema.find(key).name for key in keys]
         self._refuse_connect()
-        return SparkSink(cast("SparkLake", self), name, ref, mode, keys, evolve=evolve, gaps=restart)
+        return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
     def _refuse_connect(self) -> None:
         if is_connect(self.session):

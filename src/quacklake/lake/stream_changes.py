@@ -1,4 +1,4 @@
-"""The changes of another table, made to a table of the lake: of each key the last one counts."""
+"""Rows with keys on their way into a table: of each key the last one counts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,27 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
 
-__all__ = ["CHANGE_TYPE", "COMMIT_TIMESTAMP", "COMMIT_VERSION", "FEED_NAMES", "ChangeCounts", "apply_changes"]
+__all__ = [
+    "CHANGE_TYPE",
+    "COMMIT_TIMESTAMP",
+    "COMMIT_VERSION",
+    "FEED_NAMES",
+    "PUT",
+    "TAKEN",
+    "ChangeCounts",
+    "apply_changes",
+    "check_names",
+    "null_key",
+    "unknown_change",
+    "upsert",
+]
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 """What a stream of changes has beside the columns of its table."""
 
-_PUT = ("insert", "update_postimage")
-_TAKEN = ("delete", "update_preimage")
+PUT = ("insert", "update_postimage")
+TAKEN = ("delete", "update_preimage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +57,8 @@ def apply_changes(
     Keys are updated or inserted as their last change says, or deleted. Raises ``ConstraintError`` for a key that was
     put twice by one commit, ``SchemaMismatchError`` without the columns that tell what happened.
     """
-    last = _last(shared, rows, on)
-    put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(_PUT))
+    last = _last_changes(shared, rows, on)
+    put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
     last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
     deleted = operations.delete_keys(shared, tx, table, last_rows.filter(pc.invert(put)), on)
     source = to_source(last_rows.filter(put))
@@ -53,26 +66,69 @@ def apply_changes(
     return ChangeCounts(merged.updated, merged.inserted, deleted)
 
 
-def _last(shared: Shared, rows: pa.Table, on: Sequence[str]) -> pa.Table:
-    """The rows of the last change of each key."""
-    lacking = [name for name in (CHANGE_TYPE, *on) if name not in rows.column_names]
-    if lacking:
-        raise SchemaMismatchError(
-            f"changes need the column {lacking[0]!r}", hint=f"the rows have {', '.join(rows.column_names)}"
-        )
-    known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*_PUT, *_TAKEN]))
+def upsert(
+    shared: Shared,
+    tx: Transaction,
+    table: TableInfo,
+    rows: pa.Table,
+    on: Sequence[str],
+    order_by: str | None = None,
+    *,
+    evolve: bool = False,
+) -> ChangeCounts:
+    """Update the rows that have the keys and insert the others; of a key that comes again the last in an order counts.
+
+    Raises ``ConstraintError`` that shows keys which come again, where the order does not tell the last.
+    """
+    if order_by is not None:
+        check_names(rows.column_names, [order_by, *on])
+        whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL is no other's
+        rows = _last(shared, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
+    merged = operations.merge(shared, tx, table, to_source(rows), on, evolve=evolve)
+    return ChangeCounts(merged.updated, merged.inserted, 0)
+
+
+# -- what is wrong with rows -------------------------------------------------------------------------------------------
+
+
+def check_names(given: Sequence[str], needed: Sequence[str]) -> None:
+    """Raise ``SchemaMismatchError`` for a column that rows need and lack."""
+    lacking = next((name for name in needed if name not in given), None)
+    if lacking is not None:
+        raise SchemaMismatchError(f"the rows lack the column {lacking!r}", hint=f"they have {', '.join(given)}")
+
+
+def unknown_change(kind: str | None) -> InputError:
+    """The error about a change that is none."""
+    return InputError(f"there is no change type {kind!r}", hint=f"one of: {', '.join((*PUT, *TAKEN))}")
+
+
+def null_key(name: str) -> ConstraintError:
+    """The error about a change of no key."""
+    return ConstraintError(f'NULL in the key "{name}" of a change')
+
+
+# -- the last of each key ----------------------------------------------------------------------------------------------
+
+
+def _last_changes(shared: Shared, rows: pa.Table, on: Sequence[str]) -> pa.Table:
+    check_names(rows.column_names, (CHANGE_TYPE, *on))
+    known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
     if not pc.all(known, min_count=0).as_py():
-        strange = rows.column(CHANGE_TYPE).filter(pc.invert(known))[0].as_py()
-        raise InputError(f"there is no change type {strange!r}", hint=f"one of: {', '.join((*_PUT, *_TAKEN))}")
+        raise unknown_change(rows.column(CHANGE_TYPE).filter(pc.invert(known))[0].as_py())
     for name in on:
         if rows.column(name).null_count:
-            raise ConstraintError(f'NULL in the key "{name}" of a change')
-    keys = ", ".join(map(quote, on))
-    put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, _PUT))})"
-    version = f"{COMMIT_VERSION} DESC, " if COMMIT_VERSION in rows.column_names else ""
+            raise null_key(name)
+    put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))})"
+    version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
     # of one commit: what went, went before what came
-    order = f"rank() OVER (PARTITION BY {keys} ORDER BY {version}{put} DESC)"
+    return _last(shared, rows, on, f"{version}{put} DESC")
+
+
+def _last(shared: Shared, rows: pa.Table, on: Sequence[str], order: str, others: str = "") -> pa.Table:
+    """The rows that come first in an order among those of their key; ``others`` is what is taken besides."""
+    rank = f"rank() OVER (PARTITION BY {', '.join(map(quote, on))} ORDER BY {order})"
     with shared.engine.connection() as connection, writing():
         connection.register("ql_source", rows.append_column("_ql_number", pa.array(range(rows.num_rows), pa.int64())))
-        found = connection.execute(f"SELECT _ql_number FROM ql_source QUALIFY {order} = 1").to_arrow_table()
+        found = connection.execute(f"SELECT _ql_number FROM ql_source QUALIFY {rank} = 1{others}").to_arrow_table()
     return rows.take(found.column("_ql_number"))

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from quacklake.errors import InputError, nearest
 
-__all__ = ["MODES", "choice", "columns", "positive", "refuse_unknown", "trigger_of"]
+__all__ = ["MODES", "OUTPUT_MODES", "choice", "columns", "positive", "refuse_unknown", "trigger_of"]
 
 MODES = ("append", "upsert", "changes")
+OUTPUT_MODES = ("append", "update", "complete")
 _SPAN = re.compile(r"\s*\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?)\s*", re.IGNORECASE)
 _TRIGGERS: Mapping[str, Mapping[str, bool]] = {"availableNow": {"availableNow": True}, "once": {"once": True}}
 

@@ -135,8 +135,8 @@ def test_what_is_not_installed_comes_with_how_to_install_it(
     run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {"duckdb": "1.0.0", "psycopg": None, "pyspark": None}
-    real = checkup._version
-    monkeypatch.setattr(checkup, "_version", lambda name: versions.get(name, real(name)))
+    real = checkup.installed
+    monkeypatch.setattr(checkup, "installed", lambda name: versions.get(name, real(name)))
     rows = {row["what"]: row for row in run("doctor", "-o", "json").json}
     assert (rows["duckdb"]["state"], rows["duckdb"]["fix"]) == ("failed", "pip install --upgrade 'duckdb>=1.5'")
     assert (rows["psycopg"]["state"], rows["psycopg"]["fix"]) == ("absent", "pip install 'quacklake[postgres]'")

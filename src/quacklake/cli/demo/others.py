@@ -97,6 +97,8 @@ def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path)
     stage.sql(query)
     count, quantity = connection.sql(query).fetchall()[0]
     stage.say(f"DuckDB counts {count:,} orders for {quantity:,} things.")
+    if connection.sql("SELECT 1 FROM duckdb_tables() WHERE table_name = 'minutes'").fetchall():
+        _read_streams(stage, connection)
     for statement in (
         "INSERT INTO lake.shop.products VALUES (5, 'cider', 3.5, 80)",
         "UPDATE lake.shop.products SET price = price + 1 WHERE name = 'tea'",
@@ -104,6 +106,17 @@ def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path)
         stage.sql(statement)
         connection.execute(statement)
     connection.execute("DETACH lake")
+
+
+def _read_streams(stage: Stage, connection: duckdb.DuckDBPyConnection) -> None:
+    query = "FROM lake.stream.minutes SELECT count(*), sum(events), sum(amount)"
+    stage.sql(query)
+    minutes, counted, amount = connection.sql(query).fetchall()[0]
+    events = connection.sql("FROM lake.stream.events SELECT count(DISTINCT id), sum(amount)").fetchall()[0]
+    stage.say(
+        f"DuckDB finds {counted:,} events worth {amount:,} in {minutes:,} totals, and in the events themselves"
+        f" {events[0]:,} different ones, worth {events[1]:,}."
+    )
 
 
 def _open_duckdb(extensions: Path) -> duckdb.DuckDBPyConnection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
@@ -12,9 +13,10 @@ from rich.rule import Rule
 from rich.text import Text
 
 from quacklake.config import SETTINGS
+from quacklake.lake import Lake, connect
 from quacklake.lake.display import print_table
 
-__all__ = ["Stage", "own_settings"]
+__all__ = ["Stage", "open_lake", "own_settings"]
 
 
 class Stage:
@@ -47,6 +49,16 @@ class Stage:
     def table(self, rows: pa.Table, *, total: int | None = None) -> None:
         """Rows."""
         print_table(rows, total=total, console=self.console)
+
+
+def open_lake(directory: Path) -> Lake:
+    """The lake of the story: without a settings file, and with the inlining limit that stock DuckLake has."""
+    return connect(
+        f"ducklake:sqlite:{directory / 'lake.db'}",
+        directory / "data",
+        config_file=os.devnull,
+        data_inlining_row_limit=10,
+    )
 
 
 @contextmanager

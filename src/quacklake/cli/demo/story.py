@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import time
 from pathlib import Path
 
@@ -13,15 +12,16 @@ from rich.console import Console
 
 from quacklake.cli.demo import data
 from quacklake.cli.demo.others import meet_duckdb, share
-from quacklake.cli.demo.stage import Stage, own_settings
+from quacklake.cli.demo.stage import Stage, open_lake, own_settings
+from quacklake.cli.demo.streaming import stream
 from quacklake.cli.output import human_size
-from quacklake.lake import Expression, Lake, Table, connect
+from quacklake.lake import Expression, Lake, Table
 
 __all__ = ["tell"]
 
 
-def tell(console: Console, directory: Path, *, kept: bool = False) -> None:
-    """Tell the story with a lake in an empty directory."""
+def tell(console: Console, directory: Path, *, kept: bool = False, count: int = 0) -> None:
+    """Tell the story with a lake in an empty directory; ``count`` events stream through Spark, if any."""
     stage = Stage(console)
     begun = time.perf_counter()
     with own_settings():
@@ -36,31 +36,23 @@ def tell(console: Console, directory: Path, *, kept: bool = False) -> None:
             _follow(stage, lake, versions)
             _list(stage, lake)
             _prune(stage, lake)
-            share(stage, lake, lambda: _open(directory))
+            share(stage, lake, lambda: open_lake(directory))
         finally:
             lake.close()
-        meet_duckdb(stage, directory, lambda: _open(directory))
+        if count:
+            stream(stage, directory, count)
+        meet_duckdb(stage, directory, lambda: open_lake(directory))
     stage.console.print()
     stage.say(f"{stage.steps} steps in {time.perf_counter() - begun:.1f} seconds.")
     if kept:
         stage.say(f"The lake stays: quacklake --lake sqlite:///{directory / 'lake.db'} tables")
 
 
-def _open(directory: Path) -> Lake:
-    # no settings file either, and the inlining limit that stock DuckLake has
-    return connect(
-        f"ducklake:sqlite:{directory / 'lake.db'}",
-        directory / "data",
-        config_file=os.devnull,
-        data_inlining_row_limit=10,
-    )
-
-
 def _make(stage: Stage, directory: Path) -> Lake:
     stage.step("Make a lake")
     stage.say("A lake is a database with the metadata, here a SQLite file, and a folder with Parquet files.")
     stage.call('lake = quacklake.connect("sqlite:///lake.db", data_path="data/")')
-    lake = _open(directory)
+    lake = open_lake(directory)
     stage.say(f"It is empty, in the DuckLake format {lake.version}, at snapshot {lake.current_snapshot()}.")
     return lake
 

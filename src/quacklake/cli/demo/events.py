@@ -1,0 +1,59 @@
+"""The events that stream through Spark in the demo, and what they must come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from quacklake.lake import Lake
+
+__all__ = ["BATCHES", "EVENTS", "MINUTES", "SCHEMA", "batches_done", "create_tables", "generate", "totals"]
+
+EVENTS, MINUTES = "stream.events", "stream.minutes"
+SCHEMA = "id BIGINT, time TIMESTAMP, shop INT, amount BIGINT"
+BATCHES = 10
+"""The files that the generator makes: Spark takes one for a batch."""
+
+_SHOPS = 5
+# the minutes of an hour come again in every file, so that every total grows with every batch
+_GENERATED = f"""
+    SELECT i AS id, TIMESTAMPTZ '2025-07-01 12:00:00+00' + INTERVAL 1 SECOND * (i * 7919 % 3600) AS time,
+        (i % {_SHOPS})::INTEGER AS shop, i * 31 % 1000 AS amount
+    FROM range(?, ?) r(i)
+"""
+
+
+def create_tables(lake: Lake) -> None:
+    """Make the tables that the streams fill."""
+    lake.create_schema("stream")
+    lake.sql(f"CREATE TABLE {EVENTS} (id BIGINT, time TIMESTAMPTZ, shop INTEGER, amount BIGINT)")
+    lake.sql(f"CREATE TABLE {MINUTES} (minute TIMESTAMPTZ, shop INTEGER, events BIGINT, amount BIGINT)")
+
+
+def generate(inbox: Path, count: int) -> int:
+    """Make the files with so many events, which appear whole; returns the sum of their amounts."""
+    inbox.mkdir()
+    total = 0
+    with duckdb.connect() as connection:
+        for number in range(BATCHES):
+            made = connection.sql(_GENERATED, params=[count * number // BATCHES, count * (number + 1) // BATCHES])
+            hidden = inbox / f"_{number}.parquet"  # Spark passes such names over
+            made.write_parquet(str(hidden))
+            total += connection.sql(f"SELECT coalesce(sum(amount), 0) FROM '{hidden}'").fetchall()[0][0]
+            hidden.rename(inbox / f"{number}.parquet")
+    return total
+
+
+def batches_done(lake: Lake) -> int:
+    """How many files are in the lake."""
+    return max((row["epoch"] + 1 for row in lake.streams().to_pylist() if row["stream"] == "events"), default=0)
+
+
+def totals(lake: Lake) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    """Events, different events and money; then events and money by the minutes."""
+    found = lake.sql(f"SELECT count(*), count(DISTINCT id), coalesce(sum(amount), 0)::BIGINT FROM {EVENTS}").fetchall()
+    by_minute = lake.sql(
+        f"SELECT coalesce(sum(events), 0)::BIGINT, coalesce(sum(amount), 0)::BIGINT FROM {MINUTES}"
+    ).fetchall()
+    return found[0], by_minute[0]
