@@ -287,5 +287,7 @@ class SparkMerge:
             with computing():
                 chosen = rows.filter(when).select(*select)
             count += add_rows(tx, table, SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True))
-            rest = rest & ~f.coalesce(_condition(clause.condition), f.lit(False)) if clause.condition else f.lit(False)
+            if clause.condition is None:
+                break
+            rest = rest & ~f.coalesce(_condition(clause.condition), f.lit(False))
         return count
