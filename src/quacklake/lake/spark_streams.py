@@ -138,7 +138,7 @@ class SparkStreaming:
     def _source(
         self, table: str, starting: Bound, *, changes: bool, max_files: int | None, max_bytes: int | None
     ) -> StreamSource:
-        self._refuse_connect()
+        self._check_session()
         ref = TableRef.parse(table)
         found = self._lake._view().find_table(ref.schema, ref.name)
         source = StreamSource(
@@ -165,11 +165,14 @@ class SparkStreaming:
         found = self._lake._view().find_table(ref.schema, ref.name)
         for key in keys:
             found.schema.find(key)
-        self._refuse_connect()
+        self._check_session()
         return SparkSink(cast("SparkLake", self), name, ref, mode, keys, evolve=evolve, gaps=restart)
 
-    def _refuse_connect(self) -> None:
-        if type(self.session).__module__.startswith("pyspark.sql.connect"):
+    def _check_session(self) -> None:
+        from quacklake.engines.spark import is_connect, require
+
+        require(self.session, "a stream")
+        if is_connect(self.session):
             raise UnsupportedFeatureError(
                 "streams need a session in this process: Spark Connect runs their batches on its server",
                 hint="use a classic session",
