@@ -82,14 +82,6 @@ class SparkWorker(_SparkProcess):
         """True at once, so that workers start side by side."""
         return True
 
-    def executors(self) -> list[int]:
-        """The processes that run tasks here, without those of Python that they have."""
-        process = self._process
-        if process is None:
-            return []
-        children = Path(f"/proc/{process.pid}/task/{process.pid}").parent.glob("*/children")
-        return [int(child) for place in children for child in place.read_text().split()]
-
 
 class SparkCluster(_SparkProcess):
     """A standalone master with two workers on 127.0.0.1."""
