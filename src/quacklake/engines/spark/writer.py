@@ -19,6 +19,7 @@ from quacklake.engines.spark.footers import all_footers
 from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
 from quacklake.engines.spark.schema import FIELD_ID, file_type
 from quacklake.engines.spark.session import WRITING, settings
+from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import RESERVED_FIELDS, TableInfo
 from quacklake.format.partitions import Transform, key_names
@@ -255,6 +256,8 @@ def _folder_name(value: SparkColumn) -> SparkColumn:
 
 def _bucket(transform: Transform, name: str, type_: str) -> SparkColumn:
     """The bucket of a value: Spark has no such hash, so that Python computes it on the executors."""
+    if type_ == "timestamptz" and not hasattr(f, "arrow_udf"):  # Python would get local times, some of them twice
+        raise UnsupportedFeatureError("buckets of timestamptz columns take Spark 4.1 or newer")
 
     def buckets(values: pa.Array) -> pa.Array:
         return apply(values, transform, type_).cast(pa.string())
