@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +12,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.spark import quote
 from quacklake.storage.spark import STEADY, parse_version
 
-__all__ = ["arrow_udf", "check_session", "from_arrow", "is_connect", "place_of", "require", "to_arrow", "user_settings"]
+__all__ = [
+    "arrow_udf",
+    "check_session",
+    "from_arrow",
+    "is_connect",
+    "place_of",
+    "rebalanced",
+    "require",
+    "to_arrow",
+    "user_settings",
+]
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -70,6 +81,12 @@ def place_of(frame: DataFrame, name: str) -> SparkColumn:
     """Something of where a row that was read from a file is."""
     column = frame.metadataColumn("_metadata") if _new_client() else f.col("_metadata")
     return column.getField(name)
+
+
+def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows with equal values of some columns brought together; in parts that are not too large where Spark can."""
+    keys = [f.col(quote(name)) for name in names]
+    return frame.hint("rebalance", *keys) if _new_client() else frame.repartition(*keys)
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:

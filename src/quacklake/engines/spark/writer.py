@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake import faults, telemetry
-from quacklake.engines.spark.compat import arrow_udf, place_of
+from quacklake.engines.spark.compat import arrow_udf, place_of, rebalanced
 from quacklake.engines.spark.deletes import READ_OPTIONS
 from quacklake.engines.spark.failures import writing
 from quacklake.engines.spark.footers import all_footers
@@ -142,7 +142,7 @@ class SparkWriter:
             few = rows.repartitionByRange(job.tasks, *both) if order and job.tasks > 1 else rows.coalesce(job.tasks)
             return few.sortWithinPartitions(*both) if both else few
         if keys:
-            return rows.hint("rebalance", *names).sortWithinPartitions(*names, *order)
+            return rebalanced(rows, keys).sortWithinPartitions(*names, *order)
         if order:
             return rows.repartitionByRange(*order).sortWithinPartitions(*order)
         return rows
