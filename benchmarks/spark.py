@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import quacklake
 from benchmarks.common import Bench, Measure, Place, Result, Skip, Timing, alternate, at_most, slowdown
+from quacklake.storage.spark import DELTA, ICEBERG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,9 +88,7 @@ def _session(directory: Path, missing: list[str]) -> Iterator[SparkSession]:
 
 def _peer_settings(directory: Path) -> dict[str, str]:
     return {
-        "spark.jars.packages": (
-            "io.delta:delta-spark_4.1_2.13:4.4.0,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
-        ),
+        "spark.jars.packages": f"{DELTA},{ICEBERG}",
         "spark.sql.extensions": (
             "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
         ),

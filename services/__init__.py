@@ -1,4 +1,4 @@
-"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB and S3.
+"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, a Spark cluster, Spark Connect.
 
 Each server listens on 127.0.0.1 only, on a free port, keeps its files in a temporary directory and ends with the
 process that started it::
@@ -6,14 +6,29 @@ process that started it::
     with PostgresServer() as server:
         url = server.create_database("lake")
 
-``python -m services start`` starts the same servers in the background.
+``python -m services start`` starts the same servers in the background; those of Spark only when it is told their names.
 """
 
 from services.mysql import MySQLServer
 from services.postgres import PostgresServer
 from services.process import Server, Unavailable
 from services.s3 import S3Server
+from services.spark import SparkCluster, SparkConnectServer
 
-__all__ = ["SERVERS", "MySQLServer", "PostgresServer", "S3Server", "Server", "Unavailable"]
+__all__ = [
+    "SERVERS",
+    "USUAL",
+    "MySQLServer",
+    "PostgresServer",
+    "S3Server",
+    "Server",
+    "SparkCluster",
+    "SparkConnectServer",
+    "Unavailable",
+]
 
-SERVERS: dict[str, type[Server]] = {"postgres": PostgresServer, "mysql": MySQLServer, "s3": S3Server}
+SERVERS: dict[str, type[Server]] = {
+    each.name: each for each in (PostgresServer, MySQLServer, S3Server, SparkCluster, SparkConnectServer)
+}
+USUAL = ("postgres", "mysql", "s3")
+"""Those that are quick and small, and started when no name is given."""

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from services import SERVERS, Unavailable
+from services import SERVERS, USUAL, Unavailable
 from services.background import ensure, keep, running, stop
 
 
@@ -16,12 +16,13 @@ def main() -> int:
     """Run one command; 0 when it did what was asked."""
     parser = argparse.ArgumentParser(prog="python -m services", description=__doc__)
     parser.add_argument("command", choices=["start", "stop", "status", "keep"], help="keep is for internal use")
-    parser.add_argument("name", nargs="?", choices=[*SERVERS], help="default: all of them")
+    parser.add_argument("name", nargs="?", choices=[*SERVERS], help="default: all, but of Spark's none is started")
     parser.add_argument("--directory", type=Path, default=_default_directory(), help="where the state is kept")
     parser.add_argument("--fast", action="store_true", help="do not wait for the disk: quicker, not durable")
     parser.add_argument("--owner", type=int, help="end with this process")
     options = parser.parse_args()
-    names = [options.name] if options.name else [*SERVERS]
+    every = USUAL if options.command == "start" else SERVERS
+    names = [options.name] if options.name else [*every]
     if options.command == "keep":
         keep(names[0], options.directory, owner=options.owner, durable=not options.fast)
         return 0

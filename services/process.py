@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-__all__ = ["Server", "Unavailable", "reachable"]
+__all__ = ["Server", "Unavailable", "free_port", "reachable"]
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
@@ -165,7 +165,7 @@ class Server(ABC):
     def _launch(self) -> None:
         log_path = self.directory / "server.log"
         for _ in range(_START_ATTEMPTS):
-            self.port = _free_port()
+            self.port = free_port()
             with log_path.open("wb") as log:
                 self._process = subprocess.Popen(
                     self.command(),
@@ -209,7 +209,8 @@ def reachable(path: Path) -> bool:
     return all(each.stat().st_mode & stat.S_IXOTH for each in (resolved, *resolved.parents))
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -10,8 +10,9 @@ import gc
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, TypeVar, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,8 @@ pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.s
 settings.register_profile("default", deadline=None, derandomize=seeds.FIXED, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
+
+AnyServer = TypeVar("AnyServer", bound=Server)
 
 _MAIN_PROCESS = pytest.StashKey[int]()
 _DIRECTORY = pytest.StashKey[Path]()
@@ -111,9 +114,27 @@ def _server(name: str, request: pytest.FixtureRequest) -> Server:
     try:
         return ensure(name, directory, owner=request.config.stash[_MAIN_PROCESS], durable=False)
     except Unavailable as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{error} (CI=true: nothing may be skipped)", pytrace=False)
-        pytest.skip(str(error))
+        skip_or_fail(str(error))
+
+
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip a test that cannot run on this machine; where nothing may be skipped, it fails."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason} (CI=true: nothing may be skipped)", pytrace=False)
+    pytest.skip(reason)
+
+
+@contextmanager
+def started(server: AnyServer) -> Iterator[AnyServer]:
+    """A server of one's own, started for a block; a test is skipped where it cannot be had."""
+    try:
+        server.start()
+    except Unavailable as error:
+        skip_or_fail(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

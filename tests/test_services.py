@@ -14,7 +14,7 @@ import pymysql
 import pytest
 from pyarrow import fs
 
-from services import SERVERS, PostgresServer, S3Server, Unavailable
+from services import SERVERS, USUAL, PostgresServer, S3Server, Unavailable
 from services.background import ensure, running, stop
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ def test_durability_is_a_choice(postgres_server: PostgresServer, durable: bool) 
     assert not directory.exists()
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", USUAL)
 def test_a_server_ends_with_the_process_it_belongs_to(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_server_ends_with_the_process_it_belongs_to(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", USUAL)
 def test_a_server_ends_even_when_its_starter_is_killed(name: str, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(f"{name}_server")
     program = f"""

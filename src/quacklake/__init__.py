@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
-    from quacklake.lake.spark import SparkLake, spark
+    from quacklake.lake.spark import SparkLake, spark, spark_settings
     from quacklake.lake.spark_registration import register_spark
     from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
@@ -68,6 +68,7 @@ __all__ = [
     "restore_backup",
     "session",
     "spark",
+    "spark_settings",
 ]
 
 _ELSEWHERE = {
@@ -78,6 +79,7 @@ _ELSEWHERE = {
     "register_spark": "quacklake.lake.spark_registration",
     "session": "quacklake.sql",
     "spark": "quacklake.lake.spark",
+    "spark_settings": "quacklake.lake.spark",
 }
 """Where names come from that are not in ``quacklake.lake``."""
 

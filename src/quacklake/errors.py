@@ -5,7 +5,7 @@ The tree::
     QuacklakeError                     base: ``code``, ``hint``
     ├── ConfigError                    a setting, URL or option is wrong
     │   ├── MissingExtraError          an optional package is not installed
-    │   └── UnsupportedVersionError    the catalog's format version is unknown
+    │   └── UnsupportedVersionError    the version of the catalog's format, or of Spark, is unknown
     ├── InputError                     the caller's data or arguments are wrong
     │   ├── SchemaMismatchError        columns or types do not fit the table
     │   ├── ConstraintError            NULL in NOT NULL, value out of range, duplicate keys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quacklake.storage.spark import find_java
 from tests.conformance.conftest import make_site
+from tests.conftest import skip_or_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,19 +27,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("spark"))
 
 
-def _java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=f"{home}/bin" if home else None)
-
-
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session: times in a zone of their own, so that nothing depends on UTC."""
-    if _java() is None:
-        reason = "no Java: it needs the openjdk-17-jre-headless package"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{reason} (CI=true: nothing may be skipped)", pytrace=False)
-        pytest.skip(reason)
+    if find_java() is None:
+        skip_or_fail("no Java: it needs the openjdk-17-jre-headless package")
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

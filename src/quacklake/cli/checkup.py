@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,8 +111,9 @@ def _needed_extras(context: Context) -> set[str]:
 
 def java() -> Finding:
     """Whether there is a Java that Spark can use."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    from quacklake.storage.spark import find_java
+
+    java = find_java()
     fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"
     if java is None:
         return Finding("extras", "Java", "absent", "not found, Spark needs it", fix)

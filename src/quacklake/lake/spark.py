@@ -13,10 +13,12 @@ from quacklake.lake import layout, operations
 from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import TableRef
-from quacklake.lake.spark_registration import has_sources, is_connect, register_spark, require_pyspark
+from quacklake.lake.spark_registration import has_sources, register_spark, require_pyspark
 from quacklake.lake.spark_streams import SparkStreaming
 from quacklake.lake.spark_upkeep import SparkMaintaining
 from quacklake.scan import to_predicate
+from quacklake.storage.spark import parse_version
+from quacklake.storage.spark import spark_settings as settings_for
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -28,24 +30,33 @@ if TYPE_CHECKING:
     from quacklake.lake.spark_merge import SparkMerge
     from quacklake.lake.spark_writing import SparkRows
 
-__all__ = ["SparkLake", "spark"]
+__all__ = ["SparkLake", "spark", "spark_settings"]
 
 
 def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
     """A lake as Spark reads and writes it.
 
     ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. In it the lake
-    is also what ``format("quacklake")`` means. Raises ``MissingExtraError`` where ``pyspark`` is not installed.
+    is also what ``format("quacklake")`` means. Raises ``MissingExtraError`` where ``pyspark`` or Java is not installed,
+    ``UnsupportedVersionError`` for a version of Spark that does not work.
     """
     require_pyspark()
     return SparkLake(lake, session)
+
+
+def spark_settings(lake: Lake, version: str | None = None) -> dict[str, str]:
+    """The settings that a Spark for a lake should have, without secrets: for ``spark-defaults.conf``, or a builder.
+
+    ``version`` is that of Spark, such as ``"4.1"``: by default the one that is installed. No session is needed.
+    """
+    return settings_for(lake._shared.store, None if version is None else parse_version(version))
 
 
 class SparkLake(SparkMaintaining, SparkStreaming):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
-        from quacklake.engines.spark import SparkScan, SparkWriter, find_session
+        from quacklake.engines.spark import SparkScan, SparkWriter, find_session, is_connect
         from quacklake.lake.spark_dml import SparkParts
         from quacklake.lake.spark_slices import Sealed
 
@@ -157,6 +168,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from quacklake.lake.spark_statements import delete
 
+        self._require("to delete rows")
         return self._lake._run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
 
     def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
@@ -167,6 +179,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from quacklake.lake.spark_statements import update
 
+        self._require("to update rows")
         return self._lake._run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
 
     def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
@@ -177,15 +190,19 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from quacklake.lake.spark_merge import SparkMerge
 
+        self._require("to merge rows")
         return SparkMerge(self._parts, self._lake._run, self._lake._view, TableRef.parse(name), source, on)
+
+    def _require(self, what: str) -> None:
+        from quacklake.engines.spark import require
+
+        require(self.session, what)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, str]:
         """The settings that a session for this lake should have, without secrets."""
-        from quacklake.engines.spark import needed_settings
-
-        return needed_settings(self._shared.store)
+        return spark_settings(self._lake, self.session.version)
 
     def spark_defaults(self) -> str:
         """The same as lines for ``spark-defaults.conf``."""

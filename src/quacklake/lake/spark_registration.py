@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError
 from quacklake.lake.lake import Lake
+from quacklake.storage.spark import STEADY, installed_version, parse_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["has_sources", "is_connect", "register_spark", "require_pyspark", "require_sources"]
+__all__ = ["has_sources", "register_spark", "require_pyspark", "require_sources"]
 
 
 def register_spark(session: SparkSession | None = None, lake: Lake | None = None, *, name: str | None = None) -> None:
@@ -29,6 +30,7 @@ def register_spark(session: SparkSession | None = None, lake: Lake | None = None
     found = session if session is not None else SparkSession.getActiveSession()
     if found is None:
         raise InputError("there is no Spark session", hint="pass one, or use quacklake.spark(lake), which makes one")
+    from quacklake.engines.spark import is_connect
     from quacklake.lake.spark_source import SparkFormat, source_class
 
     if is_connect(found):
@@ -48,19 +50,17 @@ def register_spark(session: SparkSession | None = None, lake: Lake | None = None
 
 def require_pyspark() -> None:
     """Raise ``MissingExtraError`` where ``pyspark`` is not installed."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
+    if installed_version() is None:
         raise MissingExtraError(
             "Spark needs the package pyspark", hint="install it with: pip install 'quacklake[spark]'"
-        ) from None
+        )
 
 
 def has_sources() -> bool:
     """Whether this Spark has sources in Python."""
     import pyspark
 
-    return int(pyspark.__version__.split(".")[0]) >= 4
+    return parse_version(pyspark.__version__) >= STEADY
 
 
 def require_sources() -> None:
@@ -72,8 +72,3 @@ def require_sources() -> None:
             f'Spark {pyspark.__version__} has no sources in Python, which format("quacklake") and read_stream need',
             hint="use Spark 4.1, or read and write with quacklake.spark(lake), which needs none",
         )
-
-
-def is_connect(session: SparkSession) -> bool:
-    """Whether a session is that of Spark Connect, whose driver is another process."""
-    return type(session).__module__.startswith("pyspark.sql.connect")

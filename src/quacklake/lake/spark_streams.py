@@ -11,7 +11,7 @@ from quacklake.format.streams import check_stream
 from quacklake.lake.feed import Bound
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
-from quacklake.lake.spark_registration import is_connect, require_sources
+from quacklake.lake.spark_registration import require_sources
 from quacklake.lake.stream_options import MODES, OUTPUT_MODES, choice, columns, positive, refuse_unknown, trigger_of
 from quacklake.lake.stream_source import EARLIEST, StreamSource
 
@@ -145,7 +145,7 @@ class SparkStreaming:
     def _source(
         self, table: str, starting: Bound, *, changes: bool, max_files: int | None, max_bytes: int | None
     ) -> StreamSource:
-        self._refuse_connect()
+        self._check_session()
         ref = TableRef.parse(table)
         found = self._lake._view().find_table(ref.schema, ref.name)
         source = StreamSource(
@@ -181,10 +181,13 @@ class SparkStreaming:
         ref = TableRef.parse(table)
         found = self._lake._view().find_table(ref.schema, ref.name)
         keys = [found.schema.find(key).name for key in keys]
-        self._refuse_connect()
+        self._check_session()
         return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
-    def _refuse_connect(self) -> None:
+    def _check_session(self) -> None:
+        from quacklake.engines.spark import is_connect, require
+
+        require(self.session, "a stream")
         if is_connect(self.session):
             raise UnsupportedFeatureError(
                 "streams need a session in this process: Spark Connect runs their batches on its server",

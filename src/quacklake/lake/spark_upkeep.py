@@ -28,8 +28,10 @@ class SparkMaintaining:
     _parts: SparkParts
 
     def _compacted(self, name: str) -> SparkTable:
+        from quacklake.engines.spark import require
         from quacklake.lake.spark_compaction import SparkTable
 
+        require(self._parts.writer.session, "to compact")
         return SparkTable.of(self._lake.table(name), self._parts)
 
     def flush_inlined_data(self, name: str, *, progress: Progress = silent) -> CompactionReport:

@@ -11,7 +11,16 @@ import sqlglot
 from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
-from quacklake.engines.spark import SortBy, SparkWriter, WriteJob, Written, arrow_schema, has_time, with_variants
+from quacklake.engines.spark import (
+    SortBy,
+    SparkWriter,
+    WriteJob,
+    Written,
+    arrow_schema,
+    has_time,
+    to_arrow,
+    with_variants,
+)
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.mappings import MappedColumn, NameMapping
@@ -159,7 +168,7 @@ class SparkRows:
         if not limit or (self.count or 0) > limit or not all(carries(found, given) for found in matches):
             return None
         if not self._looked:
-            rows = self.frame.limit(limit + 1).toArrow()
+            rows = to_arrow(self.frame.limit(limit + 1))
             self._looked = True
             self._few = rows if rows.num_rows <= limit else None
             self._row_bytes = rows.nbytes / rows.num_rows if rows.num_rows else None

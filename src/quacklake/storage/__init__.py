@@ -8,6 +8,7 @@ module              what it holds
 :mod:`.physical`    Parquet's bounds as values that compare
 :mod:`.vectors`     deletion vectors
 :mod:`.options`     how to reach an object store
+:mod:`.spark`       what Spark needs for the same: versions, jars, settings
 :mod:`.roots`       from the text of a data path to a file system
 :mod:`.confinement` which paths stay under the root
 :mod:`.listing`     walking the files of a folder

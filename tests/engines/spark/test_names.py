@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 
 from quacklake.engines.spark.deletes import key_sql, separate
 from quacklake.engines.spark.paths import file_name, file_path, spark_path, spark_uri
-from quacklake.engines.spark.session import needed_settings
 from quacklake.storage import S3Options, Store
+from quacklake.storage.spark import spark_settings
 
 
 def test_paths_are_never_patterns_and_have_the_scheme_of_spark() -> None:
@@ -68,7 +68,7 @@ def test_the_number_of_a_row_needs_no_name_for_a_single_file_and_a_check_for_an_
 
 def test_what_a_session_needs_for_an_object_store_is_told_without_keys() -> None:
     options = S3Options(endpoint="localhost:9000", access_key="open", secret_key="sesame", secure=False)
-    found = needed_settings(Store.open("s3://bucket/lake", s3=options))
+    found = spark_settings(Store.open("s3://bucket/lake", s3=options))
     assert found["spark.hadoop.fs.s3a.endpoint"] == "localhost:9000"
     assert found["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
     assert "hadoop-aws" in found["spark.jars.packages"]

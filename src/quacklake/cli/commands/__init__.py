@@ -74,6 +74,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("restore-backup", "Make a lake of a backup", "backup:restore_backup", _CARE),
     Entry("migrate", "Bring a lake of an older format version to the present one", "migrate:migrate", _CARE),
     Entry("config", "Show settings and where they come from, and set them", panel=_SET, commands=_CONFIG),
+    Entry("spark-settings", "Show the lines for spark-defaults.conf that a lake needs", "spark:spark_settings", _SET),
     Entry("doctor", "Check the installation, the settings and the lake, and say what to do", "doctor:doctor", _SET),
 )
 """Every command, in the order in which help lists them."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from quacklake.engines.spark.compat import place_of
 from quacklake.engines.spark.local import to_frame
 from quacklake.engines.spark.paths import PLAIN_NAME, file_name, spark_paths
 from quacklake.format.objects import NAME_POS, NAME_SNAPSHOT_ID
@@ -114,7 +115,7 @@ class Deletes:
         if len(self.urls) == 1:
             return found.select(NAME_POS)
         names = pa.table({"_ql_name": [file_name(url) for url in urls], "_ql_base": [self._base(i) for i in indexes]})
-        named = found.select(NAME_POS, found.metadataColumn("_metadata").getField("file_name").alias("_ql_name"))
+        named = found.select(NAME_POS, place_of(found, "file_name").alias("_ql_name"))
         # a file that is not found here would bring its rows back to life
         joined = named.join(to_frame(self.session, names).hint("broadcast"), "_ql_name", "left")
         missing = literal("quacklake: an unknown delete file")

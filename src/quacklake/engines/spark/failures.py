@@ -8,11 +8,12 @@ from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from quacklake.errors import ConstraintError, InputError, StorageError
+from quacklake.errors import ConstraintError, InputError, MissingExtraError, StorageError
 from quacklake.format.spark import RAISED
 
-__all__ = ["computing", "writing"]
+__all__ = ["computing", "reaching", "writing"]
 
+_NO_STORE = re.compile(r"S3AFileSystem not found|No FileSystem for scheme")
 _IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _OURS = re.compile(re.escape(RAISED) + r"(.*)")
 
@@ -34,14 +35,38 @@ def _first(error: Exception) -> str:
 
 
 @contextmanager
+def reaching() -> Iterator[None]:
+    """Tell what to do where Spark has no jars for the store of a lake."""
+    try:
+        yield
+    except Exception as error:
+        if _of_spark(error):
+            _check_store(error)
+        raise
+
+
+def _check_store(error: Exception) -> None:
+    if _NO_STORE.search(str(error)) is not None:
+        raise MissingExtraError(
+            "this session of Spark lacks the jars for the store of the lake",
+            hint='start Spark with what `quacklake spark-settings` prints, or use format("quacklake"): it needs none',
+        ) from error
+
+
+def _of_spark(error: Exception) -> bool:
+    # what the JVM raises and Spark does not know is the bridge's own error, which Connect has not
+    return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
+
+
+@contextmanager
 def writing() -> Iterator[None]:
     """Turn what Spark raises while it writes into errors of Quacklake."""
     try:
         yield
     except Exception as error:
-        # what the JVM raises and Spark does not know is the bridge's own error, which Connect has not
-        if not (isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")):
+        if not _of_spark(error):
             raise
+        _check_store(error)
         found, first = _OURS.search(str(error)), _first(error)
         if found is not None:
             raise ConstraintError(found[1].removesuffix(" SQLSTATE: P0001").strip()) from error

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from quacklake.engines.spark.compat import from_arrow
 from quacklake.format.names import quote
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
@@ -37,7 +38,7 @@ _VARIANT = (
 
 def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
     """An Arrow table as a DataFrame, its values in the plan itself as long as they are few."""
-    return session.createDataFrame(table)
+    return from_arrow(session, table)
 
 
 def inlined_columns(columns: Sequence[Column]) -> list[Column]:

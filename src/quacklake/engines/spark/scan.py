@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, replace
 
+from quacklake.engines.spark.compat import place_of
 from quacklake.engines.spark.deletes import READ_OPTIONS, Deletes, key_sql, separate
+from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.local import inlined_columns, inlined_rows, to_frame
 from quacklake.engines.spark.paths import file_path, spark_paths
 from quacklake.engines.spark.session import LISTING, has_time, settings
@@ -92,7 +94,7 @@ class SparkScan:
         plan, secret = _apart(plan)
         time = has_time(self.session)
         local = LISTING if self.store.is_local else {}
-        with settings(self.session, local):
+        with settings(self.session, local), reaching():
             parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
             parts.append(self._inlined(plan, time=time, rows=rows))
@@ -231,12 +233,11 @@ class _Places:
 
     def add_to(self, rows: DataFrame) -> DataFrame:
         """Rows as they are read, with the name and path of their file and their position in it."""
-        place = rows.metadataColumn("_metadata")
         placed = rows.select(
             "*",
-            place.getField("file_name").alias(self.name),
-            place.getField("row_index").alias(self.position),
-            place.getField("file_path").alias(self.path),
+            place_of(rows, "file_name").alias(self.name),
+            place_of(rows, "row_index").alias(self.position),
+            place_of(rows, "file_path").alias(self.path),
         )
         return placed.withColumn(self.path, replace(placed[self.path], lit("file:///"), lit("file:/")))
 

@@ -28,12 +28,13 @@ _ARROW: Mapping[type[st.DataType], pa.DataType] = {
     st.FloatType: pa.float32(),
     st.DoubleType: pa.float64(),
     st.DateType: pa.date32(),
-    st.TimeType: pa.time64("us"),
     st.TimestampType: pa.timestamp("us", "UTC"),
     st.TimestampNTZType: pa.timestamp("us"),
     st.StringType: pa.string(),
     st.BinaryType: pa.binary(),
-    st.VariantType: pa.string(),  # Arrow has none: see with_variants
+    # of newer versions; Arrow has no variants: see with_variants
+    **({st.TimeType: pa.time64("us")} if hasattr(st, "TimeType") else {}),
+    **({st.VariantType: pa.string()} if hasattr(st, "VariantType") else {}),
 }
 _SPARK: Mapping[str, st.DataType] = {
     "BOOLEAN": st.BooleanType(),
@@ -44,12 +45,12 @@ _SPARK: Mapping[str, st.DataType] = {
     "FLOAT": st.FloatType(),
     "DOUBLE": st.DoubleType(),
     "DATE": st.DateType(),
-    "TIME(6)": st.TimeType(6),
     "TIMESTAMP": st.TimestampType(),
     "TIMESTAMP_NTZ": st.TimestampNTZType(),
     "STRING": st.StringType(),
     "BINARY": st.BinaryType(),
-    "VARIANT": st.VariantType(),
+    **({"TIME(6)": st.TimeType(6)} if hasattr(st, "TimeType") else {}),
+    **({"VARIANT": st.VariantType()} if hasattr(st, "VariantType") else {}),
 }
 
 
@@ -88,7 +89,7 @@ def with_variants(columns: TableSchema, schema: st.StructType) -> TableSchema:
 
 
 def _with_variants(column: Column, type_: st.DataType) -> Column:
-    if isinstance(type_, st.VariantType):
+    if type_.typeName() == "variant":
         return replace(column, type="variant")
     if isinstance(type_, st.StructType):
         inner = [field.dataType for field in type_.fields]

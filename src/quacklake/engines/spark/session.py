@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from quacklake.engines.spark.compat import check_session, user_settings
+from quacklake.errors import MissingExtraError
 from quacklake.storage import Store
+from quacklake.storage.spark import find_java, spark_settings
 
-__all__ = ["LISTING", "SESSION", "WRITING", "find_session", "has_time", "needed_settings", "settings"]
-
-#: What a session of our own is made with. Reads and writes are right without any of these.
-SESSION: Mapping[str, str] = {
-    "spark.sql.timeType.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
+__all__ = ["LISTING", "WRITING", "find_session", "has_time", "settings"]
 
 #: Spark looks at each file when a frame is made: a job for that costs more than it saves on a local disk.
 LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
@@ -35,14 +31,6 @@ WRITING: Mapping[str, str] = {
     "spark.sql.parquet.fieldId.write.enabled": "true",
 }
 
-_SDK = ("s3", "s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
-#: What Spark's own Hadoop needs for S3, without the bundle of all of Amazon's services.
-_S3A: Mapping[str, str] = {
-    "spark.jars.packages": ",".join(
-        ["org.apache.hadoop:hadoop-aws:3.4.2", *(f"software.amazon.awssdk:{name}:2.29.52" for name in _SDK)]
-    ),
-    "spark.jars.excludes": "software.amazon.awssdk:bundle",
-}
 _TIME = "spark.sql.timeType.enabled"
 
 
@@ -59,43 +47,46 @@ _lock = threading.Lock()
 
 
 def find_session(session: SparkSession | None, store: Store) -> SparkSession:
-    """The given session, else the active one, else a new one that can reach the store."""
-    if session is not None:
-        return session
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("quacklake")
-    for key, value in {**SESSION, **_store_settings(store, secrets=True)}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    """The given session, else the active one, else a new one that can reach the store.
 
-
-def needed_settings(store: Store) -> dict[str, str]:
-    """What ``spark-defaults.conf`` should say for a lake; no secrets."""
-    return {**SESSION, **_store_settings(store, secrets=False)}
-
-
-def _store_settings(store: Store, *, secrets: bool) -> dict[str, str]:
-    options = store.s3
-    if store.scheme != "s3":
-        return {}
-    found = dict(_S3A)
-    if options is None:
-        return found
-    if options.endpoint:
-        found["spark.hadoop.fs.s3a.endpoint"] = options.endpoint
-        found["spark.hadoop.fs.s3a.path.style.access"] = str(options.path_style).lower()
-        found["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(options.secure).lower()
-    if options.region:
-        found["spark.hadoop.fs.s3a.endpoint.region"] = options.region
-    if secrets and options.access_key and options.secret_key:
-        found["spark.hadoop.fs.s3a.access.key"] = options.access_key
-        found["spark.hadoop.fs.s3a.secret.key"] = options.secret_key
-        if options.session_token:
-            found["spark.hadoop.fs.s3a.session.token"] = options.session_token
+    Raises ``MissingExtraError`` where a new one cannot be made, and as :func:`check_session` does.
+    """
+    found = session or _active() or _new(store)
+    check_session(found)
     return found
+
+
+def _active() -> SparkSession | None:
+    """The session of this thread, else that of the process: to build one would change its settings."""
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def _new(store: Store) -> SparkSession:
+    builder = SparkSession.builder
+    if "SPARK_REMOTE" in os.environ:  # its server has been told where files are
+        return _built(builder)
+    if find_java() is None:
+        raise MissingExtraError(
+            "Spark needs Java", hint="install openjdk-17-jre-headless, or let JAVA_HOME name a folder with Java 17"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = builder.appName("quacklake")
+    for key, value in spark_settings(store, secrets=True).items():
+        builder = builder.config(key, value)
+    return _built(builder)
+
+
+def _built(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise MissingExtraError(
+            f"no session of Spark could be made: {str(error).strip().splitlines()[0]}",
+            hint="what Spark printed tells why: packages that Spark Connect needs, or jars that cannot be downloaded",
+        ) from error
 
 
 def has_time(session: SparkSession) -> bool:
@@ -115,7 +106,7 @@ def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]
     changed: list[str] = []
     try:
         with _lock:
-            given = session.conf.getAll if values else {}
+            given = user_settings(session, tuple(values))
             for key, value in values.items():
                 held = _held.get((id(session), key))
                 if held is None:

@@ -12,18 +12,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake import faults, telemetry
+from quacklake.engines.spark.compat import arrow_udf, place_of, rebalanced
 from quacklake.engines.spark.deletes import READ_OPTIONS
 from quacklake.engines.spark.failures import writing
 from quacklake.engines.spark.footers import all_footers
 from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
 from quacklake.engines.spark.schema import FIELD_ID, file_type
 from quacklake.engines.spark.session import WRITING, settings
+from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import RESERVED_FIELDS, TableInfo
 from quacklake.format.partitions import Transform, key_names
 from quacklake.format.schema import Column
 from quacklake.format.spark import RAISED, key_expression, quote
 from quacklake.format.transforms import apply
+from quacklake.format.transforms import bucket as bucket_of
 from quacklake.storage import FileEntry, Footer, Store
 
 __all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
@@ -139,7 +142,7 @@ class SparkWriter:
             few = rows.repartitionByRange(job.tasks, *both) if order and job.tasks > 1 else rows.coalesce(job.tasks)
             return few.sortWithinPartitions(*both) if both else few
         if keys:
-            return rows.hint("rebalance", *names).sortWithinPartitions(*names, *order)
+            return rebalanced(rows, keys).sortWithinPartitions(*names, *order)
         if order:
             return rows.repartitionByRange(*order).sortWithinPartitions(*order)
         return rows
@@ -178,7 +181,7 @@ class SparkWriter:
         urls = {file_path(self.store.url(path)): path for path in paths}
         reader = self.session.read.options(**READ_OPTIONS)
         rows = reader.parquet(*(spark_path(self.store.url(path)) for path in paths))
-        place = rows.metadataColumn("_metadata").getField("file_path").alias("_ql_path")
+        place = place_of(rows, "file_path").alias("_ql_path")
         measured = []
         for each in doubtful:
             number = f"IF(isnan({each.sql}), NULL, CAST({each.sql} AS DOUBLE))"
@@ -253,14 +256,18 @@ def _folder_name(value: SparkColumn) -> SparkColumn:
 
 def _bucket(transform: Transform, name: str, type_: str) -> SparkColumn:
     """The bucket of a value: Spark has no such hash, so that Python computes it on the executors."""
+    if type_ == "timestamptz" and not hasattr(f, "arrow_udf"):  # Python would get local times, some of them twice
+        raise UnsupportedFeatureError("buckets of timestamptz columns take Spark 4.1 or newer")
 
-    @f.arrow_udf("string")  # type: ignore[attr-defined,untyped-decorator]
-    def bucket(values: pa.Array) -> pa.Array:
+    def buckets(values: pa.Array) -> pa.Array:
         return apply(values, transform, type_).cast(pa.string())
 
+    def one(value: object) -> str | None:
+        found = bucket_of(value, type_, transform.buckets)
+        return None if found is None else str(found)
+
     shown = key_expression(Transform("identity"), name, type_) if type_ == "uuid" else name
-    found: SparkColumn = bucket(f.expr(shown or name))
-    return found
+    return arrow_udf(buckets, one, f.expr(shown or name))
 
 
 def _folder_texts(job: WriteJob, entry: FileEntry) -> tuple[str | None, ...]:

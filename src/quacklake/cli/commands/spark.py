@@ -1,0 +1,24 @@
+"""``quacklake spark-settings``: what Spark is to be told about a lake."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quacklake.cli.context import Context
+
+__all__ = ["spark_settings"]
+
+Version = Annotated[
+    str | None, typer.Option("--spark", metavar="VERSION", help="The version of Spark; default: the one installed.")
+]
+
+
+def spark_settings(context: Context, version: Version = None) -> None:
+    """Lines for spark-defaults.conf, without keys and passwords. With --output json they are an object."""
+    import quacklake
+
+    with context.open() as lake:
+        found = quacklake.spark_settings(lake, version)
+    context.output.result("\n".join(f"{key} {value}" for key, value in found.items()), found)

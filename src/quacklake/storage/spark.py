@@ -1,0 +1,125 @@
+"""What Spark needs beside a lake: which versions work, jars by their coordinates, settings. It imports no Spark.
+
+All coordinates of the project are here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from quacklake.errors import UnsupportedVersionError
+from quacklake.storage.store import Store
+
+__all__ = ["DELTA", "ICEBERG", "STEADY", "find_java", "installed_version", "parse_version", "spark_settings"]
+
+Version = tuple[int, int]
+
+_OLDEST: Version = (3, 5)
+_NEWEST: Version = (4, 3)
+STEADY: Version = (4, 0)
+"""From this one on Spark has all that is needed; before, only to read and to append, overwrite and create tables."""
+_USUAL: Version = (4, 1)
+
+#: The jars of the lakes that benchmarks compare with.
+DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
+_HADOOP: Mapping[Version, str] = {(3, 5): "3.3.4", (4, 0): "3.4.1", (4, 1): "3.4.2"}
+"""The Hadoop that is inside of a Spark, where the wheel cannot be asked; newer ones have the last or a newer one."""
+_HADOOP_AWS = "org.apache.hadoop:hadoop-aws:{0}"
+_SDK_PARTS = ("s3", "s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
+_SDK = tuple(f"software.amazon.awssdk:{name}:2.29.52" for name in _SDK_PARTS)
+#: All of Amazon's services, of which the few above are enough.
+_SDK_BUNDLE = "software.amazon.awssdk:bundle"
+
+#: What a session of our own is made with. Reads and writes are right without any of these.
+_SESSION: Mapping[str, str] = {
+    "spark.sql.timeType.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+def parse_version(text: str) -> Version:
+    """The version of Spark that a text tells. Raises ``UnsupportedVersionError`` for one that does not work here."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not (version == _OLDEST or STEADY <= version <= _NEWEST):
+        raise UnsupportedVersionError(
+            f"Spark {text} does not work with Quacklake: it must be 3.5, or 4.0 to {_NEWEST[0]}.{_NEWEST[1]}",
+            hint="install one that does: pip install 'quacklake[spark]'",
+        )
+    return version
+
+
+def installed_version() -> Version | None:
+    """The version of the package pyspark that is installed, if one is."""
+    place = _package()
+    if place is None:
+        return None
+    text = (place / "version.py").read_text()
+    found = re.search(r"__version__[^=]*=\s*[\"']([^\"']+)", text)
+    return parse_version(found[1] if found else text)
+
+
+def find_java() -> str | None:
+    """The Java that Spark would run."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home, "bin")) if home else None)
+
+
+def spark_settings(store: Store, version: Version | None = None, *, secrets: bool = False) -> dict[str, str]:
+    """What a Spark of some version (the installed one, else the usual) should be told about a lake's files.
+
+    Without ``secrets`` there are no keys among them, so that they can stand in ``spark-defaults.conf``.
+    """
+    found = dict(_SESSION)
+    if store.is_local:
+        return found
+    if store.scheme == "s3":
+        found |= _jars(version or installed_version() or _USUAL) | _s3a(store, secrets=secrets)
+    return found
+
+
+def _jars(version: Version) -> dict[str, str]:
+    hadoop = _wheel_hadoop() if version == installed_version() else None
+    hadoop = hadoop or _HADOOP.get(version) or _HADOOP[_USUAL]
+    own = _HADOOP_AWS.format(hadoop)
+    if version < STEADY:  # it has another SDK, which is in one piece
+        return {"spark.jars.packages": own}
+    return {"spark.jars.packages": ",".join([own, *_SDK]), "spark.jars.excludes": _SDK_BUNDLE}
+
+
+def _s3a(store: Store, *, secrets: bool) -> dict[str, str]:
+    options = store.s3
+    found: dict[str, str] = {}
+    if options is None:
+        return found
+    if options.endpoint:
+        found["spark.hadoop.fs.s3a.endpoint"] = options.endpoint
+        found["spark.hadoop.fs.s3a.path.style.access"] = str(options.path_style).lower()
+        found["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(options.secure).lower()
+    if options.region:
+        found["spark.hadoop.fs.s3a.endpoint.region"] = options.region
+    if secrets and options.access_key and options.secret_key:
+        found["spark.hadoop.fs.s3a.access.key"] = options.access_key
+        found["spark.hadoop.fs.s3a.secret.key"] = options.secret_key
+        if options.session_token:
+            found["spark.hadoop.fs.s3a.session.token"] = options.session_token
+    return found
+
+
+def _wheel_hadoop() -> str | None:
+    place = _package()
+    jars = sorted(place.glob("jars/hadoop-client-api-*.jar")) if place is not None else []
+    return jars[-1].stem.removeprefix("hadoop-client-api-") if jars else None
+
+
+def _package() -> Path | None:
+    found = find_spec("pyspark")
+    return None if found is None or found.origin is None else Path(found.origin).parent
