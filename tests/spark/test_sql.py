@@ -172,7 +172,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[quacklake.Lake]:
     """Sales of three shops over two days, at three snapshots, and things that stand on them."""
     home = tmp_path_factory.mktemp("sql")
     with quacklake.connect(f"sqlite:///{home}/lake.db", data_path=f"{home}/data/", data_inlining_row_limit=0) as made:
-        made.sql("CREATE TABLE sales (id BIGINT, shop INTEGER, amount DOUBLE, at TIMESTAMPTZ) PARTITIONED BY (shop)")
+        made.sql(
+            "CREATE TABLE sales (id BIGINT, shop INTEGER, amount DOUBLE, moment TIMESTAMPTZ) PARTITIONED BY (shop)"
+        )
         made.sql(
             "INSERT INTO sales SELECT i, i % 3, i / 4, TIMESTAMPTZ '2024-01-01 00:00:00+00' + to_hours(i)"
             " FROM range(30) r(i)"
@@ -236,9 +238,9 @@ def test_filters_rule_out_files(spark: SparkLake) -> None:
     assert files("SELECT * FROM big WHERE shop = 1 AND id > 40") == 1
     assert files("SELECT * FROM sales a JOIN sales b ON a.id = b.id WHERE a.shop = 1 AND b.shop = 2 AND b.id < 9") == 3
     # the session's zone is New York: the second snapshot begins there on the 2nd at 01:00
-    assert files("SELECT * FROM sales WHERE at >= TIMESTAMP '2024-01-02 01:00:00'") == 3
-    assert files("SELECT * FROM sales WHERE at >= '2024-01-02 00:30:00'") == 3
-    assert files("SELECT * FROM sales WHERE at >= TIMESTAMP '2024-01-02 00:30:00+00'") == 6
+    assert files("SELECT * FROM sales WHERE moment >= TIMESTAMP '2024-01-02 01:00:00'") == 3
+    assert files("SELECT * FROM sales WHERE moment >= '2024-01-02 00:30:00'") == 3
+    assert files("SELECT * FROM sales WHERE moment >= TIMESTAMP '2024-01-02 00:30:00+00'") == 6
     assert files("SELECT * FROM sales WHERE shop + 1 = 2") == 6
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.errors import SqlError, nearest
+from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.sql import upkeep
@@ -50,6 +50,11 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return _optimize(statement, items)
     if name not in FUNCTIONS:
         raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, (*FUNCTIONS, "optimize")))
+    if name == "set_commit_message":
+        raise UnsupportedFeatureError(
+            "a statement of Spark is a commit of its own, which no message can wait for",
+            hint='sign the lake first: quacklake.spark(lake.signed("message", "author"))',
+        )
     if name not in _ON_SPARK:
         text, values = arguments(statement, items)
         return statement.lake_sql(f"CALL {quote(name)}({text})", values)

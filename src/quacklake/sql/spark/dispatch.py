@@ -46,7 +46,7 @@ def run(spark: SparkLake, text: str, params: Parameters = None) -> DataFrame:
     sql = with_values(only_statement(text), params)
     # with a transaction of its own, whatever the thread's session is about
     with spark._lake._session().cursor() as session:
-        statement = Statement(spark, session, sql)
+        statement = Statement(spark, session)
         return _handler(SparkCursor(sql))(statement, SparkCursor(sql))
 
 

@@ -17,6 +17,7 @@ _MISSING = re.compile(r"table or view (.+?) cannot be found", re.IGNORECASE)
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
 _WHERE = re.compile(r";? line \d+ pos \d+;?$")
 _STATE = re.compile(r"\.? SQLSTATE: \w+(?: \(line \d+, pos \d+\))?$")
+_DEFAULT = ["spark_catalog", "default"]
 _FAMILY = (AnalysisException, ParseException)
 
 
@@ -44,6 +45,7 @@ def _told(error: PySparkException, near: Callable[[list[str]], str | None], text
     missing = _MISSING.search(first)
     if missing is not None:
         names = [part.strip("`") for part in re.findall(r"`[^`]*`|[^.`]+", missing[1])]
+        names = names[2:] if names[:-1] == _DEFAULT else names  # as Spark calls what had no owner
         return NotFoundError(f'Table with name "{".".join(names)}" does not exist', hint=near(names))
     place = _PLACE.search(said) if isinstance(error, ParseException) else None
     if place is None or text is None:

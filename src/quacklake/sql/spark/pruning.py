@@ -127,11 +127,11 @@ def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.E
     if parent is None:
         return list(outside)
     if isinstance(parent, exp.Subquery):
-        return conditions(parent)
+        return conditions(parent, outside)
     if isinstance(parent, exp.CTE) and not parent.args["alias"].columns:
         root = parent.root()
         uses = [each for each in root.find_all(exp.Table) if declaration(each) is parent]
-        return conditions(uses[0]) if len(uses) == 1 else []
+        return conditions(uses[0], outside) if len(uses) == 1 else []
     return []
 
 

@@ -13,7 +13,6 @@ from quacklake.engines.duckdb.queries import LAKE
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.format.predicate import Predicate
 from quacklake.format.spark import quote
 from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.sql.spark import metadata
@@ -45,18 +44,13 @@ def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
             raise
         return _as_it_is(statement, plain, error)
     try:
-        with statement.translating():
-            return _run(statement, found)
+        return statement.run(found, None if found.frames else plain)
     except SqlError as error:
         if not isinstance(error.__cause__, ParseException) or not found.frames:
             raise
         # Spark counts places in the text that it has got: once more in the text that was written
         statement.run(Text(rewriter.plain(plain)), plain)
         raise
-
-
-def _run(statement: Statement, found: Text) -> DataFrame:
-    return statement.run(found, None if found.frames else found.sql)
 
 
 def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
@@ -82,6 +76,16 @@ class _Scope:
     tx: Transaction | None = None
     depth: int = 0
     outside: Sequence[exp.Expr] = ()
+
+
+@dataclass
+class _Walk:
+    """The way through one query: its text, its time travel, and tables that lose what stood before their names."""
+
+    query: str
+    travels: Sequence[TimeTravel]
+    scope: _Scope
+    renamed: dict[tuple[str, ...], str] = field(default_factory=dict)
 
 
 @dataclass
@@ -122,55 +126,42 @@ class Rewriter:
         if cursor.sees("TABLE"):
             cursor.take()
             query = f"SELECT * FROM {cursor.rest()}"
+        walk = _Walk(query, time_travel(SparkCursor(query)), scope)
         tree = parse(self.plain(query))
-        travels = time_travel(SparkCursor(query))
         edits: list[Edit] = []
-        renamed: dict[tuple[str, ...], str] = {}
         for table in list(tree.find_all(exp.Table)):
-            edits += self._relation(query, tree, table, travels, scope, renamed)
-        for column in tree.find_all(exp.Column) if renamed else ():
-            edits += _shortened(column, renamed)
+            # a hint only repeats a name
+            if declaration(table) is None and table.find_ancestor(exp.Hint) is None:
+                edits += self._relation(walk, table)
+        for column in tree.find_all(exp.Column) if walk.renamed else ():
+            edits += _shortened(column, walk.renamed)
         return _replaced(query, edits)
 
-    def _relation(
-        self,
-        query: str,
-        tree: exp.Expr,
-        table: exp.Table,
-        travels: Sequence[TimeTravel],
-        scope: _Scope,
-        renamed: dict[tuple[str, ...], str],
-    ) -> list[Edit]:
-        if declaration(table) is not None:
-            return []
+    def _relation(self, walk: _Walk, table: exp.Table) -> list[Edit]:
+        """What takes the place of a relation; nothing for one that is not of the lake."""
         first, last = span(table.parts)
-        if self.target is not None and scope.view is None and names_of(table) == [TARGET]:
+        names = names_of(table)
+        if self.target is not None and walk.scope.view is None and names == [TARGET]:
             rows, info = self.target
             if fold(table.alias) == fold(info.name):
-                renamed.update(_qualified(self.statement, [info.schema_name, info.name]))
+                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name]))
             return [Edit(first, last, self.add(rows))]
-        travel = _travel(query, last, travels)
+        travel = _travel(walk.query, last, walk.travels)
         if isinstance(table.this, exp.Func):
-            found = self._function(query, table, first)
-            if found is None:
-                return []
-            made, last = found
+            made, last = self._function(walk.query, first)
         else:
-            names = names_of(table)
-            made_or_none = self._named(names, table, travel, scope)
-            if made_or_none is None:
-                if scope.view is not None:
-                    raise unknown(names, f'the view "{scope.view.qualified_name}" names it')
-                return []
-            made = made_or_none
-            if not table.alias:
-                renamed.update(_qualified(self.statement, names))
+            made = self._named(names, table, travel, walk.scope)
+            if made is None and walk.scope.view is not None:
+                raise unknown(names, f'the view "{walk.scope.view.qualified_name}" names it')
+        if made is None:
+            return []
         edits = [Edit(first, last, made)]
         if travel is not None:
             edits.append(Edit(travel.start, travel.end, ""))
         if not table.alias:
-            place = _alias_place(query, last, travel)
-            edits.append(Edit(place, place, f" AS {quote(names_of(table)[-1])}"))
+            walk.renamed.update(_qualified(self.statement, names))
+            place = _alias_place(walk.query, last, travel)
+            edits.append(Edit(place, place, f" AS {_escaped(quote(names[-1]))}"))
         return edits
 
     # -- what names mean -----------------------------------------------------------------------------------------------
@@ -178,12 +169,11 @@ class Rewriter:
     def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
         """What a name of the lake becomes; None when it is none."""
         statement = self.statement
-        if travel is not None or scope.tx is None:
-            tx = statement.view(travel) if self._may_be_ours(names, travel) else None
-        else:
-            tx = scope.tx
-        if tx is None:
-            return None
+        tx = scope.tx
+        if travel is not None or tx is None:
+            if not self._may_be_ours(names, travel):
+                return None
+            tx = statement.view(travel)
         found = self._in_view(names, tx, scope.view) if scope.view is not None else statement.find(names, tx)
         if isinstance(found, ViewInfo):
             return self._view(found, tx, scope, table)
@@ -198,7 +188,7 @@ class Rewriter:
             return True
         view = self.statement.view()
         return (
-            self.statement.session.names.explicit(names)
+            (len(names) <= 3 and self.statement.session.names.explicit(names))
             or self.statement.find(names, view) is not None
             or metadata.is_described(self.statement, names, view)
             or not self.statement.spark.session.catalog.tableExists(".".join(map(quote, names)))
@@ -215,14 +205,12 @@ class Rewriter:
         return None
 
     def _table(self, info: TableInfo, tx: Transaction, table: exp.Table, scope: _Scope) -> str:
-        spark = self.statement.spark
         found = conditions(table, scope.outside)
-        zone = zone_of(self.statement)
-        predicate: Predicate = predicate_of(found, info.schema, zone)
+        predicate = predicate_of(found, info.schema, zone_of(self.statement))
         self.read.append((info, tx))
         key = (info.id, tx.base.id, predicate)
         if key not in self._known:
-            self._known[key] = self.add(spark._frame(tx, info, predicate))
+            self._known[key] = self.add(self.statement.spark._frame(tx, info, predicate))
         return self._known[key]
 
     def _view(self, view: ViewInfo, tx: Transaction, scope: _Scope, table: exp.Table) -> str:
@@ -240,16 +228,22 @@ class Rewriter:
         columns = ", ".join(_escaped(quote(alias)) for alias in view.aliases)
         return f"(SELECT * FROM ({inner}) AS ql_view({columns}))"
 
-    def _function(self, query: str, table: exp.Table, first: int) -> tuple[str, int] | None:
+    def _function(self, query: str, first: int) -> tuple[str | None, int]:
         """What a call of a function of the lake becomes, and where it ends; None when it is none."""
-        cursor = SparkCursor(query)
-        while (word := cursor.peek()) is not None and word.start < first:
-            cursor.take()
+        cursor = _cursor_at(query, first)
         names = cursor.names()
         if not metadata.is_function(names) or not cursor.sees("("):
-            return None
+            return None, first
         frame = metadata.called(self.statement, names, cursor.items())
         return self.add(frame), cursor.words[cursor.at - 1].end
+
+
+def _cursor_at(query: str, place: int) -> SparkCursor:
+    """A cursor that stands at a place of a text."""
+    cursor = SparkCursor(query)
+    while (word := cursor.peek()) is not None and word.start < place:
+        cursor.take()
+    return cursor
 
 
 def _qualified(statement: Statement, names: Sequence[str]) -> dict[tuple[str, ...], str]:
@@ -290,10 +284,8 @@ def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel 
 
 def _alias_place(query: str, last: int, travel: TimeTravel | None) -> int:
     """Where the alias of a relation belongs: behind its sample."""
-    cursor = SparkCursor(query)
     place = last if travel is None else travel.end
-    while (word := cursor.peek()) is not None and word.start < place:
-        cursor.take()
+    cursor = _cursor_at(query, place)
     if cursor.accept("TABLESAMPLE"):
         cursor.skip_group()
         if cursor.accept("REPEATABLE"):
@@ -308,7 +300,7 @@ def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[
     for length in range(len(parts) - 1, 1, -1):
         known = renamed.get(tuple(fold(part.name) for part in parts[:length]))
         if known is not None:
-            return [Edit(*span(parts[:length]), quote(known))]
+            return [Edit(*span(parts[:length]), _escaped(quote(known)))]
     return []
 
 

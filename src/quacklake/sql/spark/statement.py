@@ -45,7 +45,6 @@ class Statement:
 
     spark: SparkLake
     session: Session
-    text: str
     tx: Transaction | None = None
 
     @property
@@ -67,7 +66,7 @@ class Statement:
 
     def within(self, tx: Transaction) -> Statement:
         """The same statement in a transaction that changes the lake."""
-        return Statement(self.spark, self.session, self.text, tx)
+        return Statement(self.spark, self.session, tx)
 
     def places(self, names: Sequence[str]) -> Iterable[Target]:
         """Where in the lake a name may mean something."""
@@ -164,7 +163,9 @@ def _for_spark(table: pa.Table) -> pa.Table:
         pa.field(field.name, pa.int64()) if pa.types.is_unsigned_integer(field.type) else field
         for field in table.schema
     ]
-    return table.cast(pa.schema(fields))
+    schema = pa.schema(fields)
+    # Spark wants a chunk, if only an empty one
+    return table.cast(schema) if table.num_rows else pa.table([pa.array([], field.type) for field in schema], schema)
 
 
 def unknown(names: Sequence[str], hint: str | None) -> NotFoundError:
