@@ -17,7 +17,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.sql.spark.queries import run_query
 from quacklake.sql.spark.rows import assignments, default_of
 from quacklake.sql.spark.statement import Statement, Text
-from quacklake.sql.spark.trees import Edit, edited, parse_expression, span
+from quacklake.sql.spark.trees import Edit, edited, parse, span
 from quacklake.sql.spark.words import SparkCursor
 from quacklake.sql.statements.rows import alias_of, prefix_of
 from quacklake.sql.timetravel import time_travel
@@ -49,9 +49,7 @@ class _Names:
 
     def renamed(self, text: str) -> str:
         """An expression with the builder's names of the two sides."""
-        tree = parse_expression(text)
-        if tree is None:
-            raise SqlError(f"the expression {text!r} cannot be understood")
+        tree = parse(text)
         if tree.find(exp.Query) is not None:
             raise UnsupportedFeatureError(
                 f"a merge cannot have subqueries in its conditions and values: {text}", hint="put them into the source"
@@ -67,10 +65,10 @@ class _Names:
 
     def keys(self, text: str) -> list[str] | None:
         """The columns that must be equal in both sides, where a condition says that and nothing else."""
-        tree = parse_expression(self.renamed(text))
+        tree = parse(self.renamed(text))
         found = []
         for part in tree.flatten() if isinstance(tree, exp.And) else [tree]:
-            equal = part.unnest() if part is not None else None
+            equal = part.unnest()
             if not isinstance(equal, exp.EQ):
                 return None
             sides = (equal.this.unnest(), equal.expression.unnest())

@@ -10,8 +10,9 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
+from quacklake.errors import PredicateError
 from quacklake.format.names import fold
 from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.format.schema import TableSchema
@@ -27,8 +28,15 @@ _INSTANTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.Dat
 
 def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[[], str]) -> Predicate:
     """What conditions on the columns of a table say about the bounds of files; ``zone`` is where local times are."""
-    parts = [to_predicate(_zoned(each, schema, zone).sql("duckdb"), schema) for each in found]
+    parts = [_predicate(_zoned(each, schema, zone), schema) for each in found]
     return every(parts) if parts else ANYTHING
+
+
+def _predicate(condition: exp.Expr, schema: TableSchema) -> Predicate:
+    try:
+        return to_predicate(condition.sql("duckdb", unsupported_level=ErrorLevel.IGNORE), schema)
+    except PredicateError:
+        return ANYTHING  # said in words that only Spark knows
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:

@@ -46,7 +46,9 @@ def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
     try:
         return statement.run(found, None if found.frames else plain)
     except SqlError as error:
-        if not isinstance(error.__cause__, ParseException) or not found.frames:
+        if rewriter.views:
+            error.hint = error.hint or f"translated from the SQL of DuckDB: the view {', '.join(rewriter.views)}"
+        if rewriter.views or not isinstance(error.__cause__, ParseException) or not found.frames:
             raise
         # Spark counts places in the text that it has got: once more in the text that was written
         statement.run(Text(rewriter.plain(plain)), plain)
@@ -97,6 +99,8 @@ class Rewriter:
     frames: dict[str, DataFrame] = field(default_factory=dict)
     read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
     """The tables that were found, and where."""
+    views: list[str] = field(default_factory=list)
+    """The views that were translated."""
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def text(self, query: str, head: str = "") -> Text:
@@ -221,6 +225,7 @@ class Rewriter:
         sql = view.sql.replace(LAKE, "")
         if view.dialect == "duckdb":
             sql = to_spark(sql, f'the view "{view.qualified_name}"')
+            self.views.append(view.qualified_name)
         outside = () if view.aliases else conditions(table, scope.outside)
         inner = self._query(sql, _Scope(view, tx, scope.depth + 1, outside))
         if not view.aliases:

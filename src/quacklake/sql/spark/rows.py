@@ -151,8 +151,7 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if table is None:
         return statement.run(Text(cursor.text), cursor.text)
     alias = alias_of(cursor, "WHERE") or table.name
-    where = cursor.rest() if cursor.accept("WHERE") else None
-    cursor.end()
+    where = _condition(cursor)
     if where is None:
         done = statement.spark.delete(f"{_quoted(table.schema_name)}.{_quoted(table.name)}")
     else:
@@ -170,10 +169,17 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
     alias = alias_of(cursor, "SET") or table.name
     cursor.expect("SET")
     assigned = assignments(cursor, alias)
-    where = cursor.rest() if cursor.accept("WHERE") else None
-    cursor.end()
+    where = _condition(cursor)
     done = _changed(statement, table, alias, where, assigned)
     return statement.numbers(num_affected_rows=done.rows_updated)
+
+
+def _condition(cursor: SparkCursor) -> str | None:
+    """What stands behind WHERE, to the end."""
+    where = cursor.accept("WHERE")
+    if where == cursor.done:
+        raise cursor.unexpected()
+    return cursor.rest() if where else None
 
 
 def _refuse_prefix(cursor: SparkCursor) -> None:
@@ -239,6 +245,8 @@ def change_rows(
         f"({default_of(column, time=time) if fold(value) == 'default' else value}) AS {_SET}{column.id}"
         for column, value in values.items()
     ]
+    for text in (*values.values(), *([] if where is None else [where])):
+        parse(Rewriter.plain(text))  # so that an error shows its place there
     query = f"SELECT {', '.join(['*', *sets])} FROM {TARGET} AS {quote(alias)}"
     query += "" if where is None else f" WHERE {where}"
     tree = parse(Rewriter.plain(query))

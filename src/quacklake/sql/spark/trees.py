@@ -18,7 +18,6 @@ __all__ = [
     "edited",
     "names_of",
     "parse",
-    "parse_expression",
     "span",
     "to_lake",
     "to_spark",
@@ -47,7 +46,7 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
 
 
 def parse(text: str) -> exp.Expr:
-    """The tree of one query. Raises ``SqlError`` with the place."""
+    """The tree of one query or expression. Raises ``SqlError`` with the place."""
     try:
         found = sqlglot.parse(text, dialect=_SPARK)
     except sqlglot.errors.ParseError as error:
@@ -66,14 +65,6 @@ def _marked(text: str, error: dict[str, object]) -> str:
     if not isinstance(line, int) or not isinstance(column, int) or line > len(lines):
         return text
     return caret(text, min(sum(map(len, lines[: line - 1])) + max(column - 1, 0), len(text)))
-
-
-def parse_expression(text: str) -> exp.Expr | None:
-    """The tree of one expression; None when it cannot be taken apart. Places count from the beginning of the text."""
-    try:
-        return sqlglot.parse_one(text, dialect=_SPARK)
-    except (sqlglot.errors.SqlglotError, RecursionError):
-        return None
 
 
 def names_of(node: exp.Table | exp.Column) -> list[str]:
@@ -124,26 +115,53 @@ def declaration(table: exp.Table) -> exp.CTE | None:
 
 def to_lake(text: str, what: str = "expression") -> str:
     """A text in the SQL of Spark in that of the lake. Raises ``InputError``."""
-    return _transpiled(text, _SPARK, "duckdb", what)
+    return _translated(text, _SPARK, "duckdb", what)
 
 
 def to_spark(text: str, what: str) -> str:
     """A text in the SQL of the lake in that of Spark. Raises ``UnsupportedFeatureError``."""
     try:
-        return _transpiled(text, "duckdb", _SPARK, what)
+        return _translated(text, "duckdb", _SPARK, what)
     except InputError as error:
         raise UnsupportedFeatureError(
-            f"{what} is written in the SQL of DuckDB, which cannot be said in that of Spark: {error.message}",
-            hint="read it with lake.sql",
+            f"{error.message} from the SQL of DuckDB to that of Spark", hint="read it with lake.sql"
         ) from None
 
 
-def _transpiled(text: str, read: str, write: str, what: str) -> str:
+def _translated(text: str, read: str, write: str, what: str) -> str:
     try:
-        found = sqlglot.transpile(text, read=read, write=write, unsupported_level=sqlglot.ErrorLevel.RAISE)
-    except (sqlglot.errors.SqlglotError, ValueError, RecursionError) as error:
-        first = (str(error) or "syntax error").splitlines()[0]
-        raise InputError(f"{what} cannot be translated: {first}") from None
-    if len(found) != 1:
-        raise InputError(f"{what} is not one statement")
-    return found[0]
+        found = sqlglot.parse(text, dialect=read)
+        if len(found) != 1 or found[0] is None:
+            raise InputError(f"{what} is not one statement")
+        if any(join.method.upper() not in ("", "NATURAL") for join in found[0].find_all(exp.Join)):
+            raise ValueError("a join that Spark would take for an alias")
+        tree = found[0].transform(_own_function) if read == "duckdb" else found[0]
+        return str(tree.sql(write, unsupported_level=sqlglot.ErrorLevel.RAISE))
+    except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
+        raise InputError(f"{what} cannot be translated") from None
+
+
+#: DuckDB's functions that make intervals, by the arguments of Spark's that stand before theirs.
+_INTERVALS = {
+    "to_days": ("make_dt_interval", 0),
+    "to_hours": ("make_dt_interval", 1),
+    "to_minutes": ("make_dt_interval", 2),
+    "to_seconds": ("make_dt_interval", 3),
+    "to_years": ("make_ym_interval", 0),
+    "to_months": ("make_ym_interval", 1),
+}
+
+
+def _own_function(node: exp.Expr) -> exp.Expr:
+    """A function as sqlglot knows it, where DuckDB writes it in its own words."""
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous) and node.this.name == "main":
+        arguments = [each.transform(_own_function) for each in node.expression.expressions]
+        return exp.func(node.expression.name, *arguments, dialect="duckdb")
+    if not isinstance(node, exp.Func):
+        return node
+    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+    known = _INTERVALS.get(name.lower())
+    if known is None:
+        return node
+    value = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    return exp.Anonymous(this=known[0], expressions=[*[exp.Literal.number(0)] * known[1], value])
