@@ -297,7 +297,7 @@ def test_wrong_statements_are_errors_of_ours(spark: SparkLake) -> None:
         assert "sales" in str(missing.value.hint), text
     with pytest.raises(NotFoundError):
         spark.sql("SELECT * FROM sales VERSION AS OF 999")
-    with pytest.raises(SqlError, match="(?i)epoch_ns") as hard:
+    with pytest.raises(SqlError, match=r"(?i)epoch_ns") as hard:
         spark.sql("SELECT * FROM hard")
     assert "main.hard" in str(hard.value.hint)
     with pytest.raises(UnsupportedFeatureError, match="harder"):

@@ -68,7 +68,10 @@ def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
     rows = run_query(statement, prefix + cursor.rest())
     fixed = {name: value for name, value in keys.items() if value is not None}
     if overwriting and fixed:
-        where = " AND ".join(f"{quote(name)} <=> ({value})" for name, value in fixed.items())
+        where = " AND ".join(
+            f"{quote(name)} IS NULL" if fold(value) == "null" else f"{quote(name)} = {value}"
+            for name, value in fixed.items()
+        )
     named = rows if by_name else _named(rows, table, keys, columns)
     for name, value in fixed.items():
         with statement.translating():
