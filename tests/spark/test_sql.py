@@ -416,7 +416,7 @@ def test_overwriting_keeping_and_refusing(tmp_path: Any, session: SparkSession) 
         assert lake.snapshots().num_rows == newest, "nothing has changed"
         for text in ("TRUNCATE TABLE t", "DROP VIEW v", "DROP TABLE lake.main.t", "DROP SCHEMA s CASCADE"):
             spark.sql(text)
-        assert rows(lake.sql("SHOW ALL TABLES")) == []
+        assert lake.tables() == []
 
 
 def test_procedures_keep_the_lake_in_shape(

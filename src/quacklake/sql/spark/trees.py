@@ -152,11 +152,29 @@ _INTERVALS = {
 }
 
 
+#: What is whole, or not a number: a cast to a whole number does not have to round it.
+_WHOLE = (exp.Literal, exp.Predicate, exp.Connector, exp.Not, exp.Boolean, exp.Null, exp.Count, exp.Length, exp.Trunc)
+
+
+def _rounded(node: exp.Cast) -> exp.Expr:
+    """A cast of a number to a whole one, which rounds in DuckDB (floats to the even one) and cuts off in Spark."""
+    value = node.this.unnest()
+    if node.to.this in exp.DataType.INTEGER_TYPES and not isinstance(value, _WHOLE):
+        kind = exp.In(
+            this=exp.func("typeof", value.copy()), expressions=[*map(exp.Literal.string, ("double", "float"))]
+        )
+        even, up = (exp.Anonymous(this=name, expressions=[value.copy()]) for name in ("bround", "round"))
+        node.set("this", exp.If(this=kind, true=even, false=up))
+    return node
+
+
 def _own_function(node: exp.Expr) -> exp.Expr:
     """A function as sqlglot knows it, where DuckDB writes it in its own words."""
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous) and node.this.name == "main":
         arguments = [each.transform(_own_function) for each in node.expression.expressions]
         return exp.func(node.expression.name, *arguments, dialect="duckdb")
+    if isinstance(node, exp.Cast):
+        return _rounded(node)
     if not isinstance(node, exp.Func):
         return node
     name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
