@@ -22,7 +22,7 @@ from quacklake.errors import (
 )
 from quacklake.sql.spark.altering import alterations, lake_columns
 from quacklake.sql.spark.pruning import conditions
-from quacklake.sql.spark.trees import declaration, parse
+from quacklake.sql.spark.trees import declaration, parse, to_spark
 from quacklake.sql.spark.words import SparkCursor, as_literal, only_statement, text_of, with_values
 
 if TYPE_CHECKING:
@@ -156,6 +156,19 @@ def test_columns_and_changes_are_said_in_the_sql_of_the_lake() -> None:
         alterations(SparkCursor("EXPLODE COLUMN x"))
     with pytest.raises(UnsupportedFeatureError):
         lake_columns("a INT COMMENT 'x'")
+
+
+def test_views_are_translated_with_what_they_mean() -> None:
+    for text, wanted in (
+        ("SELECT CAST(x AS INTEGER)", "SELECT CAST(IF(TYPEOF(x) IN ('double', 'float'), BROUND(x), ROUND(x)) AS INT)"),
+        ("SELECT CAST((a > b) AS INT), CAST('5' AS INT)", "SELECT CAST((a > b) AS INT), CAST('5' AS INT)"),
+        ("SELECT main.list_value(a, 1), d + to_hours(2)", "SELECT ARRAY(a, 1), d + MAKE_DT_INTERVAL(0, 2)"),
+        ("SELECT concat(a, b) ORDER BY a", "SELECT CONCAT(COALESCE(a, ''), COALESCE(b, '')) ORDER BY a NULLS LAST"),
+    ):
+        assert to_spark(text, "the view").upper() == wanted.upper()
+    for text in ("SELECT * FROM a POSITIONAL JOIN b", "SELECT * FROM a ASOF JOIN b ON a.x >= b.x", "SELECT (1"):
+        with pytest.raises(UnsupportedFeatureError):
+            to_spark(text, "the view")
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------

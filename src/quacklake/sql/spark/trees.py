@@ -153,16 +153,16 @@ _INTERVALS = {
 
 
 #: What is whole, or not a number: a cast to a whole number does not have to round it.
-_WHOLE = (exp.Literal, exp.Predicate, exp.Connector, exp.Not, exp.Boolean, exp.Null, exp.Count, exp.Length, exp.Trunc)
+_WHOLE = (exp.Predicate, exp.Connector, exp.Not, exp.Boolean, exp.Null, exp.Count, exp.Length)
 
 
 def _rounded(node: exp.Cast) -> exp.Expr:
     """A cast of a number to a whole one, which rounds in DuckDB (floats to the even one) and cuts off in Spark."""
     value = node.this.unnest()
-    if node.to.this in exp.DataType.INTEGER_TYPES and not isinstance(value, _WHOLE):
-        kind = exp.In(
-            this=exp.func("typeof", value.copy()), expressions=[*map(exp.Literal.string, ("double", "float"))]
-        )
+    is_whole = isinstance(value, _WHOLE) or value.is_int or value.is_string
+    if node.to.this in exp.DataType.INTEGER_TYPES and not is_whole:
+        floats = [exp.Literal.string(name) for name in ("double", "float")]
+        kind = exp.In(this=exp.func("typeof", value.copy()), expressions=floats)
         even, up = (exp.Anonymous(this=name, expressions=[value.copy()]) for name in ("bround", "round"))
         node.set("this", exp.If(this=kind, true=even, false=up))
     return node
