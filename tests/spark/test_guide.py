@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(("name", "count"), [("spark", 7), ("streams", 6)])
+@pytest.mark.parametrize(("name", "count"), [("spark", 8), ("streams", 6)])
 def test_the_examples_of_the_guide_run(
     name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession
 ) -> None:

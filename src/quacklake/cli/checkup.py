@@ -30,7 +30,7 @@ _NEEDED = {
     "pyarrow": "18",
     "SQLAlchemy": "2.0",
     "duckdb-engine": "0.17",
-    "sqlglot": "26",
+    "sqlglot": "27",
     "rich": "13",
 }
 _EXTRAS = {

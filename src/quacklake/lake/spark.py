@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import CommitUnknown, QuacklakeError
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import from_arrow
+from quacklake.format.predicate import Predicate
+from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.lake import layout, operations
 from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark_registration import has_sources, register_spark, require_pyspark
+from quacklake.lake.spark_speaking import SparkSpeaking
 from quacklake.lake.spark_streams import SparkStreaming
 from quacklake.lake.spark_upkeep import SparkMaintaining
 from quacklake.scan import to_predicate
@@ -52,7 +54,7 @@ def spark_settings(lake: Lake, version: str | None = None) -> dict[str, str]:
     return settings_for(lake._shared.store, None if version is None else parse_version(version))
 
 
-class SparkLake(SparkMaintaining, SparkStreaming):
+class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
@@ -86,13 +88,15 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         else:
             view = (self._lake.at(version=at) if isinstance(at, int) else self._lake.at(timestamp=at))._view()
         info = view.find_table(ref.schema, ref.name)
-        plan = view.plan(info, to_predicate(where, info.schema), max_files=self._shared.config.plan_max_files)
-        frame = self._scan.frame(plan)
+        frame = self._frame(view, info, to_predicate(where, info.schema))
         if where is None:
             return frame
         from quacklake.lake.spark_changing import spark_sql
 
         return frame.filter(spark_sql(where))
+
+    def _frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
+        return self._scan.frame(view.plan(table, predicate, max_files=self._shared.config.plan_max_files))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -130,12 +134,8 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from pyspark.sql.types import StructType
 
-        from quacklake.engines.spark import arrow_schema, with_variants
-
         ref = TableRef.parse(name)
-        given = columns if isinstance(columns, StructType) else columns.schema
-        arrow = arrow_schema(given, required=given is columns)
-        schema = with_variants(from_arrow(arrow), given)
+        schema = self._schema(columns)
 
         def create(tx: Transaction) -> TableInfo:
             return layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
@@ -144,6 +144,16 @@ class SparkLake(SparkMaintaining, SparkStreaming):
             self._lake._run(create)
         else:
             self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
+
+    @staticmethod
+    def _schema(columns: DataFrame | StructType) -> TableSchema:
+        """The columns of a table that is made for a schema or a DataFrame."""
+        from pyspark.sql.types import StructType
+
+        from quacklake.engines.spark import arrow_schema, with_variants
+
+        given = columns if isinstance(columns, StructType) else columns.schema
+        return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)
 
     def _write(
         self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None], *, partial: bool = False

@@ -38,6 +38,7 @@ __all__ = [
     "Changes",
     "SparkParts",
     "add_rows",
+    "counted",
     "staged_schema",
 ]
 
@@ -272,10 +273,18 @@ _NO_ROWS = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())]).e
 def add_rows(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
     """Make rows part of a transaction, which removes their files if it fails; how many they are."""
     pending = tx.pending(table)
-    files, inserts = len(pending.files), len(pending.inserts)
-    rows.add_to(tx, table)
+    files = len(pending.files)
+    count = counted(tx, table, rows)
     for file in pending.files[files:]:
         tx.wrote(table.location + file.path)
+    return count
+
+
+def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
+    """Make rows part of a transaction, for whoever removes their files if it fails; how many they are."""
+    pending = tx.pending(table)
+    files, inserts = len(pending.files), len(pending.inserts)
+    rows.add_to(tx, table)
     inlined = sum(len(insert.row_ids) for insert in pending.inserts[inserts:])
     return inlined + sum(file.record_count for file in pending.files[files:])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
 from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import Predicate
 from quacklake.lake import operations
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark_changing import Clause, Value, named_values, spark_sql, stage
@@ -14,14 +16,17 @@ from quacklake.lake.spark_dml import ChangeMetrics, Changes, SparkParts
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
-__all__ = ["delete", "update"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["change", "delete", "update"]
 
 
 def delete(parts: SparkParts, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
     """Delete the rows that satisfy a filter; all of them without reading any."""
     table = tx.find_table(ref.schema, ref.name)
     if where is not None:
-        return _change(parts, tx, table, [Clause(f.expr(spark_sql(where)))], where)
+        return _where(parts, tx, table, Clause(f.expr(spark_sql(where))), where)
     plan = tx.plan(table)
     count = operations.delete(parts.shared, tx, table, None)
     counted = parts.scan.frame(plan).count() if count is None else count
@@ -34,19 +39,32 @@ def update(
     """Set columns of the rows that satisfy a filter, or of all."""
     table = tx.find_table(ref.schema, ref.name)
     when = f.lit(True) if where is None else f.expr(spark_sql(where))
-    return _change(parts, tx, table, [Clause(when, named_values(table.schema, values))], where)
+    return _where(parts, tx, table, Clause(when, named_values(table.schema, values)), where)
 
 
-def _change(
-    parts: SparkParts, tx: Transaction, table: TableInfo, clauses: Sequence[Clause], where: str | None
-) -> ChangeMetrics:
+def _where(parts: SparkParts, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:
     predicate = to_predicate(where, table.schema)
+    return change(parts, tx, table, predicate, lambda rows: (rows, clause, predicate))
+
+
+def change(
+    parts: SparkParts,
+    tx: Transaction,
+    table: TableInfo,
+    predicate: Predicate,
+    choose: Callable[[DataFrame], tuple[DataFrame, Clause, Predicate]],
+) -> ChangeMetrics:
+    """Change rows of a table that a predicate does not rule out.
+
+    ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
+    become, and with what the change depends on.
+    """
     plan = tx.plan(table, predicate)
-    tx.pending(table).add_read(predicate)
     staging = parts.staging(table)
     try:
-        rows = parts.scan.frame(plan, rows=True).alias("target")
-        staged = stage(staging, rows, table, clauses)
+        rows, clause, read = choose(parts.scan.frame(plan, rows=True))
+        tx.pending(table).add_read(read)
+        staged = stage(staging, rows.alias("target"), table, [clause])
         return Changes(parts, tx, table, plan).apply(staged, once=True)
     finally:
         staging.discard()

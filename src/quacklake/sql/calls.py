@@ -98,6 +98,8 @@ class Call:
     binder: Binder
     attached: Attached
     given: dict[str, Any]
+    keeper: Any = None
+    """What does the upkeep, where that is not the lake itself."""
 
     @property
     def lake(self) -> Lake:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quacklake.sql.binder import Binder
     from quacklake.sql.session import Session
 
-__all__ = ["FUNCTIONS", "relation"]
+__all__ = ["FUNCTIONS", "bind", "relation"]
 
 _PREFIX = "ducklake_"
 
@@ -103,14 +103,14 @@ def _named_lake(session: Session, binder: Binder, name: str, function: Function,
         raise SqlError(f"{name} needs the name of a lake first")
     alias = named.pop("catalog", None) or positional.pop(0)
     attached = session.attachments.find(str(alias))
-    given = _bind(name, positional, named, (*function.first, *function.parameters), function.named)
+    given = bind(name, positional, named, (*function.first, *function.parameters), function.named)
     return function.run(Call(session, binder, attached, given))
 
 
 def _of_lake(session: Session, binder: Binder, attached: Attached, names: Sequence[str], arguments: list[Node]) -> Any:
     function = FUNCTIONS[fold(names[-1])]
     positional, named = _values(binder, arguments)
-    given = _bind(names[-1], positional, named, function.parameters, (*function.named, *function.first))
+    given = bind(names[-1], positional, named, function.parameters, (*function.named, *function.first))
     if "schema_name" in function.first:
         given.setdefault("schema_name", names[1] if len(names) == 3 else DEFAULT_SCHEMA)
     return function.run(Call(session, binder, attached, given))
@@ -130,9 +130,10 @@ def _values(binder: Binder, arguments: list[Node]) -> tuple[list[Any], dict[str,
     return positional, named
 
 
-def _bind(
+def bind(
     name: str, positional: Sequence[Any], named: dict[str, Any], parameters: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
+    """The arguments of a call by name. Raises ``SqlError`` for those that the function does not have."""
     if len(positional) > len(parameters):
         raise SqlError(f"Binder Error: {name} takes at most {len(parameters)} arguments, {len(positional)} were given")
     found = dict(zip(parameters, positional, strict=False))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from quacklake.sql.words import Cursor, Word
 
-__all__ = ["NO_ALIAS", "with_at"]
+__all__ = ["NO_ALIAS", "TimeTravel", "time_travel", "with_at"]
 
 _UNITS = {
     ("AT", "SNAPSHOT"): "VERSION",
@@ -27,6 +29,28 @@ NO_ALIAS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TimeTravel:
+    """A clause of time travel: its place in the text, whether it means a version or a time, and the text of which."""
+
+    start: int
+    end: int
+    unit: str
+    value: str
+
+
+def time_travel(cursor: Cursor) -> list[TimeTravel]:
+    """The clauses of time travel in a statement, in every spelling, DuckDB's own ``AT (VERSION => n)`` included."""
+    found: list[TimeTravel] = []
+    previous: Word | None = None
+    while not cursor.done:
+        clause = _spelled(cursor, previous) or _own(cursor, previous)
+        if clause is not None:
+            found.append(clause)
+        previous = cursor.take() if clause is None else cursor.words[cursor.at - 1]
+    return found
+
+
 def with_at(sql: str) -> str:
     """The statement with every spelling of time travel as ``AT (…)`` behind the alias."""
     cursor = Cursor(sql)
@@ -36,20 +60,19 @@ def with_at(sql: str) -> str:
     done = 0
     previous: Word | None = None
     while not cursor.done:
-        found = _clause(cursor, previous)
+        found = _spelled(cursor, previous)
         if found is None:
             previous = cursor.take()
             continue
-        first, clause = found
         alias = _alias(cursor)
-        parts += [sql[done:first], alias, clause]
+        parts += [sql[done : found.start], alias, f" AT ({found.unit} => {found.value})"]
         previous = cursor.words[cursor.at - 1]
         done = previous.end
     return "".join([*parts, sql[done:]])
 
 
-def _clause(cursor: Cursor, previous: Word | None) -> tuple[int, str] | None:
-    """The clause that begins here: where, and how DuckDB writes it. None when none does."""
+def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
+    """The clause that begins here, in another spelling than DuckDB's own. None when none does."""
     if previous is None or not (previous.kind in ("word", "name") and previous.upper not in ("SELECT", "AS", "BY")):
         return None
     start, began = cursor.at, cursor.peek()
@@ -59,8 +82,22 @@ def _clause(cursor: Cursor, previous: Word | None) -> tuple[int, str] | None:
         if cursor.accept(*keywords):
             value = _value(cursor)
             if value is not None:
-                return began.start, f" AT ({unit} => {value})"
+                return TimeTravel(began.start, cursor.words[cursor.at - 1].end, unit, value)
             break
+    cursor.at = start
+    return None
+
+
+def _own(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
+    """The clause that begins here, as DuckDB spells it."""
+    start, began = cursor.at, cursor.peek()
+    if previous is None or began is None or not cursor.accept("AT", "("):
+        return None
+    for unit in ("VERSION", "TIMESTAMP"):
+        if cursor.accept(unit, "=>"):
+            value = cursor.until(")")
+            cursor.expect(")")
+            return TimeTravel(began.start, cursor.words[cursor.at - 1].end, unit, value)
     cursor.at = start
     return None
 

@@ -24,6 +24,7 @@ __all__ = [
     "delete_orphaned_files",
     "expire_snapshots",
     "flush_inlined_data",
+    "groups",
     "merge_adjacent_files",
     "rewrite_data_files",
 ]
@@ -42,7 +43,7 @@ _STEPS = (
 def _run(call: Call, name: str, **arguments: Any) -> Any:
     """Call a method of the lake with those arguments that are given."""
     _check_given(call, name)
-    method = getattr(call.lake, name, None)
+    method = getattr(call.lake if call.keeper is None else call.keeper, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
@@ -94,7 +95,7 @@ def _named(names: tuple[str, ...], rows: Iterable[tuple[Any, tuple[int, ...]]]) 
     return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
 
 
-def _groups(found: Any) -> pa.Table:
+def groups(found: Any) -> pa.Table:
     """A row for each group of files that became others."""
     rows = [(report, group) for report in _reports(found) for group in report.groups]
     return _named(("files_processed", "files_created"), rows)
@@ -132,14 +133,14 @@ def merge_adjacent_files(call: Call) -> pa.Table:
     """Make few large files of many small ones."""
     limits = {name: call.given.get(name) for name in ("max_compacted_files", "min_file_size", "max_file_size")}
     found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits)
-    return _groups(found)
+    return groups(found)
 
 
 def rewrite_data_files(call: Call) -> pa.Table:
     """Write files anew that have many deleted rows."""
     threshold = call.given.get("delete_threshold")
     found = _run(call, "rewrite_data_files", **_scope(call, "schema"), delete_threshold=threshold)
-    return _groups(found)
+    return groups(found)
 
 
 def _age(value: Any) -> Any:

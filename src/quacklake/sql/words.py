@@ -48,7 +48,8 @@ class Word:
     def value(self) -> str:
         """A name or string without its quotes."""
         if self.kind == "name":
-            return self.text[1:-1].replace('""', '"')
+            mark = self.text[0]
+            return self.text[1:-1].replace(mark * 2, mark)
         if self.kind == "string":
             dollar = _DOLLAR.fullmatch(self.text)
             if dollar is not None:
@@ -57,28 +58,28 @@ class Word:
         return self.text
 
 
-def words_of(text: str) -> list[Word]:
+def words_of(text: str, lexer: re.Pattern[str] = _LEXER) -> list[Word]:
     """The words of a text. Raises ``SqlError`` for a string or name without an end."""
     found = []
-    for match in _LEXER.finditer(text):
+    for match in lexer.finditer(text):
         kind = match.lastgroup or ""
         if kind == "tag":
             kind = "string"
         if kind == "space":
             continue
         word = Word(kind, match[0], match.start(), match.end())
-        if kind == "symbol" and word.text in "'\"":
+        if kind == "symbol" and word.text in "'\"`":
             raise SqlError(f"unterminated quoted text\n{caret(text, word.start)}")
         found.append(word)
     return found
 
 
-def split(text: str) -> list[str]:
+def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
     """The statements of a text, without the semicolons and empty ones."""
     parts: list[str] = []
     first: int | None = None
     last = 0
-    for word in words_of(text):
+    for word in words_of(text) if words is None else words:
         if word.text == ";" and word.kind == "symbol":
             if first is not None:
                 parts.append(text[first:last])
@@ -106,8 +107,12 @@ class Cursor:
 
     def __init__(self, text: str, words: Sequence[Word] | None = None) -> None:
         self.text = text
-        self.words = list(words_of(text) if words is None else words)
+        self.words = list(self.lexed(text) if words is None else words)
         self.at = 0
+
+    def lexed(self, text: str) -> list[Word]:
+        """The words of a text, by the rules of this cursor's language."""
+        return words_of(text)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -245,7 +250,7 @@ class Cursor:
 
     def items(self) -> list[str]:
         """The texts between the parentheses that come next, parted by commas outside all brackets."""
-        inner = Cursor(self.parens())
+        inner = type(self)(self.parens())
         found = []
         while not inner.done:
             found.append(inner.until(","))

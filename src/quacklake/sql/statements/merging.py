@@ -104,7 +104,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     using: tuple[str, ...] = ()
     on = ""
     if cursor.accept("USING"):
-        using = tuple(Cursor(item).name() for item in cursor.items())
+        using = tuple(type(cursor)(item).name() for item in cursor.items())
     else:
         cursor.expect("ON")
         on = cursor.until("WHEN")
@@ -165,7 +165,7 @@ def _clause(cursor: Cursor) -> _Clause:
         return _Clause(matched, condition, "insert")
     if cursor.accept("DEFAULT", "VALUES"):
         return _Clause(matched, condition, "insert", columns=(), values=())
-    columns = tuple(Cursor(item).name() for item in cursor.items()) if cursor.sees("(") else None
+    columns = tuple(type(cursor)(item).name() for item in cursor.items()) if cursor.sees("(") else None
     if cursor.accept("VALUES"):
         return _Clause(matched, condition, "insert", columns, tuple(cursor.items()))
     return _Clause(matched, condition, "insert", columns)

@@ -149,7 +149,7 @@ def assignments(cursor: Cursor) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     while True:
         if cursor.sees("("):
-            names = [Cursor(item).name() for item in cursor.items()]
+            names = [type(cursor)(item).name() for item in cursor.items()]
             cursor.expect("=")
             cursor.accept("ROW")
             values = cursor.items()

@@ -1,0 +1,185 @@
+"""Queries in the SQL of Spark as trees: where they name relations, and what hides a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+
+from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
+from quacklake.format.names import fold
+from quacklake.sql.words import caret
+
+__all__ = [
+    "Edit",
+    "declaration",
+    "edited",
+    "names_of",
+    "parse",
+    "span",
+    "to_lake",
+    "to_spark",
+]
+
+_SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What takes the place of a part of a text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """A text with its parts replaced."""
+    parts: list[str] = []
+    done = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        parts += [text[done : edit.start], edit.text]
+        done = edit.end
+    return "".join([*parts, text[done:]])
+
+
+def parse(text: str) -> exp.Expr:
+    """The tree of one query or expression. Raises ``SqlError`` with the place."""
+    try:
+        found = sqlglot.parse(text, dialect=_SPARK)
+    except sqlglot.errors.ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        raise SqlError(f"{first.get('description') or 'syntax error'}\n\n{_marked(text, first)}") from None
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        raise SqlError(f"the query cannot be understood: {error}") from None
+    if len(found) != 1 or found[0] is None:
+        raise SqlError("this is not one query")
+    return found[0]
+
+
+def _marked(text: str, error: dict[str, object]) -> str:
+    line, column = error.get("line"), error.get("col")
+    lines = text.splitlines(keepends=True)
+    if not isinstance(line, int) or not isinstance(column, int) or line > len(lines):
+        return text
+    return caret(text, min(sum(map(len, lines[: line - 1])) + max(column - 1, 0), len(text)))
+
+
+def names_of(node: exp.Table | exp.Column) -> list[str]:
+    """The parts of a dotted name."""
+    return [part.name for part in node.parts]
+
+
+def span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
+    """Where the parts of a dotted name stand in the text."""
+    return int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
+
+
+def _common_tables(node: exp.Expr) -> exp.With | None:
+    """The WITH of a query."""
+    found = node.args.get("with_") or node.args.get("with")
+    return found if isinstance(found, exp.With) else None
+
+
+def declaration(table: exp.Table) -> exp.CTE | None:
+    """The common table that a name means where it stands, or None."""
+    if len(table.parts) != 1:
+        return None
+    name = fold(table.name)
+    node: exp.Expr = table
+    inside: exp.CTE | None = None
+    found: list[exp.CTE]
+    while node.parent is not None:
+        parent = node.parent
+        if isinstance(node, exp.CTE):
+            inside = node
+        if isinstance(node, exp.With):
+            place = next(number for number, each in enumerate(node.expressions) if each is inside)
+            earlier = node.expressions[: place + 1 if node.recursive else place]
+            found = [each for each in earlier if fold(each.alias) == name]
+            if found:
+                return found[-1]
+        else:
+            with_ = _common_tables(parent)
+            found = [] if with_ is None else [each for each in with_.expressions if fold(each.alias) == name]
+            if found:
+                return found[-1]
+        node = parent
+    return None
+
+
+# -- between dialects --------------------------------------------------------------------------------------------------
+
+
+def to_lake(text: str, what: str = "expression") -> str:
+    """A text in the SQL of Spark in that of the lake. Raises ``InputError``."""
+    return _translated(text, _SPARK, "duckdb", what)
+
+
+def to_spark(text: str, what: str) -> str:
+    """A text in the SQL of the lake in that of Spark. Raises ``UnsupportedFeatureError``."""
+    try:
+        return _translated(text, "duckdb", _SPARK, what)
+    except InputError as error:
+        raise UnsupportedFeatureError(
+            f"{error.message} from the SQL of DuckDB to that of Spark", hint="read it with lake.sql"
+        ) from None
+
+
+def _translated(text: str, read: str, write: str, what: str) -> str:
+    try:
+        found = sqlglot.parse(text, dialect=read)
+        if len(found) != 1 or found[0] is None:
+            raise InputError(f"{what} is not one statement")
+        if any(join.method.upper() not in ("", "NATURAL") for join in found[0].find_all(exp.Join)):
+            raise ValueError("a join that Spark would take for an alias")
+        tree = found[0].transform(_own_function) if read == "duckdb" else found[0]
+        return str(tree.sql(write, unsupported_level=sqlglot.ErrorLevel.RAISE))
+    except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
+        raise InputError(f"{what} cannot be translated") from None
+
+
+#: DuckDB's functions that make intervals, by the arguments of Spark's that stand before theirs.
+_INTERVALS = {
+    "to_days": ("make_dt_interval", 0),
+    "to_hours": ("make_dt_interval", 1),
+    "to_minutes": ("make_dt_interval", 2),
+    "to_seconds": ("make_dt_interval", 3),
+    "to_years": ("make_ym_interval", 0),
+    "to_months": ("make_ym_interval", 1),
+}
+
+
+#: What is whole, or not a number: a cast to a whole number does not have to round it.
+_WHOLE = (exp.Predicate, exp.Connector, exp.Not, exp.Boolean, exp.Null, exp.Count, exp.Length)
+
+
+def _rounded(node: exp.Cast) -> exp.Expr:
+    """A cast of a number to a whole one, which rounds in DuckDB (floats to the even one) and cuts off in Spark."""
+    value = node.this.unnest()
+    is_whole = isinstance(value, _WHOLE) or value.is_int or value.is_string
+    if node.to.this in exp.DataType.INTEGER_TYPES and not is_whole:
+        floats = [exp.Literal.string(name) for name in ("double", "float")]
+        kind = exp.In(this=exp.func("typeof", value.copy()), expressions=floats)
+        even, up = (exp.Anonymous(this=name, expressions=[value.copy()]) for name in ("bround", "round"))
+        node.set("this", exp.If(this=kind, true=even, false=up))
+    return node
+
+
+def _own_function(node: exp.Expr) -> exp.Expr:
+    """A function as sqlglot knows it, where DuckDB writes it in its own words."""
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous) and node.this.name == "main":
+        arguments = [each.transform(_own_function) for each in node.expression.expressions]
+        return exp.func(node.expression.name, *arguments, dialect="duckdb")
+    if isinstance(node, exp.Cast):
+        return _rounded(node)
+    if not isinstance(node, exp.Func):
+        return node
+    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+    known = _INTERVALS.get(name.lower())
+    if known is None:
+        return node
+    value = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    return exp.Anonymous(this=known[0], expressions=[*[exp.Literal.number(0)] * known[1], value])
