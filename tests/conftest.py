@@ -26,6 +26,9 @@ settings.register_profile("default", deadline=None, derandomize=seeds.FIXED, pri
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
 
+LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
+"""``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
+
 _MAIN_PROCESS = pytest.StashKey[int]()
 _DIRECTORY = pytest.StashKey[Path]()
 
@@ -35,6 +38,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if LAYOUT == "shared":
+        # every lake that a test makes is then a catalog of a shared one
+        os.environ["QUACKLAKE_CATALOG"] = "acme"
     worker = getattr(config, "workerinput", None)
     config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
 
@@ -113,6 +119,8 @@ def s3_server(request: pytest.FixtureRequest) -> S3Server:
 @pytest.fixture(scope="session")
 def stock() -> Iterator[Stock]:
     """Stock DuckDB, in a process of its own."""
+    if LAYOUT == "shared":
+        pytest.skip("stock DuckDB cannot open a catalog of a shared lake")
     with Stock() as opened:
         yield opened
 

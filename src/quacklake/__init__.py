@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
     from quacklake.lake.spark import SparkLake, spark
+    from quacklake.lake.tenants import Tenant, Tenants, TenantStats, tenants
     from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
 
@@ -56,6 +57,9 @@ __all__ = [
     "Session",
     "SparkLake",
     "Table",
+    "Tenant",
+    "TenantStats",
+    "Tenants",
     "UndoReport",
     "View",
     "backups",
@@ -66,6 +70,7 @@ __all__ = [
     "restore_backup",
     "session",
     "spark",
+    "tenants",
 ]
 
 _ELSEWHERE = {
@@ -73,8 +78,12 @@ _ELSEWHERE = {
     "Safety": "quacklake.sql",
     "Session": "quacklake.sql",
     "SparkLake": "quacklake.lake.spark",
+    "Tenant": "quacklake.lake.tenants",
+    "TenantStats": "quacklake.lake.tenants",
+    "Tenants": "quacklake.lake.tenants",
     "session": "quacklake.sql",
     "spark": "quacklake.lake.spark",
+    "tenants": "quacklake.lake.tenants",
 }
 """Where names come from that are not in ``quacklake.lake``."""
 

@@ -40,6 +40,8 @@ class SnapshotReader(Statements):
             lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id.desc()).limit(1),
             {},
         )
+        if found is None and self._t.shared:
+            raise self.catalog_dropped()
         if found is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
         return found

@@ -45,9 +45,15 @@ class Statements:
         """The error for snapshots that are gone; it names the oldest that is left."""
         table = self._t["snapshot"]
         oldest = self.run("oldest_snapshot", sa.select(sa.func.min(table.c.snapshot_id))).scalar()
+        if oldest is None and self._t.shared:
+            return self.catalog_dropped()
         return SnapshotExpiredError(
             message, hint=f"the oldest snapshot left is {oldest}; lake.snapshots() lists those that exist"
         )
+
+    def catalog_dropped(self) -> SnapshotExpiredError:
+        """The error for a catalog of a shared lake that is there no more: it has no snapshots."""
+        return SnapshotExpiredError("the catalog does not exist any more: it was dropped while it was open")
 
     def _visible(self, table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
         return sa.and_(
