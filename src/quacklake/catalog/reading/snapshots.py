@@ -140,10 +140,13 @@ class SnapshotReader(Statements):
             )
             .order_by(snapshot.c.snapshot_id)
         )
-        return [
+        found = [
             SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
             for row in self.run("snapshots", statement)
         ]
+        if not found and self._t.shared:
+            raise self.catalog_dropped()
+        return found
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
         """What every snapshot after ``version`` changed, in order."""

@@ -1,0 +1,111 @@
+"""Catalogs of one shared lake never see each other, and each is what a plain lake would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quacklake
+from tests.tenants import histories
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What plain lakes show after the histories of two words."""
+    home = tmp_path_factory.mktemp("plain")
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("QUACKLAKE_CATALOG", raising=False)
+        for word in ("one", "two"):
+            with quacklake.connect(f"sqlite:///{home}/{word}.db", home / word) as lake:
+                histories.write(lake, word)
+                found[word] = histories.look(lake)
+    return found
+
+
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres"), pytest.param("mysql", marks=pytest.mark.daily(0.3))]
+)
+def test_two_catalogs_with_the_same_history_never_meet(
+    database: str, new_url: Callable[[str], str], tmp_path: Path, expected: dict[str, dict[str, Any]]
+) -> None:
+    url = new_url(database)
+    with (
+        quacklake.connect(url, tmp_path / "data", catalog="one", create=True) as one,
+        quacklake.connect(url, catalog="two", create=True) as two,
+    ):
+        histories.write(one, "one")
+        histories.write(two, "two")
+        assert histories.look(one) == expected["one"]
+        assert histories.look(two) == expected["two"]
+        histories.tidy(one, tmp_path / "one")
+        assert histories.look(two) == expected["two"]
+        assert one.data_path == f"{tmp_path}/data/one/"
+        assert {path.name for path in (tmp_path / "data").iterdir()} == {"one", "two"}
+
+
+@pytest.mark.daily(0.5)
+def test_catalogs_in_a_duckdb_file_are_used_one_after_the_other(
+    tmp_path: Path, expected: dict[str, dict[str, Any]]
+) -> None:
+    url = f"duckdb:///{tmp_path}/lake.db"
+    for word in ("one", "two"):
+        with quacklake.connect(url, tmp_path / "data", catalog=word, create=True) as lake:
+            histories.write(lake, word)
+    for word in ("one", "two"):
+        with quacklake.connect(url, catalog=word) as lake:
+            assert histories.look(lake) == expected[word]
+
+
+def test_a_duckdb_file_is_open_for_one_catalog_at_a_time(tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path}/lake.db"
+    with quacklake.tenants(url, tmp_path / "data") as tenants:
+        tenants.create_many(["one", "two"])
+    with (
+        quacklake.connect(url, catalog="one"),
+        quacklake.connect(url, catalog="one"),
+        pytest.raises(quacklake.errors.ConfigError, match="Unique file handle conflict"),
+    ):
+        quacklake.connect(url, catalog="two")
+    quacklake.connect(url, catalog="two").close()
+
+
+def test_the_same_names_of_snapshots_streams_and_tables_are_each_catalogs_own(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/l.db"
+    with (
+        quacklake.connect(url, tmp_path / "data", catalog="one", create=True) as one,
+        quacklake.connect(url, catalog="two", create=True) as two,
+    ):
+        one.create_table("t", [{"a": 1}])
+        one.tag("mine")
+        one.claim_stream("s", "q")
+        assert two.current_snapshot() == 0
+        assert two.tables() == []
+        assert two.tags().num_rows == 0
+        with pytest.raises(quacklake.errors.NotFoundError):
+            two.at("mine")
+        with pytest.raises(quacklake.errors.NotFoundError):
+            two.at(version=1)
+        with pytest.raises(quacklake.errors.NotFoundError):
+            two.table("t").to_pylist()
+        assert two.claim_stream("s", "other").epoch == -1
+        assert two.sql("SELECT count(*) FROM __ducklake_metadata_lake.ducklake_table").fetchall() == [(0,)]
+
+
+def test_a_catalog_cannot_take_the_files_of_another(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/l.db"
+    with (
+        quacklake.connect(url, tmp_path / "data", catalog="one", create=True) as one,
+        quacklake.connect(url, catalog="two", create=True) as two,
+    ):
+        one.create_table("t", {"a": list(range(100))})
+        file = next((tmp_path / "data" / "one").rglob("*.parquet"))
+        mine = two.create_table("t", [{"a": 1}])
+        two.delete_orphaned_files(cleanup_all=True)
+        assert file.exists()
+        with pytest.raises(quacklake.QuacklakeError):
+            two._shared.store.read("../one/" + file.relative_to(tmp_path / "data" / "one").as_posix())
+        assert mine.count() == 1
