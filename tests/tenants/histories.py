@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import quacklake
 from quacklake.errors import QuacklakeError
@@ -16,7 +15,9 @@ from quacklake.errors import QuacklakeError
 def rows(first: int, count: int, word: str) -> pa.Table:
     """Rows of the table ``t``."""
     ids = list(range(first, first + count))
-    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"{word} {i}" for i in ids], "day": [i % 3 for i in ids]})
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "name": [f"{word} {i}" for i in ids], "day": [i % 3 for i in ids]}
+    )
 
 
 def write(lake: quacklake.Lake, word: str) -> None:
@@ -28,7 +29,7 @@ def write(lake: quacklake.Lake, word: str) -> None:
     t.delete("id IN (0, 12, 13)")
     t.merge(rows(2, 4, f"{word} merged"), on="id")
     t.add_column("note", "VARCHAR", default=word)
-    t.append(pa.table({"id": [500], "name": [word], "day": [1], "note": ["x\0y'"]}))
+    t.append(pa.table({"id": [500], "name": [word], "day": [1], "note": ["it's"]}))
     lake.create_schema("s")
     p = lake.create_table("s.p", rows(0, 30, word), partition_by=["day"], sort_by=["id"])
     p.append(rows(100, 30, word))
@@ -95,7 +96,10 @@ def _sorted(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def parquet(path: Path, table: pa.Table) -> Path:
-    """A file to be added to a lake."""
-    pq.write_table(table, path)
-    return path
+def with_word(found: Any, word: str, other: str) -> Any:
+    """What the history of another word would show."""
+    if isinstance(found, dict):
+        return {key: with_word(value, word, other) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return type(found)(with_word(value, word, other) for value in found)
+    return found.replace(word, other) if isinstance(found, str) else found

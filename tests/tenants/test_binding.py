@@ -88,7 +88,7 @@ def sent(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     yield found
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.daily(0.3))])
 def test_every_statement_of_every_operation_is_bound(
     database: str, new_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,18 @@ from tests.tenants import histories
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What plain lakes show after the histories of two words."""
+    """What a plain lake shows after the history of a word, for two words."""
     home = tmp_path_factory.mktemp("plain")
-    found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("QUACKLAKE_CATALOG", raising=False)
-        for word in ("one", "two"):
-            with quacklake.connect(f"sqlite:///{home}/{word}.db", home / word) as lake:
-                histories.write(lake, word)
-                found[word] = histories.look(lake)
-    return found
+        with quacklake.connect(f"sqlite:///{home}/lake.db", home / "data") as lake:
+            histories.write(lake, "one")
+            found = histories.look(lake)
+    return {"one": found, "two": histories.with_word(found, "one", "two")}
 
 
 @pytest.mark.parametrize(
-    "database", ["sqlite", pytest.param("postgres"), pytest.param("mysql", marks=pytest.mark.daily(0.3))]
+    "database", ["sqlite", *(pytest.param(name, marks=pytest.mark.daily(0.2)) for name in ("postgres", "mysql"))]
 )
 def test_two_catalogs_with_the_same_history_never_meet(
     database: str, new_url: Callable[[str], str], tmp_path: Path, expected: dict[str, dict[str, Any]]
@@ -47,7 +46,7 @@ def test_two_catalogs_with_the_same_history_never_meet(
         assert {path.name for path in (tmp_path / "data").iterdir()} == {"one", "two"}
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.2)
 def test_catalogs_in_a_duckdb_file_are_used_one_after_the_other(
     tmp_path: Path, expected: dict[str, dict[str, Any]]
 ) -> None:
@@ -58,6 +57,26 @@ def test_catalogs_in_a_duckdb_file_are_used_one_after_the_other(
     for word in ("one", "two"):
         with quacklake.connect(url, catalog=word) as lake:
             assert histories.look(lake) == expected[word]
+
+
+@pytest.mark.parametrize("database", ["duckdb", pytest.param("postgres", marks=pytest.mark.daily(0.3))])
+def test_shared_lakes_live_in_a_schema_of_the_database_beside_others(
+    database: str, new_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    url = new_url(database)
+    for schema in ("lakes", "others"):
+        with quacklake.connect(
+            url, tmp_path / schema, catalog="one", create=True, metadata_schema=schema, data_inlining_row_limit=3
+        ) as lake:
+            t = lake.create_table("t", {"a": list(range(20))})
+            t.append([{"a": 100}])
+            t.delete("a IN (3, 100)")
+            t.update({"a": 7}, "a = 8")
+            assert t.count() == 19
+            lake.expire_snapshots(keep_last=1, older_than=dt.timedelta(0))
+            lake.delete_orphaned_files(cleanup_all=True)
+            assert not lake.verify(deep=True).errors
+            assert "catalog one" in repr(lake)
 
 
 def test_a_duckdb_file_is_open_for_one_catalog_at_a_time(tmp_path: Path) -> None:

@@ -36,9 +36,7 @@ def tenants(url: str, tmp_path: Path) -> Iterator[quacklake.Tenants]:
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_catalog_must_be_named(
-    url: str, tenants: quacklake.Tenants, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalog_must_be_named(url: str, tenants: quacklake.Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QUACKLAKE_CATALOG", raising=False)
     tenants.create("acme")
     with pytest.raises(ConfigError) as error:
@@ -61,9 +59,7 @@ def test_a_missing_catalog_is_made_only_when_asked_for(url: str, tenants: quackl
     assert [tenant.name for tenant in tenants] == ["x"]
 
 
-def test_a_plain_lake_has_no_catalog_by_name(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_lake_has_no_catalog_by_name(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QUACKLAKE_CATALOG", raising=False)
     quacklake.connect(url, tmp_path / "data").close()
     with pytest.raises(ConfigError, match="not a shared one"):

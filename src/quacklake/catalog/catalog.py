@@ -101,6 +101,7 @@ class Catalog:
         # some connections are left for those who read, and for what the head of the queue reads
         self._many = pool_size + max_overflow > _RESERVED
         self._entrants = threading.BoundedSemaphore(max(1, pool_size + max_overflow - _RESERVED))
+        self._known_plain = False
         self._prepared = False
         self._has_tokens = False
         self.totals = TotalsCache()
@@ -152,8 +153,9 @@ class Catalog:
                 return self._holds_catalog(connection)
             if not self._holds_lake(connection):
                 return False
-            if self._database.has_table(connection, "ducklake_catalog", self._schema):
+            if not self._known_plain and self._database.has_table(connection, "ducklake_catalog", self._schema):
                 raise ConfigError(CATALOG_REQUIRED, hint="pass catalog=, or set QUACKLAKE_CATALOG")
+            self._known_plain = True
             return True
 
     def _holds_catalog(self, connection: Connection) -> bool:

@@ -174,26 +174,29 @@ class Registry:
         if known and not if_not_exists:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
-        first = self._next_ids(len(new))
-        taken = {tenant_key(row.folder) for row in self._among(new, "folder")} if new else set()
-        now = time.time_ns() // 1_000_000
-        for id_, name in enumerate(new, first):
+        if new:
+            for row in self._make(new, path_of):
+                known[tenant_key(row.name)] = row
+        return [known[tenant_key(name)] for name in names]
+
+    def _make(self, names: Sequence[str], path_of: Callable[[str], str]) -> list[CatalogRow]:
+        first, now = self._next_ids(len(names)), time.time_ns() // 1_000_000
+        # a catalog that was renamed or dropped still has its folder
+        taken = {tenant_key(row.folder) for row in self._among([tenant_key(name) for name in names], "folder_key")}
+        made = []
+        for id_, name in enumerate(names, first):
             folder = folder_of(name, id_, taken=tenant_key(name) in taken)
-            known[tenant_key(name)] = CatalogRow(id_, name, str(uuid.uuid4()), folder, now)
-        made = [known[tenant_key(name)] for name in new]
+            made.append(CatalogRow(id_, name, str(uuid.uuid4()), folder, now))
         encrypted = self._encrypted()
         for start in range(0, len(made), _TOGETHER):
             self._insert(made[start : start + _TOGETHER], path_of, encrypted=encrypted)
-        return [known[tenant_key(name)] for name in names]
+        return made
 
     def _among(self, values: Sequence[str], column: str) -> Iterator[CatalogRow]:
         t = self._t.catalog
         for start in range(0, len(values), _IN):
-            some = values[start : start + _IN]
-            chosen = (
-                t.c[column].in_(some) if column != "folder" else sa.func.lower(t.c.folder).in_(map(tenant_key, some))
-            )
-            for row in self.run("catalogs_named", self._select().where(chosen)):
+            statement = self._select().where(t.c[column].in_(values[start : start + _IN]))
+            for row in self.run("catalogs_named", statement):
                 yield CatalogRow(*row)
 
     def _next_ids(self, count: int) -> int:
@@ -226,18 +229,13 @@ class Registry:
             "key value",
             [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))],
         )
-        columns = (
-            "catalog_id",
-            "catalog_name",
-            "created_snapshot",
-            "catalog_uuid",
-            "catalog_key",
-            "folder",
-            "created_ms",
-        )
-        rows = [(row.id, row.name, 0, row.uuid, tenant_key(row.name), row.folder, row.created_ms) for row in made]
+        names = "catalog_id catalog_name created_snapshot catalog_uuid catalog_key folder folder_key created_ms"
+        rows = [
+            (row.id, row.name, 0, row.uuid, tenant_key(row.name), row.folder, tenant_key(row.folder), row.created_ms)
+            for row in made
+        ]
         faults.reach("catalog.insert_catalogs.before")
-        self._database.insert_many(self._connection, self._t.catalog, columns, rows)
+        self._database.insert_many(self._connection, self._t.catalog, names.split(), rows)
 
     def _put(self, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
         faults.reach(f"catalog.seed_{name}.before")

@@ -73,7 +73,8 @@ class SharedTables:
                 sa.Column("created_snapshot", sa.BigInteger()),
                 sa.Column("catalog_uuid", Uid(), nullable=False),
                 sa.Column("catalog_key", _key(), nullable=False, unique=True),
-                sa.Column("folder", _key(), nullable=False, unique=True),
+                sa.Column("folder", Text(), nullable=False),
+                sa.Column("folder_key", _key(), nullable=False, unique=True),
                 sa.Column("created_ms", sa.BigInteger(), nullable=False),
                 sa.Column("dropped_ms", sa.BigInteger()),
             )
@@ -137,6 +138,8 @@ class SharedTables:
                 sa.Index(name, *(self.definitions[table].c[column] for column in (scoped.CATALOG_ID, *columns)))
                 for name, (table, columns) in _INDEXES.items()
             ]
+            # those that wait to be purged are few among many
+            self._indexes[database].append(sa.Index("quacklake_catalog_dropped", self.catalog.c.dropped_ms))
         return self._indexes[database]
 
 
