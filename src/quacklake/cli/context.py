@@ -26,13 +26,13 @@ class Options:
     """The options of every command."""
 
     lake: str | None = None
-    catalog: str | None = None
     data_path: str | None = None
     config_file: str | None = None
     output: str | None = None
     verbose: int = 0
     log_format: str | None = None
     debug: bool = False
+    catalog: str | None = None
 
     @classmethod
     def of(cls, ctx: typer.Context) -> Options:
