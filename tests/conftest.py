@@ -19,15 +19,13 @@ from services import SERVERS, MySQLServer, PostgresServer, S3Server, Server, Una
 from services.background import ensure, stop
 from tests import seeds
 from tests.catalog.stock import Stock
+from tests.layout import CATALOG, LAYOUT
 
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
 settings.register_profile("default", deadline=None, derandomize=seeds.FIXED, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
-
-LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
-"""``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
 
 _MAIN_PROCESS = pytest.StashKey[int]()
 _DIRECTORY = pytest.StashKey[Path]()
@@ -40,7 +38,7 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if LAYOUT == "shared":
         # every lake that a test makes is then a catalog of a shared one
-        os.environ["QUACKLAKE_CATALOG"] = "acme"
+        os.environ["QUACKLAKE_CATALOG"] = CATALOG
     worker = getattr(config, "workerinput", None)
     config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
 

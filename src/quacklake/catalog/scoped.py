@@ -109,7 +109,8 @@ def fixed(connection: Connection, table: sa.Table) -> tuple[sa.Table, dict[str, 
 
 def literal_options(connection: Connection) -> dict[str, Any]:
     """How a statement becomes text without parameters."""
-    return {"literal_binds": True, CATALOG: value_of(connection)}
+    catalog = value_of(connection)
+    return {"literal_binds": True} if catalog is None else {"literal_binds": True, CATALOG: catalog}
 
 
 def _required(value: int | None) -> int:
