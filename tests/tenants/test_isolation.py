@@ -20,9 +20,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("QUACKLAKE_CATALOG", raising=False)
         with quacklake.connect(f"sqlite:///{home}/lake.db", home / "data") as lake:
-            histories.write(lake, "one")
+            histories.write(lake, "alpha")
             found = histories.look(lake)
-    return {"one": found, "two": histories.with_word(found, "one", "two")}
+    return {"alpha": found, "omega": histories.with_word(found, "alpha", "omega")}
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ def test_two_catalogs_with_the_same_history_never_meet(
 ) -> None:
     url = new_url(database)
     with (
-        quacklake.connect(url, tmp_path / "data", catalog="one", create=True) as one,
-        quacklake.connect(url, catalog="two", create=True) as two,
+        quacklake.connect(url, tmp_path / "data", catalog="alpha", create=True) as one,
+        quacklake.connect(url, catalog="omega", create=True) as two,
     ):
-        histories.write(one, "one")
-        histories.write(two, "two")
-        assert histories.look(one) == expected["one"]
-        assert histories.look(two) == expected["two"]
-        histories.tidy(one, tmp_path / "one")
-        assert histories.look(two) == expected["two"]
-        assert one.data_path == f"{tmp_path}/data/one/"
-        assert {path.name for path in (tmp_path / "data").iterdir()} == {"one", "two"}
+        histories.write(one, "alpha")
+        histories.write(two, "omega")
+        assert histories.look(one) == expected["alpha"]
+        assert histories.look(two) == expected["omega"]
+        histories.tidy(one, tmp_path / "alpha")
+        assert histories.look(two) == expected["omega"]
+        assert one.data_path == f"{tmp_path}/data/alpha/"
+        assert {path.name for path in (tmp_path / "data").iterdir()} == {"alpha", "omega"}
 
 
 @pytest.mark.daily(0.2)
@@ -51,10 +51,10 @@ def test_catalogs_in_a_duckdb_file_are_used_one_after_the_other(
     tmp_path: Path, expected: dict[str, dict[str, Any]]
 ) -> None:
     url = f"duckdb:///{tmp_path}/lake.db"
-    for word in ("one", "two"):
+    for word in ("alpha", "omega"):
         with quacklake.connect(url, tmp_path / "data", catalog=word, create=True) as lake:
             histories.write(lake, word)
-    for word in ("one", "two"):
+    for word in ("alpha", "omega"):
         with quacklake.connect(url, catalog=word) as lake:
             assert histories.look(lake) == expected[word]
 
