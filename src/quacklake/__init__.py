@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
     from quacklake.lake.spark import SparkLake, spark, spark_settings
     from quacklake.lake.spark_registration import register_spark
+    from quacklake.lake.tenants import Tenant, Tenants, TenantStats, tenants
     from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
 
@@ -57,6 +58,9 @@ __all__ = [
     "Session",
     "SparkLake",
     "Table",
+    "Tenant",
+    "TenantStats",
+    "Tenants",
     "UndoReport",
     "View",
     "backups",
@@ -69,6 +73,7 @@ __all__ = [
     "session",
     "spark",
     "spark_settings",
+    "tenants",
 ]
 
 _ELSEWHERE = {
@@ -76,10 +81,14 @@ _ELSEWHERE = {
     "Safety": "quacklake.sql",
     "Session": "quacklake.sql",
     "SparkLake": "quacklake.lake.spark",
+    "Tenant": "quacklake.lake.tenants",
+    "TenantStats": "quacklake.lake.tenants",
+    "Tenants": "quacklake.lake.tenants",
     "register_spark": "quacklake.lake.spark_registration",
     "session": "quacklake.sql",
     "spark": "quacklake.lake.spark",
     "spark_settings": "quacklake.lake.spark",
+    "tenants": "quacklake.lake.tenants",
 }
 """Where names come from that are not in ``quacklake.lake``."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import quacklake
+from tests.layout import move
 from tests.maintenance.history import rows
 from tests.maintenance.past import Past, make_past, states
 
@@ -49,7 +50,7 @@ def open_lake(grown: Path, tmp_path: Path) -> Iterator[Open]:
     folder = tmp_path / "lake"
     shutil.copytree(grown, folder)
     with closing(sqlite3.connect(folder / "lake.db")) as connection:
-        connection.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (f"{folder}/data/",))
+        move(connection, f"{folder}/data/")
         connection.commit()
     opened: list[quacklake.Lake] = []
 
@@ -83,7 +84,7 @@ def old_lake(past: Past, tmp_path: Path) -> Iterator[quacklake.Lake]:
     """A copy of the lake with a past."""
     shutil.copytree(past.folder, tmp_path, dirs_exist_ok=True)
     with closing(sqlite3.connect(tmp_path / "lake.db")) as database, database:
-        database.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (f"{tmp_path}/data/",))
+        move(database, f"{tmp_path}/data/")
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", duckdb_threads=1) as opened:
         yield opened
 

@@ -58,9 +58,19 @@ def test_a_lake_that_is_not_there_is_made_only_where_that_is_allowed(tmp_path: P
         session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/none.db' AS none (CREATE_IF_NOT_EXISTS false)")
 
 
-def test_several_lakes_in_one_database_are_refused_by_name(tmp_path: Path) -> None:
-    with quacklake.session() as session, pytest.raises(QuacklakeError, match="CATALOG"):
-        session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/t.db' AS a (CATALOG 'x', DATA_PATH '{tmp_path}/d')")
+def test_several_lakes_in_one_database_are_told_apart_by_name(tmp_path: Path) -> None:
+    place = f"ducklake:sqlite:{tmp_path}/t.db"
+    with quacklake.session() as session:
+        session.sql(f"ATTACH '{place}' AS a (CATALOG 'tenant_a', DATA_PATH '{tmp_path}/d')")
+        session.sql(f"ATTACH '{place}' AS b (CATALOG 'tenant_b', CREATE_IF_NOT_EXISTS true)")
+        session.sql("CREATE TABLE a.users AS SELECT unnest(['Alice', 'Bob']) AS name")
+        with pytest.raises(QuacklakeError, match=r"users. does not exist"):
+            session.sql("SELECT * FROM b.users")
+        session.sql("CREATE TABLE b.users AS SELECT unnest(['Xavier', 'Yuki', 'Zara']) AS name")
+        counts = "SELECT (SELECT count(*) FROM a.users), (SELECT count(*) FROM b.users)"
+        assert session.sql(counts).fetchall() == [(2, 3)]
+        with pytest.raises(QuacklakeError, match="CATALOG is required"):
+            session.sql(f"ATTACH '{place}' AS c")
 
 
 def test_the_extension_is_here_already(run: Run) -> None:

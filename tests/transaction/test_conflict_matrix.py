@@ -24,6 +24,7 @@ from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, parse
 from quacklake.format.conflicts import Check, compare
 from tests.catalog.stock import Stock
+from tests.layout import move
 from tests.transaction import model
 from tests.transaction.model import Operation, State
 
@@ -93,7 +94,7 @@ def copied(template: Path, folder: Path) -> Place:
     """A copy of a lake in SQLite that knows where it is."""
     shutil.copytree(template, folder)
     with closing(sqlite3.connect(folder / "lake.db")) as connection:
-        connection.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (f"{folder}/data/",))
+        move(connection, f"{folder}/data/")
         connection.commit()
     return Place(f"sqlite:///{folder / 'lake.db'}", folder)
 

@@ -13,12 +13,16 @@ from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
+from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
+from quacklake.catalog.tenancy import Tenancy
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
 
 __all__ = [
     "Catalog",
+    "CatalogRow",
+    "CatalogTotals",
     "CatalogUrl",
     "Collision",
     "DatedDeletes",
@@ -28,11 +32,14 @@ __all__ = [
     "MySQLCatalog",
     "PostgresCatalog",
     "Reader",
+    "SharedFacts",
     "SqliteCatalog",
     "TableHealth",
     "TableTotals",
+    "Tenancy",
     "Totals",
     "Writer",
+    "no_such_catalog",
     "open_catalog",
     "parse_url",
 ]

@@ -9,7 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog.audit import FOREVER, Audit, Row
-from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.inlined import delete_table, inlined_lives
+from quacklake.errors import QuacklakeError
 from quacklake.format import inline
 from quacklake.format.objects import DataFile, DeleteFile
 from quacklake.format.schema import TableSchema
@@ -238,14 +239,26 @@ class RowAudit(Audit):
 
     def table_columns(self, name: str) -> list[str] | None:
         """The columns of a table of the database, or None when it is not there."""
+        if self._t.shared:
+            return self._packed_columns(name)
         if not self.has_table(name):
             return None
         table = sa.table(name, schema=self._t.metadata.schema)
         return list(self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys())
 
+    def _packed_columns(self, name: str) -> list[str] | None:
+        """Packed rows have every column; only the table's own schema says which."""
+        named = inline.parse_table_name(name)
+        if named is None or named[1] is None:
+            return None
+        try:
+            return self.expected_columns(self.columns_at(named[0], named[1]))
+        except QuacklakeError:
+            return []
+
     def database_tables(self) -> list[str]:
         """Every table of the lake's database."""
-        return list(sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema))
+        return self.stored_tables()
 
     def listed_inlined(self) -> list[Row]:
         """The tables of inlined rows that the catalog knows: table, name, schema version."""
@@ -262,14 +275,8 @@ class RowAudit(Audit):
 
     def inlined_facts(self, table_id: int, version: int, latest: int) -> Row:
         """Of a table of inlined rows: rows, live rows, its largest row id, impossible lives, ids that live twice."""
-        prefix = self._t.inlined_prefix
-        names = ("row_id", "begin_snapshot", "end_snapshot")
-        t = sa.table(
-            inline.data_table_name(table_id, version),
-            *(sa.column(prefix + name, sa.BigInteger()) for name in names),
-            schema=self._t.metadata.schema,
-        )
-        row_id, begin, end = (t.c[prefix + name] for name in names)
+        t = inlined_lives(table_id, version, self._t)
+        row_id, begin, end = t.c.row_id, t.c.begin_snapshot, t.c.end_snapshot
         wrong = sa.or_(row_id.is_(None), begin.is_(None), end < begin, begin > latest, end > latest)
         twice = (
             sa.select(row_id.label("id")).where(end.is_(None)).group_by(row_id).having(sa.func.count() > 1).subquery()
@@ -285,7 +292,7 @@ class RowAudit(Audit):
 
     def wrong_inlined_deletes(self, table_id: int, latest: int) -> Iterator[Row]:
         """Inlined deletes that mean nothing: file, position, snapshot, the file's rows and its life (NULL: no file)."""
-        x, f = delete_table(table_id, self._t.metadata.schema), self._t["data_file"]
+        x, f = delete_table(table_id, self._t), self._t["data_file"]
         joined = x.outerjoin(f, sa.and_(f.c.data_file_id == x.c.file_id, f.c.table_id == table_id))
         wrong = sa.or_(
             f.c.data_file_id.is_(None),

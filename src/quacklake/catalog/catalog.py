@@ -20,6 +20,15 @@ from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.registry import (
+    CATALOG_REQUIRED,
+    CatalogRow,
+    Registry,
+    SharedFacts,
+    no_such_catalog,
+    shared_facts,
+)
+from quacklake.catalog.scoped import CATALOG
 from quacklake.catalog.sqlite import SqliteDatabase
 from quacklake.catalog.tables import NEWER_VERSIONS, READABLE_VERSIONS, VERSION, Tables
 from quacklake.catalog.totals import TotalsCache
@@ -34,9 +43,11 @@ from quacklake.errors import (
     NotFoundError,
     QuacklakeError,
     ReadOnlyError,
+    UnsupportedFeatureError,
     UnsupportedVersionError,
 )
 from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.inline import PACKED
 from quacklake.format.objects import SchemaInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.snapshots import Snapshot
@@ -66,6 +77,7 @@ class Catalog:
         self,
         url: CatalogUrl,
         *,
+        catalog: str | None = None,
         metadata_schema: str | None = None,
         read_only: bool = False,
         busy_timeout_ms: int = 30_000,
@@ -78,13 +90,18 @@ class Catalog:
         self._database: Database = self.database_class(
             url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
         )
-        self._engine: Engine = self._database.create_engine()
-        self._tables = Tables.of(metadata_schema=self._schema)
+        #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
+        self.tenant = catalog
+        self.tenant_row: CatalogRow | None = None
+        self.shared_facts: SharedFacts | None = None
+        self._engine: Engine = self._database.create_engine(shared=self.shared)
+        self._tables = Tables.of(metadata_schema=self._schema, shared=self.shared)
         self._cache: dict[Any, Any] = {}
         self._lock = threading.Lock()
         # some connections are left for those who read, and for what the head of the queue reads
         self._many = pool_size + max_overflow > _RESERVED
         self._entrants = threading.BoundedSemaphore(max(1, pool_size + max_overflow - _RESERVED))
+        self._known_plain = False
         self._prepared = False
         self._has_tokens = False
         self.totals = TotalsCache()
@@ -96,6 +113,16 @@ class Catalog:
     def database(self) -> str:
         """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
         return self._database.name
+
+    @property
+    def shared(self) -> bool:
+        """True for a catalog of a shared lake."""
+        return self.tenant is not None
+
+    @property
+    def encoding(self) -> str:
+        """How inlined rows are stored: as in this kind of database, or packed."""
+        return PACKED if self.shared else self.database
 
     def connect(self) -> sa.Pool:
         """The pool of connections, after checking that the database answers."""
@@ -111,14 +138,51 @@ class Catalog:
     def close(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
+        self._database.leave_file(self)
 
     def exists(self) -> bool:
-        """True when the database holds a lake."""
+        """True when the database holds a lake, or the catalog of a shared one that was asked for.
+
+        Raises ``ConfigError`` when it is a lake of the other layout.
+        """
         path = self.url.path
         if path is not None and not path.exists():
             return False
         with self._translate("open"), self._connection() as connection:
-            return self._holds_lake(connection)
+            if self.shared:
+                return self._holds_catalog(connection)
+            if not self._holds_lake(connection):
+                return False
+            if not self._known_plain and self._database.has_table(connection, "ducklake_catalog", self._schema):
+                raise ConfigError(CATALOG_REQUIRED, hint="pass catalog=, or set QUACKLAKE_CATALOG")
+            self._known_plain = True
+            return True
+
+    def _holds_catalog(self, connection: Connection) -> bool:
+        self.shared_facts = shared_facts(connection, self._database, self._schema)
+        if self.shared_facts is None:
+            metadata = self._tables["metadata"]
+            if sa.inspect(connection).has_table(metadata.name, schema=self._schema) and not self._unfinished(
+                connection
+            ):
+                raise ConfigError(
+                    f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
+                    hint="leave catalog out",
+                )
+            return False
+        self._find_tenant(connection)
+        return self.tenant_row is not None
+
+    def _unfinished(self, connection: Connection) -> bool:
+        # on MySQL a making that failed leaves its tables behind, all empty
+        return self.database == "mysql" and self._database.has_table(connection, "ducklake_catalog", self._schema)
+
+    def _find_tenant(self, connection: Connection) -> None:
+        assert self.tenant is not None
+        self.tenant_row = row = Registry(connection, self._database, self._schema).find(self.tenant)
+        if row is not None:
+            self._database.enter_file(self, row.id)
+            self._engine.update_execution_options(**{CATALOG: row.id})
 
     def _holds_lake(self, connection: Connection) -> bool:
         metadata = self._tables["metadata"]
@@ -133,6 +197,8 @@ class Catalog:
         Raises ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
         """
         if not self.exists():
+            if self.tenant is not None:
+                raise no_such_catalog(self.tenant)
             raise NotFoundError(f"there is no lake at {self.url}", hint="pass data_path= to create one")
         self.metadata = self._facts()
         version = self.metadata.get("version", "unknown")
@@ -142,7 +208,7 @@ class Catalog:
                 hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
             )
         if version != self.version:
-            self._tables = Tables.of(version, self._schema)
+            self._tables = Tables.of(version, self._schema, shared=self.shared)
             self._cache.clear()
         self.read_only = self._opened_read_only or version != VERSION
 
@@ -185,6 +251,8 @@ class Catalog:
         """
         if self._opened_read_only or self.version in NEWER_VERSIONS:
             raise self.refusal()
+        if self.shared:
+            return (self.version,)
         tables = Tables.of(VERSION, self._schema)
         try:
             with telemetry.timed("migrate"):
@@ -204,8 +272,7 @@ class Catalog:
 
     def create(self, data_path: str, *, encrypted: bool = False) -> None:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
-        if self.read_only:
-            raise ReadOnlyError("cannot create a lake through a read-only connection")
+        self._check_new()
         with self._translate("create"):
             self._database.make_file()
         with self._translate("create"), self._connection() as raw:
@@ -222,8 +289,7 @@ class Catalog:
 
         On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure.
         """
-        if self.read_only:
-            raise ReadOnlyError("cannot create a lake through a read-only connection")
+        self._check_new()
         with self._translate("create"):
             self._database.make_file()
         with self._translate("create"), self._connection() as raw:
@@ -235,6 +301,14 @@ class Catalog:
             fill(writer)
         self._prepared = self._has_tokens = True
         self.load()
+
+    def _check_new(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError("cannot create a lake through a read-only connection")
+        if self.shared:
+            raise UnsupportedFeatureError(
+                "a catalog of a shared lake cannot be made this way", hint="leave catalog out: make a plain lake"
+            )
 
     def _create_all(self, writer: Writer, data_path: str, *, encrypted: bool) -> None:
         self._create_tables(writer)
@@ -269,6 +343,9 @@ class Catalog:
         """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
+                return
+            if self.shared:  # made with all its tables, and its catalogs have no right to make any
+                self._prepared = self._has_tokens = True
                 return
             # without the right to make tables we still commit, only a lost answer can then not be recovered
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
@@ -313,6 +390,11 @@ class Catalog:
 
         ``make`` is given what stands before the names of the metadata tables. Nothing checks what is changed.
         """
+        if self.shared:
+            raise UnsupportedFeatureError(
+                "the metadata of a shared lake cannot be changed by hand: a statement could reach other catalogs",
+                hint="use lake.repair(), or the methods of the lake",
+            )
         schema = self._tables.metadata.schema
         with self.commit() as writer:
             changed = writer.run_sql(make("" if schema is None else f"{schema}."))
@@ -320,9 +402,12 @@ class Catalog:
         return changed
 
     @contextmanager
-    def _queued(self) -> Iterator[Writer]:
-        """A transaction of its own turn."""
-        scope = self._schema or ""
+    def _queued(self, queue: str = "") -> Iterator[Writer]:
+        """A transaction of its own turn, in the queue of commits or another."""
+        # catalogs of a shared lake do not wait for each other
+        scope = f"{self._schema or ''}{queue}"
+        if self.tenant_row is not None:
+            scope = f"{scope}#{self.tenant_row.id}"
         with self._entrants, self._translate("commit"), self._connection() as connection:
             prepared = self._database.begin_commit(connection)
             transaction = prepared.begin()

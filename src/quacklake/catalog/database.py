@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.util import LRUCache
 
+from quacklake.catalog import scoped
 from quacklake.catalog.url import CatalogUrl
 from quacklake.errors import MissingExtraError
 
@@ -42,8 +43,11 @@ _COMPILED = 2_000
 
 
 @functools.cache
-def _common(url: str) -> tuple[Dialect, LRUCache[Any, Any]]:
-    """What all files of a kind of database are spoken to with, and the statements compiled for it so far."""
+def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
+    """What all files of a kind of database are spoken to with, and the statements compiled for it so far.
+
+    Those of shared lakes are other statements.
+    """
     engine = sa.create_engine(url)
     with engine.connect():  # the first connection tells the dialect what the library can do
         pass
@@ -73,8 +77,11 @@ class Database(ABC):
         self._inserts: dict[sa.Table, sa.Insert] = {}
         self._updates: dict[sa.Table, sa.Update] = {}
 
-    def create_engine(self) -> Engine:
-        """An engine with a pool. Raises ``MissingExtraError`` when the driver is not installed."""
+    def create_engine(self, *, shared: bool = False) -> Engine:
+        """An engine with a pool, for catalogs of a ``shared`` lake one that binds every statement to one of them.
+
+        Raises ``MissingExtraError`` when the driver is not installed.
+        """
         try:
             engine = sa.create_engine(self.url.url, hide_parameters=True, **self.engine_options())
         except (ImportError, sa.exc.NoSuchModuleError):
@@ -84,9 +91,11 @@ class Database(ABC):
             ) from None
         if self.empty is not None:
             # compiling takes longer than running: lakes in files, which come and go, do it once for all
-            dialect, compiled = _common(self.empty)
+            dialect, compiled = _common(self.empty, shared)
             options = {"compiled_cache": compiled}
             engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
+        if shared:
+            scoped.attach(engine)
         self.listen(engine)
         return engine
 
@@ -114,6 +123,12 @@ class Database(ABC):
 
     def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
         """Release what outlives the transaction."""
+
+    def enter_file(self, user: object, catalog: int) -> None:  # noqa: B027
+        """Before a catalog of a shared lake is used: not every database can be open for several of them."""
+
+    def leave_file(self, user: object) -> None:  # noqa: B027
+        """When it is used no more."""
 
     def make_file(self) -> None:  # noqa: B027
         """Make the file of a new database, where its form has to be chosen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,7 +12,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog import scoped
 from quacklake.catalog.database import Database, Failure, Rows
+from quacklake.errors import ConfigError
 from quacklake.format.names import literal
 
 __all__ = ["DuckDBDatabase"]
@@ -27,6 +30,8 @@ class DuckDBDatabase(Database):
     empty = "duckdb:///:memory:"
     _locks: ClassVar[dict[str, threading.RLock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
+    #: The catalog of a shared lake that each file is open for, and by how many.
+    _users: ClassVar[dict[str, tuple[int, weakref.WeakSet[Any]]]] = {}
 
     def engine_options(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {"read_only": True} if self.read_only else {}
@@ -40,10 +45,30 @@ class DuckDBDatabase(Database):
                 connection.execute(f"ATTACH {literal(str(path))} AS made (STORAGE_VERSION 'latest')")
                 connection.execute("DETACH made")
 
-    def _lock(self) -> threading.RLock:
+    def _file(self) -> str:
         path = self.url.path
+        return str(path.resolve()) if path else str(id(self))
+
+    def _lock(self) -> threading.RLock:
         with self._guard:
-            return self._locks.setdefault(str(path.resolve()) if path else str(id(self)), threading.RLock())
+            return self._locks.setdefault(self._file(), threading.RLock())
+
+    def enter_file(self, user: object, catalog: int) -> None:
+        with self._guard:
+            known, users = self._users.get(self._file(), (catalog, weakref.WeakSet()))
+            if users and known != catalog:
+                raise ConfigError(
+                    f'Unique file handle conflict: the file "{self.url.path}" is already attached for another catalog',
+                    hint="close that lake first, or keep the metadata in PostgreSQL, MySQL or SQLite",
+                )
+            users.add(user)
+            self._users[self._file()] = (catalog, users)
+
+    def leave_file(self, user: object) -> None:
+        with self._guard:
+            found = self._users.get(self._file())
+            if found is not None:
+                found[1].discard(user)
 
     def enter_queue(self, connection: Connection, scope: str) -> None:
         self._lock().acquire()
@@ -61,12 +86,14 @@ class DuckDBDatabase(Database):
         if len(rows) < _BULK or table.name.startswith("ducklake_inlined_"):
             return super().insert_many(connection, table, keys, rows)
         columns = [pa.array(values) for values in zip(*rows, strict=True)]
+        target, fixed = scoped.fixed(connection, table)
+        columns += [pa.array([value] * len(rows), pa.int64()) for value in fixed.values()]
         driver: Any = connection.connection.driver_connection
         quote = connection.dialect.identifier_preparer
-        names = ", ".join(quote.quote(table.c[key].name) for key in keys)
-        driver.register("quacklake_rows", pa.table(columns, names=list(keys)))
+        names = ", ".join(quote.quote(name) for name in (*(table.c[key].name for key in keys), *fixed))
+        driver.register("quacklake_rows", pa.table(columns, names=[*keys, *fixed]))
         try:
-            driver.execute(f"INSERT INTO {quote.format_table(table)} ({names}) FROM quacklake_rows")
+            driver.execute(f"INSERT INTO {quote.format_table(target)} ({names}) FROM quacklake_rows")
         finally:
             driver.unregister("quacklake_rows")
 
@@ -88,7 +115,7 @@ class DuckDBDatabase(Database):
         return sa.case((sa.func.regexp_full_match(element, form), number))
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
-        compiled = select.compile(connection.engine, compile_kwargs={"literal_binds": True})
+        compiled = select.compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
         driver = connection.connection.driver_connection
         assert driver is not None
         return driver.execute(str(compiled)).to_arrow_table()

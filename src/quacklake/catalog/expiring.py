@@ -8,17 +8,17 @@ open transaction may use a mapping again, and their schema versions, by which ol
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import sqlalchemy as sa
 
 from quacklake.catalog.file_names import SOME, parts
-from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.inlined import DELETES, ROWS, delete_table, of_all_tables
 from quacklake.catalog.reader import Reader
-from quacklake.catalog.unseen import LIVES, dead_data_file, dead_delete, inlined_table, inlined_tables, unseen
+from quacklake.catalog.unseen import LIVES, dead_data_file, dead_delete, inlined_tables, unseen
 from quacklake.catalog.writer import Writer
+from quacklake.format.inline import parse_table_name
 
 __all__ = [
     "dead_tables",
@@ -32,9 +32,6 @@ __all__ = [
     "snapshot_times",
     "table_lives",
 ]
-
-_INLINED = re.compile(r"ducklake_inlined_(?:data_(\d+)_\d+|delete_(\d+))", re.ASCII)
-
 
 # -- what there is -----------------------------------------------------------------------------------------------------
 
@@ -167,15 +164,14 @@ def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Seq
     ``names`` are the tables that have such rows, ``with_dead_files`` those that have lost data files.
     """
     removed = 0
-    for name in inlined_tables(writer):
+    for name, rows in inlined_tables(writer).items():
         if name in names:
-            rows = inlined_table(writer, name)
             count = sa.select(sa.func.count()).select_from(rows).where(unseen(rows))
             removed += writer.run("unseen_rows_count", count).scalar_one()
             writer.run("expire_inlined_rows", sa.delete(rows).where(unseen(rows)))
     files = writer._t["data_file"]
     for table_id in with_dead_files:
-        deletes = delete_table(table_id, writer._t.metadata.schema)
+        deletes = delete_table(table_id, writer._t)
         if writer.has_table(deletes.name):
             left = sa.select(files.c.data_file_id).where(files.c.table_id == table_id)
             writer.run("expire_inlined_deletes", sa.delete(deletes).where(deletes.c.file_id.not_in(left)))
@@ -184,12 +180,23 @@ def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Seq
 
 def drop_inlined_tables(writer: Writer) -> None:
     """Drop the tables of inlined rows and deletes whose table is gone."""
+    if writer._t.shared:
+        _remove_of_gone_tables(writer)
+        return
     schema = writer._t.metadata.schema
-    names = sa.inspect(writer._connection).get_table_names(schema=schema)
+    names = writer.stored_tables()
     # looked up after the names: a table that is being made has its row by then
     t = writer._t["table"]
     living = {row[0] for row in writer.run("table_ids", sa.select(t.c.table_id).distinct())}
     for name in names:
-        match = _INLINED.fullmatch(name)
-        if match is not None and int(match[1] or match[2]) not in living:
+        named = parse_table_name(name)
+        if named is not None and named[0] not in living:
             writer.run("drop_inlined_table", sa.schema.DropTable(sa.Table(name, sa.MetaData(), schema=schema)))
+
+
+def _remove_of_gone_tables(writer: Writer) -> None:
+    t = writer._t["table"]
+    for name in (ROWS, DELETES):
+        stored = of_all_tables(name, writer._t)
+        gone = stored.c.table_id.not_in(sa.select(t.c.table_id))
+        writer.run("expire_inlined", sa.delete(stored).where(gone))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from quacklake.catalog import scoped
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.unseen import dead_data_file, dead_delete
 from quacklake.catalog.writer import Writer
@@ -290,7 +291,7 @@ def other_data_paths(reader: Reader) -> list[str]:
         if schema == mine:
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
-        t = sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema)
+        t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))
         statement = sa.select(t.c.value).where(t.c.key == "data_path")
         found += [row[0] for row in reader.run("other_data_paths", statement) if row[0]]
     return found

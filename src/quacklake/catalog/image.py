@@ -6,7 +6,6 @@ and must be decoded, and are written encoded for the database that gets them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +46,6 @@ IMAGED: Mapping[str, tuple[ColumnSpec, ...]] = {
 }
 #: The columns of a table of inlined deletes.
 DELETE_COLUMNS = pa.schema([(name, pa.int64()) for name in ("file_id", "row_id", "begin_snapshot")])
-
-_DELETES = re.compile(r"ducklake_inlined_delete_([0-9]+)")
 
 
 def arrow_schema(name: str) -> pa.Schema:
@@ -105,7 +102,8 @@ class ImageReader(Reader):
 
     def inlined_pages(self, id_: InlinedId, schema: TableSchema) -> Iterator[InlinedRows]:
         """All rows of a table of inlined rows as the database stores them, those of the past too."""
-        sql = self.inlined_table(id_.table_id, id_.schema_version, schema).table
+        inlined = self.inlined_table(id_.table_id, id_.schema_version, schema)
+        sql = inlined.table
         last = -1
         while True:
             beyond = (
@@ -113,22 +111,16 @@ class ImageReader(Reader):
             )
             bound = self.run("image_inlined_bound", beyond).scalar()
             page = [sql.c.row_id > last, *([] if bound is None else [sql.c.row_id <= bound])]
-            statement = sa.select(*self._fetched(sql, schema)).where(*page)
-            rows = self._database.fetch_arrow(self._connection, statement)
-            if rows.num_rows:
-                yield InlinedRows(schema, id_.schema_version, rows.rename_columns([column.key for column in sql.c]))
+            rows = self._fetch_rows(inlined, schema, id_.schema_version, sa.and_(*page))
+            if rows.rows.num_rows:
+                yield rows
             if bound is None:
                 return
             last = int(bound)
 
-    def inlined_delete_tables(self) -> list[int]:
-        """The tables that have inlined deletes."""
-        names = sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema)
-        return sorted(int(match[1]) for name in names if (match := _DELETES.fullmatch(name)))
-
     def inlined_delete_pages(self, table_id: int) -> Iterator[pa.RecordBatch]:
         """All inlined deletes of a table."""
-        table = delete_table(table_id, self._t.metadata.schema)
+        table = delete_table(table_id, self._t)
         statement = sa.select(table.c.file_id, table.c.row_id, table.c.begin_snapshot)
         result = self.run("image_inlined_deletes", statement.execution_options(yield_per=_PAGE))
         for rows in result.partitions(_PAGE):
@@ -159,21 +151,24 @@ class ImageWriter(Writer):
     def put_inlined(self, id_: InlinedId, schema: TableSchema, life: Sequence[Sequence[Any]], values: Any) -> None:
         """Insert inlined rows: row id, begin and end of each, and its encoded values in schema order."""
         inlined = self.inlined_table(id_.table_id, id_.schema_version, schema)
-        keys = ("row_id", "begin_snapshot", "end_snapshot", *inlined.keys)
-        rows = [(*one, *two) for one, two in zip(life, values, strict=True)]
+        columns, stored = inlined.stored(list(values))
+        keys = ("row_id", "begin_snapshot", "end_snapshot", *columns)
+        rows = [(*one, *two) for one, two in zip(life, stored, strict=True)]
         if rows:
             self._insert_many("restore_inlined_rows", inlined.table, keys, rows)
 
     def make_inlined_deletes(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes."""
-        table = delete_table(table_id, self._t.metadata.schema)
+        if self._t.shared:
+            return
+        table = delete_table(table_id, self._t)
         if self._database.name == "mysql":
             self.run("drop_inlined_deletes", sa.schema.DropTable(table, if_exists=True))
         self.run("create_inlined_deletes", CreateTable(table))
 
     def put_inlined_deletes(self, table_id: int, rows: pa.RecordBatch) -> None:
         """Insert inlined deletes."""
-        table = delete_table(table_id, self._t.metadata.schema)
+        table = delete_table(table_id, self._t)
         values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         if values:
             self._insert_many("restore_inlined_deletes", table, rows.schema.names, values)

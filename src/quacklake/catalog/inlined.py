@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.types import UserDefinedType
 
+from quacklake.catalog import scoped
+from quacklake.catalog.columns import Text
+from quacklake.catalog.tables import Tables
 from quacklake.format import inline
+from quacklake.format.packed import LIFE, pack, unpack
 from quacklake.format.schema import TableSchema
 
-__all__ = ["InlinedTable", "delete_table", "inlined_table"]
+__all__ = ["DELETES", "ROWS", "InlinedTable", "delete_table", "inlined_lives", "inlined_table", "of_all_tables"]
+
+ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
+"""The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""
 
 _INTEGERS = ("BIGINT", "INTEGER", "SMALLINT")
 _BYTES = ("BYTEA", "BLOB", "LONGBLOB")
@@ -31,20 +40,38 @@ class _Stored(UserDefinedType[Any]):
 
 @dataclass(frozen=True, slots=True)
 class InlinedTable:
-    """The inlined table of one schema version; ``keys`` are its data columns in schema order."""
+    """The inlined table of one schema version; ``keys`` are its data columns in schema order.
+
+    Without ``ddl`` there is nothing to make: its rows are packed, among those of other tables.
+    """
 
     table: sa.Table
     keys: tuple[str, ...]
     ddl: tuple[tuple[str, str], ...]
 
+    @property
+    def packed(self) -> bool:
+        """True when a row is one text."""
+        return not self.ddl
 
-def inlined_table(
-    table_id: int, version: int, schema: TableSchema, database: str, metadata_schema: str | None, prefix: str = ""
-) -> InlinedTable:
-    """The inlined table of a table at one schema version; ``prefix`` is that of the columns that are not a user's."""
-    names = ("row_id", "begin_snapshot", "end_snapshot")
-    columns: list[sa.Column[Any]] = [sa.Column(prefix + name, sa.BigInteger(), key=name) for name in names]
-    ddl = [(prefix + name, "BIGINT") for name in names]
+    def stored(self, rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
+        """The columns and values that rows of encoded values are stored as."""
+        return (("payload",), [(pack(row),) for row in rows]) if self.packed else (self.keys, rows)
+
+    def loaded(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
+        """Rows as the database gives them, with a column for each of ``keys``."""
+        rows = rows.rename_columns([column.key for column in self.table.c])
+        return unpack(rows, schema) if self.packed else rows
+
+
+def inlined_table(table_id: int, version: int, schema: TableSchema, database: str, tables: Tables) -> InlinedTable:
+    """The inlined table of a table at one schema version."""
+    if tables.shared:
+        rows = inlined_lives(table_id, version, tables)
+        return InlinedTable(rows, tuple(f"c{column.id}" for column in schema.columns), ())
+    prefix = tables.inlined_prefix
+    columns: list[sa.Column[Any]] = [sa.Column(prefix + name, sa.BigInteger(), key=name) for name in LIFE]
+    ddl = [(prefix + name, "BIGINT") for name in LIFE]
     keys = []
     for column in schema.columns:
         sql = inline.sql_type(column, database)
@@ -53,8 +80,24 @@ def inlined_table(
         columns.append(sa.Column(column.name, _stored(sql, database), key=key))
         ddl.append((column.name, sql))
         keys.append(key)
-    table = sa.Table(inline.data_table_name(table_id, version), sa.MetaData(), *columns, schema=metadata_schema)
+    name = inline.data_table_name(table_id, version)
+    table = sa.Table(name, sa.MetaData(), *columns, schema=tables.metadata.schema)
     return InlinedTable(table, tuple(keys), tuple(ddl))
+
+
+def inlined_lives(table_id: int, version: int, tables: Tables) -> sa.Table:
+    """A table of inlined rows as far as every one has the same columns: row id, begin and end."""
+    name, prefix = inline.data_table_name(table_id, version), tables.inlined_prefix
+    columns: list[sa.Column[Any]] = [sa.Column(prefix + column, sa.BigInteger(), key=column) for column in LIFE]
+    if tables.shared:
+        columns.append(sa.Column("payload", Text()))
+    table = sa.Table(name, sa.MetaData(), *columns, schema=tables.metadata.schema)
+    return _among(ROWS, table, tables, table_id=table_id, schema_version=version)
+
+
+def _among(name: str, table: sa.Table, tables: Tables, **where: int) -> sa.Table:
+    """The table itself, or in a shared lake the part of one table that stands for it."""
+    return scoped.place(table, scoped.physical(table, name, where), where) if tables.shared else table
 
 
 def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
@@ -68,11 +111,20 @@ def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
     return _Stored(sql)
 
 
-def delete_table(table_id: int, metadata_schema: str | None) -> sa.Table:
+def delete_table(table_id: int, tables: Tables) -> sa.Table:
     """The table of inlined deletes: the position of a row in a data file, and since when it is gone."""
-    return sa.Table(
+    table = sa.Table(
         inline.delete_table_name(table_id),
         sa.MetaData(),
         *(sa.Column(name, sa.BigInteger()) for name in ("file_id", "row_id", "begin_snapshot")),
-        schema=metadata_schema,
+        schema=tables.metadata.schema,
     )
+    return _among(DELETES, table, tables, table_id=table_id)
+
+
+def of_all_tables(name: str, tables: Tables) -> sa.Table:
+    """``ROWS`` or ``DELETES`` of a shared lake, with the ids of the tables of a catalog that have any."""
+    columns = ("table_id", "schema_version") if name == ROWS else ("table_id",)
+    made = (sa.Column(column, sa.BigInteger()) for column in columns)
+    table = sa.Table(name, sa.MetaData(), *made, schema=tables.metadata.schema)
+    return scoped.place(table, scoped.physical(table))

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql import func
 
+from quacklake.catalog import scoped
 from quacklake.catalog.database import Database, Failure
 
 __all__ = ["MySQLDatabase"]
@@ -75,8 +76,9 @@ class MySQLDatabase(Database):
         where = (tables.c.table_schema == (schema or func.database())) & (tables.c.table_name == name)
         if not connection.execute(sa.select(func.count()).select_from(tables).where(where)).scalar_one():
             return False
+        table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
         try:
-            connection.execute(sa.select(sa.literal(1)).select_from(sa.table(name, schema=schema)).limit(1)).all()
+            connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).all()
         except sa.exc.OperationalError as error:
             # the list of tables is newer than the transaction, for which this one holds nothing
             if error.orig is not None and error.orig.args[:1] == (_CHANGED,):

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql import func
 
+from quacklake.catalog import scoped
 from quacklake.catalog.database import Database, Failure, Rows
 from quacklake.catalog.postgres_copy import copy_arrow
 
@@ -49,15 +50,17 @@ class PostgresDatabase(Database):
         import psycopg
 
         preparer = connection.dialect.identifier_preparer
-        columns = ", ".join(preparer.quote(table.c[key].name) for key in keys)
+        target, fixed = scoped.fixed(connection, table)
+        columns = ", ".join(preparer.quote(name) for name in (*(table.c[key].name for key in keys), *fixed))
+        more = tuple(fixed.values())
         driver = connection.connection.driver_connection
         assert driver is not None
         # without parameters the driver takes a percent sign, which the preparer has doubled, for itself
-        statement = f"COPY {preparer.format_table(table)} ({columns}) FROM STDIN".replace("%%", "%")
+        statement = f"COPY {preparer.format_table(target)} ({columns}) FROM STDIN".replace("%%", "%")
         try:
             with driver.cursor() as cursor, cursor.copy(statement) as copy:
                 for row in rows:
-                    copy.write_row(row)
+                    copy.write_row((*row, *more) if more else row)
         except psycopg.Error as error:
             raise sa.exc.DBAPIError(statement, None, error, connection_invalidated=driver.closed) from error
 
@@ -67,7 +70,8 @@ class PostgresDatabase(Database):
         if statement is None:
             preparer = connection.dialect.identifier_preparer
             columns: list[sa.ColumnClause[Any]] = [sa.column(table.c[key].name) for key in keys]
-            like: sa.ColumnElement[Any] = sa.literal_column(f"NULL::{preparer.format_table(table)}")
+            target = scoped.fixed(connection, table)[0]
+            like: sa.ColumnElement[Any] = sa.literal_column(f"NULL::{preparer.format_table(target)}")
             given = func.json_populate_recordset(like, sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
             select = sa.select(*columns).select_from(given.alias("new"))
             statement = self._few[table] = sa.insert(table).from_select([table.c[key] for key in keys], select)

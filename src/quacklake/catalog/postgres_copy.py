@@ -14,6 +14,8 @@ import sqlalchemy as sa
 from pyarrow import csv
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog import scoped
+
 __all__ = ["copy_arrow"]
 
 
@@ -30,7 +32,7 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
             for column in select.selected_columns
         )
     )
-    compiled = statement.compile(connection.engine, compile_kwargs={"literal_binds": True})
+    compiled = statement.compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
     # without parameters the driver takes a percent sign, which the compiler has doubled, for itself
     query = str(compiled).replace("%%", "%")
     driver = connection.connection.driver_connection

@@ -86,7 +86,7 @@ class Repairs(Writer):
         self.run("repair_table_stats", sa.update(t).where(*mine).values(unknown))
 
     def _remove_inlined_deletes(self, table_id: int, file_id: int) -> None:
-        t = delete_table(table_id, self._t.metadata.schema)
+        t = delete_table(table_id, self._t)
         self.run("repair_inlined_deletes", sa.delete(t).where(t.c.file_id == file_id))
 
     def _unschedule(self, file_id: int) -> None:

@@ -22,12 +22,12 @@ class SqliteDatabase(Database):
     name = "sqlite"
     empty = "sqlite://"
 
-    def create_engine(self) -> Engine:
+    def create_engine(self, *, shared: bool = False) -> Engine:
         path = self.url.path
         if path is not None and (self.read_only or (path.exists() and not os.access(path, os.W_OK))):
             url = self.url.url.set(database=f"file:{path.resolve()}").update_query_dict({"mode": "ro", "uri": "true"})
             self.url = CatalogUrl(self.name, url, self.url.catalog, None, self.url.data_path)
-        return super().create_engine()
+        return super().create_engine(shared=shared)
 
     def engine_options(self) -> dict[str, Any]:
         if self.url.path is None:

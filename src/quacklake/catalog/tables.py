@@ -1,7 +1,8 @@
 """The metadata tables of DuckLake as data, and as SQLAlchemy tables of one lake.
 
 ``SPEC`` is the one place that names the stock tables and their columns. A lake of an older format version lacks some of
-them; ``Tables`` knows which, so that readers select NULL in their place (``Tables.column``).
+them; ``Tables`` knows which, so that readers select NULL in their place (``Tables.column``). In a shared lake tables
+have one column more, of which only ``quacklake.catalog.scoped`` and ``quacklake.catalog.shared_tables`` know.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake.catalog import scoped
 from quacklake.catalog.columns import Flag, Id, Instant, Name, Text, Uid
 
-__all__ = ["INDEXES", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
+__all__ = ["INDEXES", "KINDS", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
 
 VERSION = "1.0"
 #: Versions after ours whose tables we know well enough to read.
 NEWER_VERSIONS = ("1.1-dev1",)
 READABLE_VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", VERSION, *NEWER_VERSIONS)
 
-_KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
+KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
     "id": Id,
     "text": Text,
     "flag": Flag,
@@ -146,6 +148,9 @@ INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 )
 
 
+#: A catalog that was dropped has no snapshots any more, and so nothing at all.
+_ALIVE = "EXISTS (SELECT 1 FROM {schema}ducklake_catalog c WHERE c.catalog_id = {catalog} AND c.dropped_ms IS NULL)"
+
 #: Columns that an index also holds where the database allows it.
 COVERED: Mapping[str, tuple[str, ...]] = MappingProxyType({"quacklake_file_stats": ("min_value", "max_value")})
 
@@ -176,12 +181,13 @@ class Tables:
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
-    def of(version: str = VERSION, metadata_schema: str | None = None) -> Tables:
+    def of(version: str = VERSION, metadata_schema: str | None = None, *, shared: bool = False) -> Tables:
         """Those of all lakes of a version in a schema of that name: statements over them are the same ones."""
-        return Tables(version, metadata_schema)
+        return Tables(version, metadata_schema, shared=shared)
 
-    def __init__(self, version: str = VERSION, metadata_schema: str | None = None) -> None:
+    def __init__(self, version: str = VERSION, metadata_schema: str | None = None, *, shared: bool = False) -> None:
         self.version = version
+        self.shared = shared
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
         missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
@@ -199,13 +205,13 @@ class Tables:
         self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
-        return sa.Table(
+        table = sa.Table(
             name,
             self.metadata,
             *(
                 sa.Column(
                     column.name,
-                    _KINDS[column.kind](),
+                    KINDS[column.kind](),
                     primary_key=column.primary_key,
                     autoincrement=False,
                     nullable=not (column.required or column.primary_key),
@@ -213,6 +219,9 @@ class Tables:
                 for column in columns
             ),
         )
+        if self.shared:
+            scoped.place(table, scoped.physical(table), alive=_ALIVE if name == "ducklake_snapshot" else None)
+        return table
 
     def __getitem__(self, name: str) -> sa.Table:
         return self._tables[name]
@@ -231,7 +240,7 @@ class Tables:
             return found
         if name == "partial_max" and _PARTIAL in self._tables[table].c:
             return partial_max(self._tables[table].c[_PARTIAL]).label(name)
-        kind = _KINDS[next(column.kind for column in SPEC[table] if column.name == name)]()
+        kind = KINDS[next(column.kind for column in SPEC[table] if column.name == name)]()
         if name in _ASSUMED:
             return sa.literal(_ASSUMED[name], kind).label(name)
         return sa.cast(sa.null(), kind).label(name)

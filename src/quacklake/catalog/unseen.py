@@ -14,10 +14,11 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from quacklake.catalog.inlined import inlined_lives
 from quacklake.catalog.writer import Writer
 from quacklake.format.inline import data_table_name
 
-__all__ = ["LIVES", "dead_data_file", "dead_delete", "inlined_table", "inlined_tables", "spans_of_nobody", "unseen"]
+__all__ = ["LIVES", "dead_data_file", "dead_delete", "inlined_tables", "spans_of_nobody", "unseen"]
 
 #: The tables whose rows end, and that expiry takes rows from.
 LIVES = (
@@ -78,7 +79,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
 def _spans(writer: Writer) -> Iterator[tuple[str, int, int]]:
     """The spans of all rows that have ended: name of the table, begin, end."""
     tables = [(name, writer._t[name]) for name in LIVES]
-    tables += [(name, inlined_table(writer, name)) for name in inlined_tables(writer)]
+    tables += inlined_tables(writer).items()
     for start in range(0, len(tables), _TOGETHER):
         parts = [
             sa.select(sa.literal(name, sa.String).label("name"), t.c.begin_snapshot, t.c.end_snapshot)
@@ -90,18 +91,13 @@ def _spans(writer: Writer) -> Iterator[tuple[str, int, int]]:
             yield row[0], row[1], row[2]
 
 
-def inlined_tables(writer: Writer) -> list[str]:
-    """The tables of inlined rows."""
+def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
+    """The tables of inlined rows by their names, as far as every one has the same columns."""
     t = writer._t["inlined_data_tables"]
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     # a name that is not of this form would be another table
-    return sorted({row[2] for row in listed if row[2] == data_table_name(row[0], row[1])})
-
-
-def inlined_table(writer: Writer, name: str) -> sa.Table:
-    """A table of inlined rows, as far as every one has the same columns."""
-    columns = (sa.Column(column, sa.BigInteger()) for column in ("row_id", "begin_snapshot", "end_snapshot"))
-    return sa.Table(name, sa.MetaData(), *columns, schema=writer._t.metadata.schema)
+    found = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
+    return {name: inlined_lives(*found[name], writer._t) for name in sorted(found)}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ class Options:
     verbose: int = 0
     log_format: str | None = None
     debug: bool = False
+    catalog: str | None = None
 
     @classmethod
     def of(cls, ctx: typer.Context) -> Options:
@@ -58,6 +59,7 @@ class Context:
         options = self.options
         flags = {
             "url": options.lake,
+            "catalog": options.catalog,
             "data_path": options.data_path,
             "log_format": options.log_format,
             "log_level": _LEVELS[min(options.verbose, 2)],
@@ -76,8 +78,9 @@ class Context:
             return connect(
                 self.options.lake,
                 self.options.data_path,
+                catalog=self.options.catalog,
                 config_file=self.options.config_file,
-                create=None if create else False,
+                create=(True if self.config.catalog else None) if create else False,
                 read_only=not write,
                 **settings,
             )

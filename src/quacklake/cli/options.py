@@ -94,6 +94,18 @@ COMMON: dict[str, tuple[object, object]] = {
         ],
         None,
     ),
+    "catalog": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--catalog",
+                metavar="NAME",
+                help="A catalog (tenant) of a shared lake.",
+                rich_help_panel=EVERY,
+            ),
+        ],
+        None,
+    ),
     "data_path": (
         Annotated[
             str | None,

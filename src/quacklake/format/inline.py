@@ -7,6 +7,7 @@ text as DuckDB casts it.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -20,7 +21,20 @@ from quacklake.format.schema import Column
 from quacklake.format.temporal import from_physical
 from quacklake.format.types import parse_type
 
-__all__ = ["data_table_name", "decode_expression", "delete_table_name", "encode", "is_reserved", "sql_type", "supports"]
+__all__ = [
+    "PACKED",
+    "data_table_name",
+    "decode_expression",
+    "delete_table_name",
+    "encode",
+    "is_reserved",
+    "parse_table_name",
+    "sql_type",
+    "supports",
+]
+
+PACKED = "packed"
+"""Stands for a database where a row is one text of texts, as in a shared lake; see ``format.packed``."""
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _POSTGRES: Mapping[str, str] = {
@@ -45,6 +59,7 @@ _POSTGRES: Mapping[str, str] = {
 _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "time", "time_ns")
 _TEXT = ("varchar", "json")
 _RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
+_NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 
 
 def data_table_name(table_id: int, schema_version: int) -> str:
@@ -55,6 +70,17 @@ def data_table_name(table_id: int, schema_version: int) -> str:
 def delete_table_name(table_id: int) -> str:
     """The name of the table that holds the inlined deletes of a table's files."""
     return f"ducklake_inlined_delete_{table_id}"
+
+
+def parse_table_name(name: str) -> tuple[int, int | None] | None:
+    """The table whose inlined rows are in a table of that name, and their schema version.
+
+    For inlined deletes the version is None; None when the name is another.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return (int(match[3]), None) if match[3] is not None else (int(match[1]), int(match[2]))
 
 
 def is_reserved(name: str) -> bool:
@@ -96,7 +122,7 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
     base = column.type if column.nested else parse_type(column.type).base
     if base == "boolean" or base in _INTEGERS:
         values: list[Any] = array.to_pylist()
-        if base == "boolean" and database in ("sqlite", "mysql"):
+        if base == "boolean" and database in ("sqlite", "mysql", PACKED):
             return [None if value is None else int(value) for value in values]
         return values
     if base in _TEXT:
@@ -106,7 +132,7 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
         return values
     if base == "blob":
         values = array.to_pylist()
-        return values
+        return [None if value is None else value.hex() for value in values] if database == PACKED else values
     if base in ("float32", "float64"):
         return _floats(array, base, database)
     if base in _TEMPORAL:
@@ -161,9 +187,9 @@ def decode_expression(column: Column, database: str, reference: str) -> str:
     ``reference`` is the SQL of the stored column, of the Arrow type its database's reader gives: PostgreSQL's bytes
     come in hexadecimal.
     """
-    if database == "postgres" and not column.nested:
+    if database in ("postgres", PACKED) and not column.nested:
         base = parse_type(column.type).base
-        if base in _TEXT:
+        if base in _TEXT and database == "postgres":
             reference = f"decode(unhex({reference}))"
         elif base == "blob":
             reference = f"unhex({reference})"

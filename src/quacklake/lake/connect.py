@@ -5,23 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from quacklake.catalog import Catalog, CatalogUrl, open_catalog, parse_url
+from quacklake.catalog import Catalog, CatalogUrl, Tenancy, no_such_catalog, open_catalog, parse_url
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError
+from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.lake import Lake
 from quacklake.lake.settings import Shared
 from quacklake.lake.stores import open_store
 from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
-__all__ = ["connect", "open_metadata"]
+__all__ = ["connect", "folder_path", "new_root", "open_metadata"]
 
 
 def connect(
     url: str | None = None,
     data_path: str | Path | None = None,
     *,
+    catalog: str | None = None,
     create: bool | None = None,
     override_data_path: bool = False,
     read_only: bool = False,
@@ -35,42 +37,49 @@ def connect(
     or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
     ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
     ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
-    catalog holds; opening one needs nothing. A lake of an older format version opens read-only, or with ``migrate`` is
-    brought to the present one. Any setting may be passed by its name.
+    catalog holds; opening one needs nothing. ``catalog`` names one of the catalogs (tenants) of a shared lake, each a
+    lake of its own in one database; a missing one is made with ``create=True``, its files in ``data_path/<catalog>``.
+    A lake of an older format version opens read-only, or with ``migrate`` is brought to the present one. Any setting
+    may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
-    flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
+    flags = {"url": url, "catalog": catalog, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
     if config.url is None:
         raise ConfigError(
             "no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL'
         )
     parsed = parse_url(config.url)
-    catalog = open_metadata(parsed, config, read_only=read_only)
+    metadata = open_metadata(parsed, config, read_only=read_only)
     try:
         given = config.data_path or parsed.data_path
-        if not catalog.exists():
-            _create(catalog, parsed, config, given, create=create, read_only=read_only)
+        if not metadata.exists():
+            if metadata.shared:
+                _create_catalog(metadata, parsed, config, given, create=create, read_only=read_only)
+            else:
+                _create(metadata, parsed, config, given, create=create, read_only=read_only)
         else:
-            catalog.load()
-            if migrate and catalog.outdated:
-                catalog.migrate()
-        _check_encryption(catalog, config)
-        store = _store(catalog, config, given, override=override_data_path)
+            metadata.load()
+            if migrate and metadata.outdated:
+                metadata.migrate()
+        _check_encryption(metadata, config)
+        store = _store(metadata, config, given, override=override_data_path)
     except BaseException:
-        catalog.close()
+        metadata.close()
         raise
     limit = config.duckdb_memory_limit
     engine = DuckDBEngine(store, memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
-    writer = FileWriter(store, encrypted=catalog.encrypted)
-    return Lake(Shared(catalog, store, engine, config, TableCache(catalog), writer))
+    writer = FileWriter(store, encrypted=metadata.encrypted)
+    return Lake(Shared(metadata, store, engine, config, TableCache(metadata), writer))
 
 
-def open_metadata(url: CatalogUrl, config: Config, *, read_only: bool) -> Catalog:
-    """The catalog at a URL, whether there is a lake in it or not."""
+def open_metadata(url: CatalogUrl, config: Config, *, read_only: bool, whole: bool = False) -> Catalog:
+    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name."""
+    name = None if whole else config.catalog or url.catalog
     return open_catalog(
         url,
+        catalog=None if name is None else check_tenant_name(name),
         metadata_schema=config.metadata_schema,
         read_only=read_only,
         busy_timeout_ms=config.busy_timeout_ms,
@@ -84,14 +93,43 @@ def _create(
 ) -> None:
     if create is False or read_only:
         raise NotFoundError(f"there is no lake at {url}", hint="check the URL, or pass create=True to make one")
+    catalog.create(new_root(url, config, data_path), encrypted=bool(config.encrypted))
+
+
+def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
+    """Where the files of a new lake go."""
     if data_path is None and url.database == "duckdb" and url.path is not None:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
         raise ConfigError(
             f"there is no lake at {url}, and no data_path to make one", hint="pass data_path= for the new lake's files"
         )
-    store = open_store(data_path, config)
-    catalog.create(store.root, encrypted=bool(config.encrypted))
+    return open_store(data_path, config).root
+
+
+def folder_path(root: str, folder: str) -> str:
+    """The data path of a catalog of a shared lake."""
+    return f"{root.rstrip('/')}/{folder}/"
+
+
+def _create_catalog(
+    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
+) -> None:
+    """Make a catalog of a shared lake, and the lake itself when there is none."""
+    assert catalog.tenant is not None
+    there = catalog.shared_facts is not None
+    if read_only or create is False or (there and not create):
+        raise no_such_catalog(catalog.tenant)
+    whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
+    try:
+        facts = catalog.shared_facts
+        if facts is None:
+            facts = whole.create_lake(new_root(url, config, data_path), encrypted=bool(config.encrypted))
+        root = facts.data_path
+        whole.create([catalog.tenant], if_not_exists=True, path_of=lambda folder: folder_path(root, folder))
+    finally:
+        whole.close()
+    catalog.load()
 
 
 def _check_encryption(catalog: Catalog, config: Config) -> None:
@@ -105,6 +143,8 @@ def _check_encryption(catalog: Catalog, config: Config) -> None:
 
 def _store(catalog: Catalog, config: Config, given: str | None, *, override: bool) -> Store:
     stored = catalog.metadata.get("data_path")
+    if given is not None and catalog.tenant_row is not None:
+        given = folder_path(given, catalog.tenant_row.folder)
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
     own = None if stored is None else open_store(stored, config)

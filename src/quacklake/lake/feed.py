@@ -86,7 +86,7 @@ class ChangeFrame(Frame):
                 past,
                 since,
                 until,
-                database=catalog.database,
+                database=catalog.encoding,
                 max_files=self._shared.config.plan_max_files,
             )
 

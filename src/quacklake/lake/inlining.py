@@ -19,7 +19,7 @@ __all__ = ["encoded_insert"]
 
 def encoded_insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]) -> InlinedInsert:
     """Rows of the table's exact types, encoded for its catalog."""
-    database = shared.catalog.database
+    database = shared.catalog.encoding
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
     for index, column in enumerate(table.schema.columns):

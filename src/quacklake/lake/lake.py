@@ -286,6 +286,11 @@ class Lake(
         return str(self._shared.catalog.url)
 
     @property
+    def catalog(self) -> str | None:
+        """The name by which this catalog (tenant) of a shared lake was opened; None for a plain lake."""
+        return self._shared.catalog.tenant
+
+    @property
     def data_path(self) -> str:
         """Where the files are."""
         return self._shared.store.root
@@ -307,7 +312,8 @@ class Lake(
 
     def __repr__(self) -> str:
         state = f"snapshot {self._shared.latest().id}, {len(self.tables())} tables"
-        return f"<Lake {self.url} at {state}, data in {self.data_path}>"
+        which = "" if self.catalog is None else f", catalog {self.catalog}"
+        return f"<Lake {self.url}{which} at {state}, data in {self.data_path}>"
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

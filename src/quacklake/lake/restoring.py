@@ -95,7 +95,7 @@ class Undo:
 
     def _plan(self, reader: Reader, snapshot: Snapshot, table: TableInfo) -> ScanPlan:
         catalog = self.tx.catalog
-        return plan_scan(reader, self.tx.store, snapshot, table, database=catalog.database, encrypted=catalog.encrypted)
+        return plan_scan(reader, self.tx.store, snapshot, table, database=catalog.encoding, encrypted=catalog.encrypted)
 
     def _restore_tags(self, table: TableInfo, old: Tags) -> bool:
         """Set what differs; tells whether anything did."""

@@ -122,7 +122,7 @@ class Shared:
 
     def inline_limit(self, table: TableInfo) -> int:
         """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
-        if not _inlines(table.schema, self.catalog.database):
+        if not _inlines(table.schema, self.catalog.encoding):
             return 0
         return self.delete_limit(table)
 

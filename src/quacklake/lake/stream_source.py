@@ -146,14 +146,14 @@ class StreamSource:
             if "state" in start:
                 base = reader.at_version(start["state"])
                 past = self._present(reader, base, start)
-                state = plan_scan(reader, self.shared.store, base, past, database=self.shared.catalog.database)
+                state = plan_scan(reader, self.shared.store, base, past, database=self.shared.catalog.encoding)
             feed = plan_feed(
                 reader,
                 self.shared.store,
                 table,
                 since,
                 until,
-                database=self.shared.catalog.database,
+                database=self.shared.catalog.encoding,
                 max_files=self.shared.config.plan_max_files,
             )
             versions = [*range(since, until.id + 1), *([] if state is None else [state.snapshot_id])]

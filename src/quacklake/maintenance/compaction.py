@@ -332,7 +332,7 @@ class Compactor:
                 partition = None if at is None else at.partition
                 schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
                 then = replace(table, schema=schema, partition=partition, sort=sort)
-        rows = inlined.decode([stored], stored.schema, self.catalog.database, ends=True)
+        rows = inlined.decode([stored], stored.schema, self.catalog.encoding, ends=True)
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # others never were

@@ -76,7 +76,7 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
             store,
             base,
             table,
-            database=catalog.database,
+            database=catalog.encoding,
             encrypted=catalog.encrypted,
             with_inlined=False,
         )

@@ -66,7 +66,7 @@ class Attempt:
             with writer.batch():
                 self._put_marks(marks, self.latest)
             return self.latest
-        check_conflicts(writer, self.changes, self.latest, self.catalog.database)
+        check_conflicts(writer, self.changes, self.latest, self.catalog.encoding)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
         created += _new_layouts(changes)

@@ -167,7 +167,7 @@ class Transaction:
                 self.store,
                 self.base if revived is None else revived.state,
                 table,
-                database=self.catalog.database,
+                database=self.catalog.encoding,
                 predicate=predicate,
                 max_files=max_files,
                 encrypted=self.catalog.encrypted,

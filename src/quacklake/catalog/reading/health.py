@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake.catalog.inlined import inlined_lives
 from quacklake.catalog.reading.files import FileReader
 from quacklake.format.snapshots import Snapshot
 
@@ -73,14 +74,13 @@ class HealthReader(FileReader):
     def _inlined_health(self, snapshot: Snapshot) -> Sequence[tuple[int, int, int]]:
         t, owner = self._t["inlined_data_tables"], self._t["table"]
         alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, self._visible(owner, snapshot.id)))
-        known = self.run("inlined_names", sa.select(t.c.table_id, t.c.table_name).select_from(alive)).all()
+        known = self.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
         found: list[tuple[int, int, int]] = []
-        begin = f"{self._t.inlined_prefix}begin_snapshot"
         for start in range(0, len(known), _UNION):
             counts = []
-            for table_id, name in known[start : start + _UNION]:
-                table = sa.table(name, sa.column(begin), schema=self._t.metadata.schema)
-                oldest = sa.func.min(table.c[begin])
+            for table_id, version in known[start : start + _UNION]:
+                table = inlined_lives(table_id, version, self._t)
+                oldest = sa.func.min(table.c.begin_snapshot)
                 counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
             rows = self.run("inlined_health", sa.union_all(*counts))
             found += [(row[0], row[1], row[2]) for row in rows if row[1]]

@@ -11,9 +11,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake import faults, telemetry
-from quacklake.catalog.inlined import InlinedTable, delete_table, inlined_table
+from quacklake.catalog.inlined import DELETES, ROWS, InlinedTable, delete_table, inlined_table, of_all_tables
 from quacklake.catalog.reading.statements import arrow_table
 from quacklake.catalog.reading.tables import TableReader
+from quacklake.format.inline import data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
@@ -52,8 +53,32 @@ class InlinedReader(TableReader):
         return {row[0]: row[1] for row in sorted(rows.all())}
 
     def has_table(self, name: str) -> bool:
-        """True when the database has a table of that name."""
+        """True when the database has a table of that name, or in a shared lake what stands for it."""
+        if self._t.shared:
+            return self._stands_for(name)
         return self._database.has_table(self._connection, name, self._t.metadata.schema)
+
+    def _stands_for(self, name: str) -> bool:
+        named = parse_table_name(name)
+        if named is None or named[1] is not None:
+            return True  # a shared lake is made with all its tables
+        table = self._delete_table(named[0])
+        return self.run("any_inlined_delete", sa.select(table.c.file_id).limit(1)).first() is not None
+
+    def inlined_delete_tables(self) -> list[int]:
+        """The tables that have a place for inlined deletes."""
+        named = filter(None, map(parse_table_name, self.stored_tables()))
+        return sorted(table_id for table_id, version in named if version is None)
+
+    def stored_tables(self) -> list[str]:
+        """The tables of the database; in a shared lake also what stands for those of inlined rows and deletes."""
+        if not self._t.shared:
+            return list(sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema))
+        rows, deletes = of_all_tables(ROWS, self._t), of_all_tables(DELETES, self._t)
+        versions = self.run("inlined_versions", sa.select(rows.c.table_id, rows.c.schema_version).distinct())
+        names = [data_table_name(*row) for row in versions]
+        names += [delete_table_name(row[0]) for row in self.run("deletes", sa.select(deletes.c.table_id).distinct())]
+        return [*names, *(table.name for table in (*self._t.stock(), *self._t.own.values()))]
 
     def inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
         """The inlined table of one schema version, as SQL sees it."""
@@ -61,14 +86,7 @@ class InlinedReader(TableReader):
         key = ("inlined", table_id, schema_version, schema)
         return self._cached(  # type: ignore[no-any-return]
             key,
-            lambda: inlined_table(
-                table_id,
-                schema_version,
-                schema,
-                self._database.name,
-                self._t.metadata.schema,
-                self._t.inlined_prefix,
-            ),
+            lambda: inlined_table(table_id, schema_version, schema, self._database.name, self._t),
         )
 
     def inlined_rows(
@@ -111,19 +129,20 @@ class InlinedReader(TableReader):
         found: list[InlinedRows] = []
         for version in versions:
             schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
-            sql = self.inlined_table(table.id, version, schema).table
-            rows = self._fetch_rows(sql, schema, version, condition(sql))
+            inlined = self.inlined_table(table.id, version, schema)
+            rows = self._fetch_rows(inlined, schema, version, condition(inlined.table))
             if rows.rows.num_rows:
                 found.append(rows)
         return found
 
     def _fetch_rows(
-        self, sql: sa.Table, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
+        self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
     ) -> InlinedRows:
         faults.reach("catalog.inlined_rows.before")
-        rows = self._database.fetch_arrow(self._connection, sa.select(*self._fetched(sql, schema)).where(condition))
+        statement = sa.select(*self._fetched(inlined, schema)).where(condition)
+        rows = self._database.fetch_arrow(self._connection, statement)
         telemetry.count("catalog.statements")
-        return InlinedRows(schema, version, rows.rename_columns([column.key for column in sql.c]))
+        return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
     def changed_inlined_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """The inlined rows that came or went in some snapshots."""
@@ -140,11 +159,12 @@ class InlinedReader(TableReader):
 
         Whole snapshots, and about ``limit`` rows; with the last of these snapshots. None when there are no rows.
         """
-        sql = self.inlined_table(table.id, version, schema).table
+        inlined = self.inlined_table(table.id, version, schema)
+        sql = inlined.table
         cut = sa.select(sql.c.begin_snapshot).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
         last = self.run("flush_window", cut).scalar()
         through = until if last is None else min(until, int(last))
-        found = self._fetch_rows(sql, schema, version, sql.c.begin_snapshot <= through)
+        found = self._fetch_rows(inlined, schema, version, sql.c.begin_snapshot <= through)
         return (through, found) if found.rows.num_rows else None
 
     def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
@@ -153,8 +173,11 @@ class InlinedReader(TableReader):
         found: TableSchema = self._cached(key, lambda: self.columns_at(table_id, version))
         return found
 
-    def _fetched(self, table: sa.Table, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
+    def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
         """The columns of an inlined table; those that need it as text which DuckDB casts back."""
+        table = inlined.table
+        if inlined.packed:
+            return list(table.c)
         if self._database.name == "duckdb":
             text = {f"c{column.id}" for column in schema.columns if column.travels_as_text}
             return [
@@ -206,7 +229,7 @@ class InlinedReader(TableReader):
 
     def _delete_table(self, table_id: int) -> sa.Table:
         """The table of inlined deletes, always the same object: compiled statements are found again by it."""
-        build = partial(delete_table, table_id, self._t.metadata.schema)
+        build = partial(delete_table, table_id, self._t)
         found: sa.Table = self._cached(("delete_table", table_id), build)
         return found
 
@@ -221,7 +244,7 @@ class InlinedReader(TableReader):
             return True
         if snapshot_id is not None and snapshot_id <= self._cache.get(absent, -1):
             return False
-        found = self.has_table(delete_table(table_id, None).name)
+        found = self.has_table(delete_table_name(table_id))
         if found:
             self._cache[key] = True
         elif snapshot_id is not None:

@@ -9,7 +9,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant
+from quacklake.catalog.inlined import delete_table, inlined_lives
 from quacklake.catalog.reading.statements import Statements
+from quacklake.format.inline import parse_table_name
 from quacklake.format.snapshots import Snapshot, parse_time
 
 __all__ = ["RawReader"]
@@ -32,6 +34,8 @@ class RawReader(Statements):
             columns = zip(*rows, strict=True) if rows else ((),) * len(types)
             return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
         schema = self._t.metadata.schema
+        if self._t.shared:
+            return self._shared_table(name)
         if name not in sa.inspect(self._connection).get_table_names(schema=schema):
             return None
         table = sa.table(name, schema=schema)
@@ -39,6 +43,17 @@ class RawReader(Statements):
         names = list(result.keys())
         found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
         return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
+
+    def _shared_table(self, name: str) -> pa.Table | None:
+        """Inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
+        named = parse_table_name(name)
+        if named is None:
+            return None
+        table_id, version = named
+        table = delete_table(table_id, self._t) if version is None else inlined_lives(table_id, version, self._t)
+        rows = self.run("metadata_table", sa.select(*table.c)).all()
+        columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
+        return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
 
     def file_bounds(
         self, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]

@@ -40,6 +40,8 @@ class SnapshotReader(Statements):
             lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id.desc()).limit(1),
             {},
         )
+        if found is None and self._t.shared:
+            raise self.catalog_dropped()
         if found is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
         return found
@@ -138,10 +140,13 @@ class SnapshotReader(Statements):
             )
             .order_by(snapshot.c.snapshot_id)
         )
-        return [
+        found = [
             SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
             for row in self.run("snapshots", statement)
         ]
+        if not found and self._t.shared:
+            raise self.catalog_dropped()
+        return found
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
         """What every snapshot after ``version`` changed, in order."""

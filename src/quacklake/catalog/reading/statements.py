@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from quacklake import faults, telemetry
 from quacklake.catalog.database import Database
 from quacklake.catalog.tables import Tables
-from quacklake.errors import SnapshotExpiredError
+from quacklake.errors import NotFoundError, SnapshotExpiredError
 
 __all__ = ["Statements", "arrow_table"]
 
@@ -41,13 +41,19 @@ class Statements:
             found = self._cache[key] = build()
         return found
 
-    def expired(self, message: str) -> SnapshotExpiredError:
+    def expired(self, message: str) -> NotFoundError:
         """The error for snapshots that are gone; it names the oldest that is left."""
         table = self._t["snapshot"]
         oldest = self.run("oldest_snapshot", sa.select(sa.func.min(table.c.snapshot_id))).scalar()
+        if oldest is None and self._t.shared:
+            return self.catalog_dropped()
         return SnapshotExpiredError(
             message, hint=f"the oldest snapshot left is {oldest}; lake.snapshots() lists those that exist"
         )
+
+    def catalog_dropped(self) -> NotFoundError:
+        """The error for a catalog of a shared lake that is there no more: it has no snapshots."""
+        return NotFoundError("the catalog does not exist any more: it was dropped while it was open")
 
     def _visible(self, table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
         return sa.and_(

@@ -42,6 +42,8 @@ class InlinedWriter(Inserts):
         It counts once ``register_inlined_tables`` names it.
         """
         inlined = self.inlined_table(table_id, schema_version, schema)
+        if inlined.packed:
+            return
         if self._database.name == "mysql":
             # a table outlives its transaction there, and a failed commit may have left one with other columns
             self.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
@@ -64,8 +66,9 @@ class InlinedWriter(Inserts):
         self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int
     ) -> None:
         """Insert inlined rows; ``rows`` are encoded values in schema order."""
-        keys = ("row_id", "begin_snapshot", *inlined.keys)
-        values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, rows, strict=True)]
+        columns, stored = inlined.stored(rows)
+        keys = ("row_id", "begin_snapshot", *columns)
+        values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, stored, strict=True)]
         self._insert_many("insert_inlined_rows", inlined.table, keys, values)
 
     def end_inlined_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
@@ -95,27 +98,27 @@ class InlinedWriter(Inserts):
 
     def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
         """Insert inlined deletes: (data file, position) each."""
-        table = delete_table(table_id, self._t.metadata.schema)
+        table = delete_table(table_id, self._t)
         rows = [(file, position, snapshot) for file, position in deletes]
         self._insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
 
     def remove_inlined_deletes(self, table_id: int, file_ids: Sequence[int]) -> None:
         """Remove the inlined deletes of data files; delete files hold them now."""
         if file_ids:
-            table = delete_table(table_id, self._t.metadata.schema)
+            table = delete_table(table_id, self._t)
             self.run("remove_inlined_deletes", sa.delete(table).where(table.c.file_id.in_(list(file_ids))))
 
     def need_inlined_deletes(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes unless it is there."""
-        if not self._has_inlined_deletes(table_id):
-            table = delete_table(table_id, self._t.metadata.schema)
+        if not self._t.shared and not self._has_inlined_deletes(table_id):
+            table = delete_table(table_id, self._t)
             self.run("create_inlined_deletes", sa.schema.CreateTable(table))
 
     def inlined_deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
         """True when another commit after ``version`` inlined a delete on one of these files."""
         if not self._has_inlined_deletes(table_id):
             return False
-        table = delete_table(table_id, self._t.metadata.schema)
+        table = delete_table(table_id, self._t)
         statement = (
             sa.select(table.c.file_id)
             .where(table.c.file_id.in_(list(file_ids)), table.c.begin_snapshot > version)

@@ -36,6 +36,16 @@ _CONFIG = (
     Entry("unset", "Take a setting out of quacklake.toml", "config:unset"),
 )
 
+_TENANT = (
+    Entry("create", "Make catalogs, and the shared lake when there is none", "tenant:create"),
+    Entry("list", "List the catalogs by their names", "tenant:list_"),
+    Entry("show", "Show a catalog: its id, its folder and since when it is there", "tenant:show"),
+    Entry("rename", "Give a catalog another name; its files stay where they are", "tenant:rename"),
+    Entry("drop", "Take a catalog away; purge removes what it holds", "tenant:drop"),
+    Entry("purge", "Remove the rows and files of dropped catalogs for good", "tenant:purge"),
+    Entry("stats", "Show the snapshots, tables, files, rows and bytes of catalogs", "tenant:stats"),
+)
+
 COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Make a lake", "init:init", _BEGIN),
     Entry("demo", "Show what a lake does, in a temporary directory", "demo:demo", _BEGIN),
@@ -73,6 +83,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("prune-backups", "Remove old backups, and the files that only they have", "backup:prune_backups", _CARE),
     Entry("restore-backup", "Make a lake of a backup", "backup:restore_backup", _CARE),
     Entry("migrate", "Bring a lake of an older format version to the present one", "migrate:migrate", _CARE),
+    Entry("tenant", "Look after the catalogs (tenants) of a shared lake", panel=_SET, commands=_TENANT),
     Entry("config", "Show settings and where they come from, and set them", panel=_SET, commands=_CONFIG),
     Entry("spark-settings", "Show the lines for spark-defaults.conf that a lake needs", "spark:spark_settings", _SET),
     Entry("doctor", "Check the installation, the settings and the lake, and say what to do", "doctor:doctor", _SET),

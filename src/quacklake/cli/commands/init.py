@@ -29,7 +29,9 @@ def init(
     options = context.options
     url = context.config.url or _URL
     data_path = context.config.data_path or (_DATA if context.config.url is None else None)
-    opener = Context(Options(url, data_path, options.config_file, options.output, debug=options.debug))
+    opener = Context(
+        Options(url, data_path, options.config_file, options.output, debug=options.debug, catalog=options.catalog)
+    )
     try:
         lake, created = opener.open(), False
     except NotFoundError:

@@ -91,7 +91,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     with catalog.read() as reader:
         snapshot = reader.latest()
         id_ = new_id(snapshot.id)
-        images = write_image(ImageReader.of(reader), catalog.database, work.target, folder_of(id_))
+        images = write_image(ImageReader.of(reader), catalog.encoding, work.target, folder_of(id_))
     work.files = work.bytes = 0
     work.missing.clear()
     work.skipped.clear()

@@ -50,7 +50,7 @@ def restore(
     _copy_all(source, target, [path for path, size in wanted.items() if have.get(path) != size], progress)
     progress("writing the catalog", 0, None)
     catalog.create_from(
-        lambda writer: _write_catalog(source, info, ImageWriter.of(writer), catalog.database, target, texts)
+        lambda writer: _write_catalog(source, info, ImageWriter.of(writer), catalog.encoding, target, texts)
     )
 
 

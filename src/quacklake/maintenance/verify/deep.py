@@ -95,7 +95,7 @@ class DeepChecks:
                 self._store,
                 snapshot,
                 info,
-                database=self._catalog.database,
+                database=self._catalog.encoding,
                 encrypted=self._catalog.encrypted,
             )
         for page in self._file_pages(table_id):

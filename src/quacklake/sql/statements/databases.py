@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from quacklake.catalog.url import DATABASES
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
-from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError, nearest
+from quacklake.errors import ConfigError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.lake.connect import connect
@@ -26,6 +26,7 @@ __all__ = ["attach", "detach", "extension", "settings", "use"]
 
 #: Options of ATTACH that mean a parameter of ``connect``; the others are settled below.
 _CONNECT = {
+    "catalog": "catalog",
     "data_path": "data_path",
     "override_data_path": "override_data_path",
     "metadata_schema": "metadata_schema",
@@ -37,7 +38,7 @@ _CONNECT = {
     "busy_timeout": "busy_timeout_ms",
 }
 _OWN = frozenset(
-    {"catalog", "snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
+    {"snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
 )
 _IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
 
@@ -109,8 +110,6 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     kind = fold(str(options.get("meta_type") or "duckdb"))
     if kind not in DATABASES and kind != "postgresql":
         raise SqlError(f'there is no metadata database of the type "{kind}"', hint=nearest(kind, DATABASES))
-    if "catalog" in options:
-        raise UnsupportedFeatureError("CATALOG: several lakes in one metadata database are not there yet")
     given = {_CONNECT[name]: value for name, value in options.items() if name in _CONNECT}
     read_only = bool(options.get("read_only", options.get("readonly", False)))
     past = {key: options.get(f"snapshot_{name}") for key, name in (("version", "version"), ("timestamp", "time"))}

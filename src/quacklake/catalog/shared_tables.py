@@ -1,0 +1,148 @@
+"""The tables of a shared lake as the database has them: every one led by ``catalog_id``.
+
+``definitions`` are for making them, and for what is done to many catalogs at once; everything else goes through
+``Tables``, whose statements are bound to one catalog.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog import scoped
+from quacklake.catalog.columns import Name, Text, Uid
+from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, SPEC, ColumnSpec
+
+__all__ = ["SharedTables"]
+
+#: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
+_INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "idx_snapshot_catalog": ("ducklake_snapshot", ("snapshot_time",)),
+        "idx_schema_catalog": ("ducklake_schema", ("schema_id", "begin_snapshot")),
+        "idx_table_catalog": ("ducklake_table", ("table_id", "begin_snapshot")),
+        **{
+            name: (f"ducklake_{table}", columns)
+            for name, (table, columns) in INDEXES.items()
+            if name != "quacklake_table_id"
+        },
+        "quacklake_metadata": ("ducklake_metadata", ()),
+        "quacklake_view": ("ducklake_view", ("view_id",)),
+        "quacklake_tag": ("ducklake_tag", ("object_id",)),
+        "quacklake_column_tag": ("ducklake_column_tag", ("table_id",)),
+        "quacklake_variant_stats": ("ducklake_file_variant_stats", ("table_id", "data_file_id")),
+        "quacklake_partition_info": ("ducklake_partition_info", ("table_id",)),
+        "quacklake_partition_column": ("ducklake_partition_column", ("table_id",)),
+        "quacklake_scheduled": ("ducklake_files_scheduled_for_deletion", ("data_file_id",)),
+        "quacklake_column_mapping": ("ducklake_column_mapping", ("table_id",)),
+        "quacklake_name_mapping": ("ducklake_name_mapping", ("mapping_id",)),
+        "quacklake_macro": ("ducklake_macro", ("macro_id",)),
+        "quacklake_macro_impl": ("ducklake_macro_impl", ("macro_id",)),
+        "quacklake_macro_parameters": ("ducklake_macro_parameters", ("macro_id",)),
+        "quacklake_sort_info": ("ducklake_sort_info", ("table_id",)),
+        "quacklake_sort_expression": ("ducklake_sort_expression", ("table_id",)),
+        "quacklake_inlined_rows": (ROWS, ("table_id", "schema_version", "row_id")),
+        "quacklake_inlined_deletes": (DELETES, ("table_id", "file_id")),
+        "quacklake_commit_snapshots": ("quacklake_commits", ("snapshot_id",)),
+    }
+)
+
+
+class SharedTables:
+    """The tables of all shared lakes in a schema of that name; ``of`` makes them once."""
+
+    @staticmethod
+    @functools.lru_cache(maxsize=16)
+    def of(metadata_schema: str | None = None) -> SharedTables:
+        """Those of a schema."""
+        return SharedTables(metadata_schema)
+
+    def __init__(self, metadata_schema: str | None = None) -> None:
+        self.metadata = sa.MetaData(schema=metadata_schema)
+        self.catalog = scoped.registry(
+            sa.Table(
+                "ducklake_catalog",
+                self.metadata,
+                sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=True, autoincrement=False),
+                sa.Column("catalog_name", _key(), nullable=False, unique=True),
+                sa.Column("created_snapshot", sa.BigInteger()),
+                sa.Column("catalog_uuid", Uid(), nullable=False),
+                sa.Column("catalog_key", _key(), nullable=False, unique=True),
+                sa.Column("folder", Text(), nullable=False),
+                sa.Column("folder_key", _key(), nullable=False, unique=True),
+                sa.Column("created_ms", sa.BigInteger(), nullable=False),
+                sa.Column("dropped_ms", sa.BigInteger()),
+            )
+        )
+        self.shared = scoped.registry(
+            sa.Table(
+                "quacklake_shared",
+                self.metadata,
+                sa.Column("id", sa.BigInteger(), primary_key=True, autoincrement=False),
+                sa.Column("next_catalog_id", sa.BigInteger(), nullable=False),
+                sa.Column("layout", Text(), nullable=False),
+                sa.Column("data_path", Text(), nullable=False),
+                sa.Column("encrypted", sa.BigInteger(), nullable=False),
+            )
+        )
+        stock = {f"ducklake_{name}": columns for name, columns in SPEC.items()}
+        own = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
+        #: Every table whose rows are a catalog's, by its full name.
+        self.definitions = {name: self._table(name, columns) for name, columns in {**stock, **own}.items()}
+        self.definitions[ROWS] = self._plain_table(ROWS, "table_id schema_version row_id begin_snapshot end_snapshot")
+        self.definitions[ROWS].append_column(sa.Column("payload", Text(), nullable=False))
+        self.definitions[DELETES] = self._plain_table(DELETES, "table_id file_id row_id begin_snapshot")
+        self._indexes: dict[str, list[sa.Index]] = {}
+
+    def __getitem__(self, name: str) -> sa.Table:
+        return self.definitions[f"ducklake_{name}"]
+
+    def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
+        keyed = any(column.primary_key for column in columns)
+        return sa.Table(
+            name,
+            self.metadata,
+            sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=keyed, autoincrement=False, nullable=False),
+            *(
+                sa.Column(
+                    column.name,
+                    KINDS[column.kind](),
+                    primary_key=column.primary_key,
+                    autoincrement=False,
+                    nullable=not (column.required or column.primary_key),
+                )
+                for column in columns
+            ),
+        )
+
+    def _plain_table(self, name: str, columns: str) -> sa.Table:
+        first = sa.Column(scoped.CATALOG_ID, sa.BigInteger(), nullable=False)
+        others = (sa.Column(column, sa.BigInteger(), nullable=column == "end_snapshot") for column in columns.split())
+        return sa.Table(name, self.metadata, first, *others)
+
+    def all(self) -> list[sa.Table]:
+        """Every table, in the order in which they are made: that which makes a shared lake of them comes last."""
+        return [*self.definitions.values(), self.shared, self.catalog]
+
+    def indexes(self, database: str) -> list[sa.Index]:
+        """The indexes, the same ones each time: a table keeps every index that is made for it."""
+        if database == "duckdb":
+            return []  # as in a plain lake
+        if database not in self._indexes:
+            self._indexes[database] = [
+                sa.Index(name, *(self.definitions[table].c[column] for column in (scoped.CATALOG_ID, *columns)))
+                for name, (table, columns) in _INDEXES.items()
+            ]
+            # those that wait to be purged are few among many
+            self._indexes[database].append(sa.Index("quacklake_catalog_dropped", self.catalog.c.dropped_ms))
+        return self._indexes[database]
+
+
+def _key() -> sa.types.TypeEngine[Any]:
+    """A short text that is a key and is compared byte by byte, on PostgreSQL too."""
+    return Name().with_variant(sa.String(collation="C"), "postgresql")

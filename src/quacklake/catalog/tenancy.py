@@ -1,0 +1,131 @@
+"""A shared lake as a whole, for those who look after its catalogs (tenants)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from quacklake.catalog.catalog import Catalog
+from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, no_such_catalog, shared_facts
+from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError
+
+__all__ = ["Tenancy"]
+
+_QUEUE = "/catalogs"
+"""Where those wait who make, rename or drop a catalog; commits do not."""
+
+
+class Tenancy:
+    """The catalogs of a shared lake. ``catalog`` is one that was opened without a name, and is closed with it."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    @property
+    def url(self) -> str:
+        """Where the metadata is; never with a password."""
+        return str(self._catalog.url)
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self._catalog.close()
+
+    def facts(self) -> SharedFacts | None:
+        """What the lake says of itself; None when there is no shared lake. Raises ``ConfigError`` for a plain one."""
+        path = self._catalog.url.path
+        if path is not None and not path.exists():
+            return None
+        catalog = self._catalog
+        with catalog._translate("open"), catalog._connection() as connection:
+            found = shared_facts(connection, catalog._database, catalog._schema)
+            if found is None and catalog._holds_lake(connection):
+                raise ConfigError(
+                    f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
+                    hint="use a database or metadata_schema of its own for a shared lake",
+                )
+            return found
+
+    def need_facts(self) -> SharedFacts:
+        """The same. Raises ``NotFoundError`` when there is no shared lake."""
+        found = self.facts()
+        if found is None:
+            raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to make one")
+        return found
+
+    def create_lake(self, data_path: str, *, encrypted: bool) -> SharedFacts:
+        """Make a shared lake without catalogs, unless there is one."""
+        catalog = self._catalog
+        if catalog.read_only:
+            raise ReadOnlyError("cannot create a lake through a read-only connection")
+        with catalog._translate("create"):
+            catalog._database.make_file()
+        with catalog._translate("create"), catalog._connection() as connection:
+            catalog._database.prepare_write(connection)
+        with self._writing() as registry:
+            if shared_facts(registry._connection, catalog._database, catalog._schema) is None:
+                registry.create_lake(data_path, encrypted=encrypted)
+        return self.need_facts()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Registry]:
+        catalog = self._catalog
+        with catalog._translate("read"), catalog._connection() as connection:
+            prepared = catalog._database.begin_read(connection)
+            with prepared.begin():
+                yield Registry(prepared, catalog._database, catalog._schema)
+
+    @contextmanager
+    def _writing(self, queue: str = _QUEUE) -> Iterator[Registry]:
+        catalog = self._catalog
+        with catalog._queued(queue) as writer:
+            yield Registry(writer._connection, catalog._database, catalog._schema)
+
+    # -- catalogs ----------------------------------------------------------------------------------------------------
+
+    def create(self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str]) -> list[CatalogRow]:
+        """Make catalogs, all or none; see ``Registry.create``."""
+        with self._writing() as registry:
+            return registry.create(names, if_not_exists=if_not_exists, path_of=path_of)
+
+    def get(self, name: str) -> CatalogRow:
+        """The catalog of a name. Raises ``NotFoundError``."""
+        with self._reading() as registry:
+            found = registry.find(name)
+        if found is None:
+            raise no_such_catalog(name)
+        return found
+
+    def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
+        """The next catalogs by their names."""
+        with self._reading() as registry:
+            return registry.catalogs(prefix, after, limit, dropped=dropped)
+
+    def rename(self, name: str, new_name: str) -> CatalogRow:
+        """Give a catalog another name; whoever has it open goes on."""
+        with self._writing() as registry:
+            return registry.rename(name, new_name)
+
+    def drop(self, name: str) -> CatalogRow:
+        """Take a catalog away, after the commit that it may be in the middle of."""
+        row = self.get(name)
+        with self._writing(f"#{row.id}") as registry:
+            return registry.drop(row)
+
+    def purge(self, row: CatalogRow, rows: int) -> Iterator[int]:
+        """Remove what a dropped catalog holds, a transaction for each batch of rows; gives the rows of each."""
+        with self._reading() as registry:
+            names = registry.purgeable()
+        for name in names:
+            while True:
+                with self._writing(f"#{row.id}") as registry:
+                    found = registry.purge(name, row.id, rows)
+                if not found:
+                    break
+                yield found
+        with self._writing() as registry:
+            registry.forget(row.id)
+
+    def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
+        """What catalogs hold."""
+        with self._reading() as registry:
+            return registry.totals(ids)

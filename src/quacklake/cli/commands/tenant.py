@@ -1,0 +1,123 @@
+"""``quacklake tenant``: the catalogs (tenants) of a shared lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quacklake.cli.context import Context
+from quacklake.cli.options import Yes, count_of
+from quacklake.cli.output import plural
+from quacklake.cli.progress import stages
+from quacklake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from quacklake.lake.tenants import Tenant, Tenants
+
+__all__ = ["create", "drop", "list_", "purge", "rename", "show", "stats"]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a catalog", show_default=False)]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only those whose names begin with this.")]
+Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="How many catalogs.")]
+
+
+def _tenants(context: Context, *, make: bool = False) -> Tenants:
+    from quacklake.lake.tenants import tenants
+
+    if context.config.url is None:
+        raise ConfigError("no lake was given", hint="pass --lake, or set QUACKLAKE_URL")
+    options = context.options
+    return tenants(options.lake, options.data_path, create=None if make else False, config_file=options.config_file)
+
+
+def _facts(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "name": tenant.name,
+        "id": tenant.id,
+        "uuid": tenant.uuid,
+        "data_path": tenant.data_path,
+        "created": tenant.created.isoformat(timespec="seconds"),
+    }
+
+
+def create(
+    context: Context,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="the names", show_default=False)],
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone those that are there.")] = False,
+) -> None:
+    """All of them are made, or none. With --data-path a shared lake is made when there is none."""
+    with _tenants(context, make=True) as found:
+        made = found.create_many(names, if_not_exists=if_not_exists)
+    context.output.result(
+        f"{plural(len(made), 'catalog')}: {', '.join(tenant.name for tenant in made)}",
+        {"catalogs": [_facts(tenant) for tenant in made]},
+    )
+
+
+def list_(
+    context: Context,
+    prefix: Prefix = "",
+    after: Annotated[str | None, typer.Option("--after", metavar="NAME", help="Go on after this one.")] = None,
+    limit: Count = "1000",
+) -> None:
+    """Those that were dropped are not among them."""
+    with _tenants(context) as found:
+        rows = [_facts(tenant) for tenant in found.list(prefix, after=after, limit=count_of(limit) or 1_000_000)]
+    _rows(context, rows, ("name", "id", "uuid", "data_path", "created"))
+
+
+def show(context: Context, name: Name) -> None:
+    """The case of letters does not count."""
+    with _tenants(context) as found:
+        context.output.facts(_facts(found.get(name)))
+
+
+def rename(
+    context: Context, name: Name, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)]
+) -> None:
+    """Whoever has it open goes on."""
+    with _tenants(context) as found:
+        tenant = found.rename(name, new_name)
+    context.output.result(f"{name} is {tenant.name} now", _facts(tenant))
+
+
+def drop(context: Context, name: Name, yes: Yes = False) -> None:
+    """Nobody can open it from now on, and its name is free."""
+    with _tenants(context) as found:
+        found.get(name)
+        context.confirm(f"Drop the catalog {name} with all its tables?", yes=yes)
+        tenant = found.drop(name)
+    context.output.result(f"{name} is dropped; `quacklake tenant purge` removes what it holds", {"id": tenant.id})
+
+
+def purge(context: Context, limit: Count = "1000", yes: Yes = False) -> None:
+    """What was dropped cannot come back afterwards."""
+    with _tenants(context) as found, stages() as progress:
+        context.confirm("Remove the rows and files of all dropped catalogs for good?", yes=yes)
+        done = found.purge(limit=count_of(limit) or 1_000_000, progress=progress)
+    context.output.result(
+        f"{plural(done.catalogs, 'catalog')} purged: {plural(done.files, 'file')}, {plural(done.rows, 'row')}",
+        asdict(done),
+    )
+
+
+def stats(
+    context: Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="one catalog", show_default=False)] = None,
+    prefix: Prefix = "",
+    limit: Count = "1000",
+) -> None:
+    """Files, rows and bytes are those of the newest snapshot."""
+    with _tenants(context) as found:
+        rows = [asdict(row) for row in found.stats(name, prefix=prefix, limit=count_of(limit) or 1_000_000)]
+    _rows(context, rows, ("name", "snapshots", "tables", "files", "rows", "bytes"))
+
+
+def _rows(context: Context, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    import pyarrow as pa
+
+    numbers = ("id", "snapshots", "tables", "files", "rows", "bytes")
+    types = {name: pa.int64() if name in numbers else pa.string() for name in columns}
+    context.output.rows(pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in columns}))

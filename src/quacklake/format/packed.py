@@ -1,0 +1,40 @@
+"""Inlined rows of a shared lake: each is one text, a JSON array with the texts of its values in schema order.
+
+A table for each table of each tenant would not hold at many tenants, so that the rows of all are in one. The texts are
+those of ``inline.encode`` for ``PACKED``, which DuckDB casts back without loss, so that rows go to the stock form and
+come from it by way of Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.format.schema import TableSchema
+
+__all__ = ["LIFE", "pack", "unpack"]
+
+LIFE = ("row_id", "begin_snapshot", "end_snapshot")
+"""What stands beside a packed row."""
+
+
+def pack(values: Iterable[Any]) -> str:
+    """The encoded values of a row as one text."""
+    return json.dumps([None if value is None else str(value) for value in values], ensure_ascii=True)
+
+
+def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Packed rows (``LIFE`` and ``payload``) as columns of texts, named ``c<id>``.
+
+    A row that has fewer values than the schema has columns is padded with NULL.
+    """
+    payloads: Sequence[str] = rows.column("payload").to_pylist()
+    parsed = [json.loads(payload) for payload in payloads]
+    columns = {name: rows.column(name) for name in LIFE}
+    for index, column in enumerate(schema.columns):
+        values = [row[index] if index < len(row) else None for row in parsed]
+        columns[f"c{column.id}"] = pa.array(values, pa.string())
+    return pa.table(columns)

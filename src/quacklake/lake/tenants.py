@@ -1,0 +1,219 @@
+"""The catalogs (tenants) of a shared lake, as whoever looks after all of them holds them."""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
+from quacklake.config import Config, resolve
+from quacklake.errors import ConfigError, InputError
+from quacklake.lake.connect import connect, folder_path, new_root, open_metadata
+from quacklake.lake.lake import Lake
+from quacklake.lake.stores import open_store
+from quacklake.maintenance.reports import Progress, silent
+
+__all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
+
+_PAGE = 1_000
+_ROWS = 10_000
+_FILES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A catalog of a shared lake. ``data_path`` is where its files are; ``id`` is never another's."""
+
+    id: int
+    name: str
+    uuid: str
+    data_path: str
+    created: dt.datetime
+    dropped: dt.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantStats:
+    """What a catalog holds at its newest snapshot, and how many snapshots it keeps."""
+
+    name: str
+    snapshots: int
+    tables: int
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What was removed for good."""
+
+    catalogs: int = 0
+    files: int = 0
+    rows: int = 0
+
+
+class Tenants:
+    """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
+
+    def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
+        self._tenancy = tenancy
+        self._url = url
+        self._config = config
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        """Where the metadata is; never with a password."""
+        return self._tenancy.url
+
+    @property
+    def data_path(self) -> str:
+        """Below which each catalog has a folder."""
+        return self._root
+
+    def close(self) -> None:
+        """Give back every connection; lakes that were opened stay open."""
+        self._tenancy.close()
+
+    def __enter__(self) -> Tenants:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tenants of {self.url}, data in {self._root}>"
+
+    def _tenant(self, row: CatalogRow) -> Tenant:
+        gone = None if row.dropped_ms is None else _time(row.dropped_ms)
+        return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
+
+    def _path(self, folder: str) -> str:
+        return folder_path(self._root, folder)
+
+    def create(self, name: str, *, if_not_exists: bool = False) -> Tenant:
+        """Make a catalog, with the schema ``main`` in its first snapshot.
+
+        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Raises
+        ``AlreadyExistsError``, unless ``if_not_exists``, and ``InvalidNameError``.
+        """
+        return self.create_many([name], if_not_exists=if_not_exists)[0]
+
+    def create_many(self, names: Iterable[str], *, if_not_exists: bool = False) -> builtins.list[Tenant]:
+        """Make many catalogs in one transaction: all of them or none."""
+        made = self._tenancy.create(builtins.list(names), if_not_exists=if_not_exists, path_of=self._path)
+        return [self._tenant(row) for row in made]
+
+    def get(self, name: str) -> Tenant:
+        """A catalog by its name. Raises ``NotFoundError``."""
+        return self._tenant(self._tenancy.get(name))
+
+    def list(self, prefix: str = "", *, after: str | None = None, limit: int = _PAGE) -> builtins.list[Tenant]:
+        """A page of the catalogs by their names: those that begin with ``prefix``, after the one called ``after``."""
+        if limit < 1:
+            raise InputError(f"limit must be at least 1, not {limit}")
+        return [self._tenant(row) for row in self._tenancy.catalogs(prefix, after, limit)]
+
+    def __iter__(self) -> Iterator[Tenant]:
+        after: str | None = None
+        while page := self.list(after=after):
+            yield from page
+            after = page[-1].name
+
+    def rename(self, name: str, new_name: str) -> Tenant:
+        """Give a catalog another name. Its files stay in their folder, and who has it open goes on."""
+        return self._tenant(self._tenancy.rename(name, new_name))
+
+    def drop(self, name: str) -> Tenant:
+        """Take a catalog away: nobody can open, read or write it from now on, and its name is free.
+
+        Its rows and files stay until ``purge``.
+        """
+        return self._tenant(self._tenancy.drop(name))
+
+    def dropped(self, *, limit: int = _PAGE) -> builtins.list[Tenant]:
+        """Catalogs that were dropped and not purged yet, under the names they have now."""
+        return [self._tenant(row) for row in self._tenancy.catalogs("", None, limit, dropped=True)]
+
+    def purge(self, *, limit: int = _PAGE, batch_rows: int = _ROWS, progress: Progress = silent) -> PurgeReport:
+        """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
+
+        A purge that is interrupted has done no harm, and the next one goes on with it.
+        """
+        if limit < 1 or batch_rows < 1:
+            raise InputError("limit and batch_rows must be at least 1")
+        waiting = self._tenancy.catalogs("", None, limit, dropped=True)
+        files = rows = 0
+        for number, row in enumerate(waiting):
+            progress("purge", number, len(waiting))
+            files += self._remove_files(row.folder)
+            rows += sum(self._tenancy.purge(row, batch_rows))
+        return PurgeReport(len(waiting), files, rows)
+
+    def _remove_files(self, folder: str) -> int:
+        store = open_store(self._path(folder), self._config)
+        removed = 0
+        while some := [entry.path for entry in islice(store.list(), _FILES)]:
+            found = store.delete(some)
+            removed += found
+            if not found:
+                break  # what cannot be removed must not keep us here
+        return removed
+
+    def stats(self, name: str | None = None, *, prefix: str = "", limit: int = _PAGE) -> builtins.list[TenantStats]:
+        """What one catalog holds, or a page of them."""
+        rows = [self._tenancy.get(name)] if name is not None else self._tenancy.catalogs(prefix, None, limit)
+        names = {row.id: row.name for row in rows}
+        return [_stats(names[found.id], found) for found in self._tenancy.totals(builtins.list(names))]
+
+    def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
+        """A catalog as a lake; see ``quacklake.connect``."""
+        return connect(self._url, catalog=name, create=create, read_only=read_only, **settings)
+
+
+def tenants(
+    url: str | None = None,
+    data_path: str | Path | None = None,
+    *,
+    create: bool | None = None,
+    config_file: str | Path | None = None,
+    **settings: Any,
+) -> Tenants:
+    """The catalogs (tenants) of the shared lake at a URL, which is made when ``data_path`` is given and there is none.
+
+    ``create=False`` forbids that. Raises ``NotFoundError``, and ``ConfigError`` when the lake there is a plain one.
+    """
+    flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
+    config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    if config.url is None:
+        raise ConfigError("no catalog URL was given", hint='pass one, such as "postgresql://host/db"')
+    parsed = parse_url(config.url)
+    tenancy = Tenancy(open_metadata(parsed, config, read_only=False, whole=True))
+    try:
+        facts = tenancy.facts()
+        given = config.data_path or parsed.data_path
+        if facts is None and create is not False and (given is not None or create):
+            facts = tenancy.create_lake(new_root(parsed, config, given), encrypted=bool(config.encrypted))
+        elif facts is None:
+            facts = tenancy.need_facts()
+    except BaseException:
+        tenancy.close()
+        raise
+    return Tenants(tenancy, config.url, config, facts.data_path)
+
+
+def _stats(name: str, found: CatalogTotals) -> TenantStats:
+    return TenantStats(name, found.snapshots, found.tables, found.files, found.rows, found.bytes)
+
+
+def _time(ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
