@@ -100,7 +100,7 @@ def _left_out(tests: list[tuple[float, pytest.Item, float]]) -> list[pytest.Item
     if len(tests) == 1:
         return [item for chance, item, _ in tests if chance >= share]
     ranked = sorted(tests, key=lambda test: test[0])
-    return [item for _, item, _ in ranked[max(1, int(share * len(ranked))) :]]
+    return [item for _, item, _ in ranked[max(share > 0, int(share * len(ranked))) :]]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -62,6 +62,7 @@ def test_the_notebook_runs_from_top_to_bottom(
         "1 updated, 1 inserted, 1 deleted",
         "batch 0: 2 rows",
         "3 update_postimage 7 7",
-        "|   2| 25001|1225005|",
+        "|   2| 25001|1250005|",
+        "|   3| 25000|1275000|",
     ):
         assert text in printed, printed

@@ -113,6 +113,17 @@ def test_a_pipeline_brings_rows_through_a_query_once(site: LakeSite, session: Sp
         spark.pipeline("orders", sql, "totals", name="totals", mod="upsert")
 
 
+def test_an_update_of_rows_of_the_same_batch_is_no_insert(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    orders = lake.create_table("orders", [{"id": number, "amount": 1} for number in range(20)])
+    lake.create_table("copy", {"id": pa.int64(), "amount": pa.int64()})
+    orders.update({"amount": 7}, "id = 1")
+    orders.append([{"id": number, "amount": 2} for number in range(20, 40)])
+    orders.update({"amount": 8}, "id IN (1, 2, 25)")
+    quacklake.spark(lake, session).pipeline("orders", "SELECT * FROM source", "copy", name="copy").run()
+    assert sorted(contents(lake, "copy")) == [(number, 1 if number < 20 else 2) for number in range(40)]
+
+
 @pytest.mark.parametrize("here", [True, False], ids=["few rows", "many rows"])
 def test_a_pipeline_of_changes_makes_a_copy(
     here: bool, site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +154,7 @@ def test_streams_need_a_session_of_this_process(site: LakeSite, session: SparkSe
     lake = site.lake()
     lake.create_table("t", {"id": pa.int64()})
     spark = quacklake.spark(lake, session)
-    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "version": session.version})()
     spark.session = remote
     with pytest.raises(UnsupportedFeatureError, match="Connect"):
         spark.read_stream("t")

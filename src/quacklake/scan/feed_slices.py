@@ -18,15 +18,18 @@ SLICE_BYTES = 128 << 20
 
 
 def plain_inserts(plan: FeedPlan) -> tuple[ScanPlan, FeedPlan]:
-    """What any scan gives as it is: files whose rows were all inserted in the range; and the rest of the feed."""
-    first = plan.first_deletes
+    """What any scan gives as it is: files whose rows were all inserted in the range; and the rest of the feed.
+
+    A file that rows of an update went from belongs to the rest: without it the new values would seem to be inserted.
+    """
+    first, tangled = plan.first_deletes, _tangled(plan)
     begins, partial = (plan.rows.files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
     ids = plan.rows.files.column("data_file_id").to_pylist()
     plain = [
         last is None
         and begin >= plan.since
         and begin not in plan.compactions
-        and begin not in plan.updates
+        and id_ not in tangled
         and not first.get(id_, begin + 1) <= begin
         for id_, begin, last in zip(ids, begins, partial, strict=True)
     ]
