@@ -74,9 +74,14 @@ def connect(
     return Lake(Shared(metadata, store, engine, config, TableCache(metadata), writer))
 
 
-def open_metadata(url: CatalogUrl, config: Config, *, read_only: bool, whole: bool = False) -> Catalog:
-    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name."""
-    name = None if whole else config.catalog or url.catalog
+def open_metadata(
+    url: CatalogUrl, config: Config, *, read_only: bool, catalog: str | None = None, whole: bool = False
+) -> Catalog:
+    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name.
+
+    ``catalog`` stands for the name that the settings have.
+    """
+    name = None if whole else catalog or config.catalog or url.catalog
     return open_catalog(
         url,
         catalog=None if name is None else check_tenant_name(name),
@@ -147,11 +152,12 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
         given = folder_path(given, catalog.tenant_row.folder)
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
-    own = None if stored is None else open_store(stored, config)
+    borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
+    own = None if stored is None else open_store(stored, config, borrows)
     if given is None:
         assert own is not None
         return own
-    mine = open_store(given, config)
+    mine = open_store(given, config, borrows)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f"the lake's files are in {own.root}, not in {mine.root}",

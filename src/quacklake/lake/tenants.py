@@ -14,8 +14,9 @@ from typing import Any
 from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError
-from quacklake.lake.connect import connect, folder_path, new_root, open_metadata
+from quacklake.lake.connect import connect, new_root, open_metadata
 from quacklake.lake.lake import Lake
+from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
 from quacklake.maintenance.reports import Progress, silent
 
@@ -52,14 +53,15 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What was removed for good."""
+    """What was removed for good. ``waiting`` catalogs were not: others still use files of theirs."""
 
     catalogs: int = 0
     files: int = 0
     rows: int = 0
+    waiting: int = 0
 
 
-class Tenants:
+class Tenants(Moving):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
@@ -96,9 +98,6 @@ class Tenants:
     def _tenant(self, row: CatalogRow) -> Tenant:
         gone = None if row.dropped_ms is None else _time(row.dropped_ms)
         return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
-
-    def _path(self, folder: str) -> str:
-        return folder_path(self._root, folder)
 
     def create(self, name: str, *, if_not_exists: bool = False) -> Tenant:
         """Make a catalog, with the schema ``main`` in its first snapshot.
@@ -147,17 +146,21 @@ class Tenants:
     def purge(self, *, limit: int = _PAGE, batch_rows: int = _ROWS, progress: Progress = silent) -> PurgeReport:
         """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
 
-        A purge that is interrupted has done no harm, and the next one goes on with it.
+        A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
+        use, forks or exported lakes, waits for them.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
         waiting = self._tenancy.catalogs("", None, limit, dropped=True)
-        files = rows = 0
+        files = rows = left = 0
         for number, row in enumerate(waiting):
             progress("purge", number, len(waiting))
+            if not self._tenancy.settle(row, self._path(row.folder)):
+                left += 1
+                continue
             files += self._remove_files(row.folder)
             rows += sum(self._tenancy.purge(row, batch_rows))
-        return PurgeReport(len(waiting), files, rows)
+        return PurgeReport(len(waiting) - left, files, rows, left)
 
     def _remove_files(self, folder: str) -> int:
         store = open_store(self._path(folder), self._config)
