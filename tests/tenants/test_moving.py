@@ -31,16 +31,8 @@ def tenants(tmp_path: Path) -> Iterator[quacklake.Tenants]:
 
 
 def small(tenants: quacklake.Tenants, name: str = "acme") -> None:
-    """A catalog with a file, inlined rows, deletes of both kinds and a tag."""
     with tenants.open(name, create=True) as lake:
-        t = lake.create_table("t", {"id": list(range(50)), "name": ["x"] * 50})
-        t.append([{"id": 100, "name": "it's"}, {"id": 101, "name": None}])
-        t.delete("id IN (3, 101)")
-        t.append({"id": list(range(200, 250)), "name": ["y"] * 50})
-        t.delete("id BETWEEN 200 AND 229")
-        t.add_column("note", "VARCHAR", default="none")
-        t.append({"id": list(range(300, 330)), "name": ["z"] * 30, "note": ["n"] * 30})
-        lake.tag("first", 1)
+        histories.write_little(lake, "word")
 
 
 def files(tmp_path: Path) -> set[str]:
@@ -194,6 +186,7 @@ def test_no_file_goes_that_a_fork_still_needs(database: str, new_url: Callable[[
                 assert ids(lake) == rows
                 assert not lake.verify(deep=True).errors
         with tenants.open("fork") as lake:
+            lake.untag("first")
             lake.table("t").delete("id >= 0")
             lake.table("t").append({"id": list(range(30)), "name": ["own"] * 30})
             drop_history(lake)  # has files of its own only now

@@ -31,6 +31,7 @@ __all__ = [
     "CATALOG_REQUIRED",
     "CatalogRow",
     "CatalogTotals",
+    "OldLayoutError",
     "Registry",
     "SharedFacts",
     "no_such_catalog",
@@ -69,9 +70,10 @@ class CatalogRow:
     borrows: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, row: Sequence[Any]) -> CatalogRow:
+    def of(cls, row: Any) -> CatalogRow:
         """From the columns of the database."""
-        return cls(*row[:-1], borrows=tuple(json.loads(row[-1])) if row[-1] else ())
+        *known, borrows = row
+        return cls(*known, tuple(json.loads(borrows)) if borrows else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,18 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
     if not database.has_table(connection, "ducklake_catalog", metadata_schema):
         return None
     if not database.has_table(connection, "quacklake_shared", metadata_schema):
-        raise UnsupportedVersionError(
-            "the layout of the shared lake is not known here", hint="it must be migrated first"
+        raise OldLayoutError(
+            "the shared lake has an older layout, and migrate_if_required is set to false",
+            hint="open it with migrate=True, which brings it to the present one",
         )
     facts = Registry(connection, database, metadata_schema).facts()
     if facts is not None and facts.layout != LAYOUT:
         raise UnsupportedVersionError(f"the shared lake has the layout {facts.layout}", hint=f"{LAYOUT} is known here")
     return facts
+
+
+class OldLayoutError(UnsupportedVersionError):
+    """The shared lake was made by a fork of DuckLake with catalogs; it can be migrated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ class Sharing(Registry):
     def lend(self, share: Share) -> None:
         """Note that files must stay."""
         values = (share.owner_id, share.borrower_id, share.place, share.below_file_id)
-        names = "owner_id borrower_id place below_file_id".split()
+        names = ("owner_id", "borrower_id", "place", "below_file_id")
         self.run("lend", sa.insert(self._t.shares).values(dict(zip(names, values, strict=True))))
 
     def lend_to(self, owner: CatalogRow, place: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from quacklake import telemetry
 from quacklake.catalog.catalog import Catalog
+from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog, shared_facts
 from quacklake.catalog.sharing import Share, Sharing
 from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError
 
 __all__ = ["Tenancy"]
 
+_LOG = logging.getLogger("quacklake.migrate")
 _QUEUE = "/catalogs"
 """Where those wait who make, rename or drop a catalog; commits do not."""
 
@@ -66,6 +70,17 @@ class Tenancy:
             if shared_facts(registry._connection, catalog._database, catalog._schema) is None:
                 registry.create_lake(data_path, encrypted=encrypted)
         return self.need_facts()
+
+    def convert(self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str]) -> list[CatalogRow]:
+        """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""
+        catalog = self._catalog
+        with catalog._queued(_QUEUE) as writer:
+            conversion = Conversion(writer._connection, catalog._database, catalog._schema)
+            version = conversion.version()
+            made = conversion.convert(name, data_path, path_of)
+        telemetry.count("migrate.steps")
+        _LOG.warning("the lake at %s was migrated from version %s to a shared lake", self.url, version)
+        return made
 
     @contextmanager
     def _reading(self) -> Iterator[Sharing]:

@@ -70,8 +70,8 @@ def restore_backup(
 
     ``url`` is an empty database of any kind, ``data_path`` an empty folder or prefix. With ``catalog`` it is made a new
     catalog of a shared lake, below whose data path its files go. The lake is the one that was backed up: the same
-    snapshots, rows and row ids. It is verified at the end. An interrupted restore leaves no lake and can be run again. Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or
-    ``CorruptFileError``.
+    snapshots, rows and row ids. It is verified at the end. An interrupted restore leaves no lake and can be run again.
+    Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
     """
     config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
     source, target = open_store(str(from_), config), open_store(str(data_path), config)

@@ -31,8 +31,8 @@ __all__ = ["ExportReport", "Moving", "TenantShare", "reserve_catalog"]
 class ExportReport:
     """A plain lake that was made of a catalog.
 
-    It names ``files``, of which ``copied`` are in its own data path. The others are in ``foreign_paths``: Quacklake opens
-    it with that setting, stock DuckDB as it is.
+    It names ``files``, of which ``copied`` are in its own data path. The others are in ``foreign_paths``: Quacklake
+    opens it with that setting, stock DuckDB as it is.
     """
 
     url: str

@@ -127,7 +127,7 @@ class _Places:
         return f"{self.root}{folder}{path}" if inside else f"{folder.rstrip('/')}/{path}"
 
     def inner(self, id_: int, path: str, is_relative: bool) -> str:
-        """The path of a copy in the folder of its table; one from elsewhere keeps its partitions and gets its own name."""
+        """The path of a copy in the folder of its table; one from elsewhere keeps only its partitions and name."""
         if is_relative:
             return path
         found = _PARTITIONS.search(path)
