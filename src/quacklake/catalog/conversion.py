@@ -59,8 +59,8 @@ class Conversion(Registry):
     def convert(self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str]) -> list[CatalogRow]:
         """Make a shared lake. ``name`` is what the catalog of a plain lake is called then.
 
-        ``data_path`` is where catalogs have their folders, by default where the files of the lake are; ``path_of`` gives
-        that of a folder. Raises ``UnsupportedFeatureError`` and ``UnsupportedVersionError``.
+        ``data_path`` is where catalogs have their folders, by default where the files of the lake are; ``path_of``
+        gives that of a folder. Raises ``UnsupportedFeatureError`` and ``UnsupportedVersionError``.
         """
         if self._database.name == "mysql":
             raise UnsupportedFeatureError(
@@ -86,8 +86,8 @@ class Conversion(Registry):
         self.enter([origin.row for origin in origins])
         last = max((origin.row.id for origin in origins), default=-1)
         self.run("count_catalogs", sa.update(self._t.shared).values(next_catalog_id=last + 1))
-        for table in self._old.values():
-            self.run("drop_old", sa.schema.DropTable(table))
+        for old in self._old.values():
+            self.run("drop_old", sa.schema.DropTable(old))
         return [origin.row for origin in origins]
 
     # -- the old tables ----------------------------------------------------------------------------------------------

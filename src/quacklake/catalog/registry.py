@@ -72,8 +72,9 @@ class CatalogRow:
     @classmethod
     def of(cls, row: Any) -> CatalogRow:
         """From the columns of the database."""
-        *known, borrows = row
-        return cls(*known, tuple(json.loads(borrows)) if borrows else ())
+        id_, name, uid, folder, created_ms, dropped_ms, borrows = row
+        found = tuple(json.loads(borrows)) if borrows else ()
+        return cls(id_, name, uid, folder, created_ms, dropped_ms, found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,8 @@ def tenants(
 
     ``create=False`` forbids that. With ``convert`` a plain lake there becomes a shared one, whose first catalog, 0, has
     this name; its files stay, and new catalogs have theirs in ``data_path``. Stock DuckDB cannot open it any more. A
-    shared lake of an older layout is migrated, unless ``migrate`` is false. Raises ``NotFoundError``, and ``ConfigError`` when the lake there is a plain one.
+    shared lake of an older layout is migrated, unless ``migrate`` is false. Raises ``NotFoundError``, and
+    ``ConfigError`` when the lake there is a plain one.
     """
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
