@@ -13,7 +13,7 @@ from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
-from quacklake.catalog.registry import CatalogRow, CatalogTotals, OldLayoutError, SharedFacts, no_such_catalog
+from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
 from quacklake.catalog.tenancy import Tenancy
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.url import CatalogUrl, parse_url
@@ -30,7 +30,6 @@ __all__ = [
     "Gone",
     "InlinedRows",
     "MySQLCatalog",
-    "OldLayoutError",
     "PostgresCatalog",
     "Reader",
     "SharedFacts",

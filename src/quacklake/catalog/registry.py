@@ -31,7 +31,6 @@ __all__ = [
     "CATALOG_REQUIRED",
     "CatalogRow",
     "CatalogTotals",
-    "OldLayoutError",
     "Registry",
     "SharedFacts",
     "no_such_catalog",
@@ -91,7 +90,7 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
     if not database.has_table(connection, "ducklake_catalog", metadata_schema):
         return None
     if not database.has_table(connection, "quacklake_shared", metadata_schema):
-        raise OldLayoutError(
+        raise UnsupportedVersionError(
             "the shared lake has an older layout, and migrate_if_required is set to false",
             hint="open it with migrate=True, which brings it to the present one",
         )
@@ -99,10 +98,6 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
     if facts is not None and facts.layout != LAYOUT:
         raise UnsupportedVersionError(f"the shared lake has the layout {facts.layout}", hint=f"{LAYOUT} is known here")
     return facts
-
-
-class OldLayoutError(UnsupportedVersionError):
-    """The shared lake was made by a fork of DuckLake with catalogs; it can be migrated."""
 
 
 @dataclass(frozen=True, slots=True)

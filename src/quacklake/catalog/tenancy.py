@@ -16,6 +16,7 @@ from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError
 __all__ = ["Tenancy"]
 
 _LOG = logging.getLogger("quacklake.migrate")
+_LAYOUT = ("ducklake_catalog", "quacklake_shared")
 _QUEUE = "/catalogs"
 """Where those wait who make, rename or drop a catalog; commits do not."""
 
@@ -70,6 +71,13 @@ class Tenancy:
             if shared_facts(registry._connection, catalog._database, catalog._schema) is None:
                 registry.create_lake(data_path, encrypted=encrypted)
         return self.need_facts()
+
+    def is_convertible(self) -> bool:
+        """True for a shared lake that a fork of DuckLake with catalogs has made."""
+        catalog = self._catalog
+        with catalog._translate("open"), catalog._connection() as connection:
+            there = (catalog._database.has_table(connection, name, catalog._schema) for name in _LAYOUT)
+            return tuple(there) == (True, False)
 
     def convert(self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str]) -> list[CatalogRow]:
         """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quacklake.catalog import Catalog, CatalogUrl, OldLayoutError, Tenancy, no_such_catalog, open_catalog, parse_url
+from quacklake.catalog import Catalog, CatalogUrl, Tenancy, no_such_catalog, open_catalog, parse_url
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
-from quacklake.errors import ConfigError, NotFoundError
+from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.lake import Lake
 from quacklake.lake.settings import Shared
@@ -119,9 +119,11 @@ def migrate_layout(look: Callable[[], object], url: CatalogUrl, config: Config) 
     """Bring a shared lake, if ``look`` finds it of an older layout, to the present one."""
     try:
         look()
-    except OldLayoutError:
+    except UnsupportedVersionError:
         whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
         try:
+            if not whole.is_convertible():
+                raise
             whole.convert(None, None, folder_path)
         finally:
             whole.close()
