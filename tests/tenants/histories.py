@@ -56,6 +56,18 @@ def write(lake: quacklake.Lake, word: str) -> None:
     lake.table("t").append(rows(900, 2, word))
 
 
+def write_little(lake: quacklake.Lake, word: str) -> None:
+    """Files and inlined rows, deletes in both, a column more and a tag; 100 rows at the end."""
+    t = lake.create_table("t", {"id": list(range(50)), "name": [word] * 50})
+    t.append([{"id": 100, "name": "it's"}, {"id": 101, "name": None}])
+    t.delete("id IN (3, 101)")
+    t.append({"id": list(range(200, 250)), "name": [word] * 50})
+    t.delete("id BETWEEN 200 AND 229")
+    t.add_column("note", "VARCHAR", default="none")
+    t.append({"id": list(range(300, 330)), "name": [word] * 30, "note": ["n"] * 30})
+    lake.tag("first", 1)
+
+
 def tidy(lake: quacklake.Lake, home: Path) -> None:
     """What removes history, and what looks at everything."""
     assert not lake.verify(deep=True).errors

@@ -18,7 +18,7 @@ from quacklake.catalog.tables import Tables
 from tests.tenants import histories
 
 _TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|COPY)\s+(?:ONLY\s+)?\"?((?:ducklake|quacklake)_\w+)\"?", re.IGNORECASE)
-_OF_ALL = ("ducklake_catalog", "quacklake_shared")
+_OF_ALL = ("ducklake_catalog", "quacklake_shared", "quacklake_shares")
 _OWN = ("quacklake_unseen_", "quacklake_rows")
 
 

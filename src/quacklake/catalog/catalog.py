@@ -93,6 +93,8 @@ class Catalog:
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
         self.tenant_row: CatalogRow | None = None
+        #: The catalog that ``create_from`` makes.
+        self.reserved: CatalogRow | None = None
         self.shared_facts: SharedFacts | None = None
         self._engine: Engine = self._database.create_engine(shared=self.shared)
         self._tables = Tables.of(metadata_schema=self._schema, shared=self.shared)
@@ -287,8 +289,12 @@ class Catalog:
     def create_from(self, fill: Callable[[Writer], None]) -> None:
         """Make the tables of a lake and have them filled, all in one transaction. Raises ``AlreadyExistsError``.
 
-        On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure.
+        On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure. Of a shared
+        lake it makes the catalog that is ``reserved``.
         """
+        if self.shared:
+            self._create_reserved(fill)
+            return
         self._check_new()
         with self._translate("create"):
             self._database.make_file()
@@ -300,6 +306,19 @@ class Catalog:
             self._create_tables(writer)
             fill(writer)
         self._prepared = self._has_tokens = True
+        self.load()
+
+    def _create_reserved(self, fill: Callable[[Writer], None]) -> None:
+        assert self.tenant is not None
+        row = self.reserved
+        if row is None:
+            raise UnsupportedFeatureError("no catalog of the shared lake is reserved for this")
+        with self._queued("/catalogs") as writer:
+            registry = Registry(writer._connection, self._database, self._schema)
+            registry.check_free(self.tenant)
+            writer._connection.execution_options(**{CATALOG: row.id})
+            fill(writer)
+            registry.enter([row])
         self.load()
 
     def _check_new(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-__all__ = ["VIEWS", "create_views"]
+__all__ = ["VIEWS", "create_views", "drop_views"]
 
 #: View -> its query over the stock tables of the public schema.
 VIEWS = {
@@ -31,3 +31,9 @@ def create_views(connection: Connection) -> None:
     connection.execute(sa.text("CREATE SCHEMA IF NOT EXISTS lakehouse"))
     for name, query in VIEWS.items():
         connection.execute(sa.text(f"CREATE OR REPLACE VIEW lakehouse.{name} AS {query}"))
+
+
+def drop_views(connection: Connection) -> None:
+    """Remove the views, before the tables under them are removed."""
+    for name in VIEWS:
+        connection.execute(sa.text(f"DROP VIEW IF EXISTS lakehouse.{name}"))

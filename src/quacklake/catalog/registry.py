@@ -5,10 +5,11 @@ What is done here crosses catalogs, so that it works on the tables as they are a
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,7 +55,10 @@ def no_such_catalog(name: str) -> NotFoundError:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """A catalog of a shared lake. ``folder`` is that of its files, below the data path of the lake."""
+    """A catalog of a shared lake. ``folder`` is that of its files, below the data path of the lake.
+
+    ``borrows`` are folders elsewhere, whose files it may read: those of the lake that it was forked or adopted from.
+    """
 
     id: int
     name: str
@@ -62,6 +66,14 @@ class CatalogRow:
     folder: str
     created_ms: int
     dropped_ms: int | None = None
+    borrows: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: Any) -> CatalogRow:
+        """From the columns of the database."""
+        id_, name, uid, folder, created_ms, dropped_ms, borrows = row
+        found = tuple(json.loads(borrows)) if borrows else ()
+        return cls(id_, name, uid, folder, created_ms, dropped_ms, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,8 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
         return None
     if not database.has_table(connection, "quacklake_shared", metadata_schema):
         raise UnsupportedVersionError(
-            "the layout of the shared lake is not known here", hint="it must be migrated first"
+            "the shared lake has an older layout, and migrate_if_required is set to false",
+            hint="open it with migrate=True, which brings it to the present one",
         )
     facts = Registry(connection, database, metadata_schema).facts()
     if facts is not None and facts.layout != LAYOUT:
@@ -140,14 +153,15 @@ class Registry:
 
     def _select(self) -> sa.Select[Any]:
         t = self._t.catalog
-        return sa.select(t.c.catalog_id, t.c.catalog_name, t.c.catalog_uuid, t.c.folder, t.c.created_ms, t.c.dropped_ms)
+        names = "catalog_id catalog_name catalog_uuid folder created_ms dropped_ms borrows"
+        return sa.select(*(t.c[name] for name in names.split()))
 
     def find(self, name: str) -> CatalogRow | None:
         """The catalog of a name, whatever the case of its letters."""
         t = self._t.catalog
         statement = self._select().where(t.c.catalog_key == tenant_key(name), t.c.dropped_ms.is_(None))
         row = self.run("catalog", statement).first()
-        return None if row is None else CatalogRow(*row)
+        return None if row is None else CatalogRow.of(row)
 
     def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
         """The next catalogs by their names; ``dropped`` gives those that wait to be purged instead."""
@@ -160,7 +174,7 @@ class Registry:
             statement = statement.where(t.c.catalog_key >= start, t.c.catalog_key < f"{start}\x7f")
         if after is not None:
             statement = statement.where(t.c.catalog_key > tenant_key(after))
-        return [CatalogRow(*row) for row in self.run("catalogs", statement)]
+        return [CatalogRow.of(row) for row in self.run("catalogs", statement)]
 
     def create(self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str]) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
@@ -180,6 +194,24 @@ class Registry:
         return [known[tenant_key(name)] for name in names]
 
     def _make(self, names: Sequence[str], path_of: Callable[[str], str]) -> list[CatalogRow]:
+        made = self._rows(names)
+        encrypted = self._encrypted()
+        for start in range(0, len(made), _TOGETHER):
+            self._insert(made[start : start + _TOGETHER], path_of, encrypted=encrypted)
+        return made
+
+    def reserve(self, name: str) -> CatalogRow:
+        """A catalog that does not exist before ``enter``. Raises ``AlreadyExistsError`` and ``InvalidNameError``."""
+        self.check_free(check_tenant_name(name))
+        return self._rows([name])[0]
+
+    def check_free(self, name: str) -> None:
+        """Raises ``AlreadyExistsError`` when a catalog has this name."""
+        found = self.find(name)
+        if found is not None:
+            raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
+
+    def _rows(self, names: Sequence[str]) -> list[CatalogRow]:
         first, now = self._next_ids(len(names)), time.time_ns() // 1_000_000
         # a catalog that was renamed or dropped still has its folder
         taken = {tenant_key(row.folder) for row in self._among([tenant_key(name) for name in names], "folder_key")}
@@ -187,9 +219,6 @@ class Registry:
         for id_, name in enumerate(names, first):
             folder = folder_of(name, id_, taken=tenant_key(name) in taken)
             made.append(CatalogRow(id_, name, str(uuid.uuid4()), folder, now))
-        encrypted = self._encrypted()
-        for start in range(0, len(made), _TOGETHER):
-            self._insert(made[start : start + _TOGETHER], path_of, encrypted=encrypted)
         return made
 
     def _among(self, values: Sequence[str], column: str) -> Iterator[CatalogRow]:
@@ -197,7 +226,7 @@ class Registry:
         for start in range(0, len(values), _IN):
             statement = self._select().where(t.c[column].in_(values[start : start + _IN]))
             for row in self.run("catalogs_named", statement):
-                yield CatalogRow(*row)
+                yield CatalogRow.of(row)
 
     def _next_ids(self, count: int) -> int:
         """The first of some ids, none of which any catalog has had or will have."""
@@ -229,11 +258,16 @@ class Registry:
             "key value",
             [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))],
         )
-        names = "catalog_id catalog_name created_snapshot catalog_uuid catalog_key folder folder_key created_ms"
-        rows = [
-            (row.id, row.name, 0, row.uuid, tenant_key(row.name), row.folder, tenant_key(row.folder), row.created_ms)
-            for row in made
-        ]
+        self.enter(made)
+
+    def enter(self, made: Sequence[CatalogRow], created_snapshot: int = 0) -> None:
+        """Make catalogs visible that hold all they shall hold."""
+        names = "catalog_id catalog_name created_snapshot catalog_uuid catalog_key folder folder_key created_ms borrows"
+        rows = []
+        for row in made:
+            keys = (tenant_key(row.name), row.folder, tenant_key(row.folder))
+            borrows = json.dumps(row.borrows) if row.borrows else None
+            rows.append((row.id, row.name, created_snapshot, row.uuid, *keys, row.created_ms, borrows))
         faults.reach("catalog.insert_catalogs.before")
         self._database.insert_many(self._connection, self._t.catalog, names.split(), rows)
 
@@ -251,7 +285,7 @@ class Registry:
         if other is not None and other.id != row.id:
             raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
         self._set(row.id, catalog_name=new_name, catalog_key=tenant_key(new_name))
-        return CatalogRow(row.id, new_name, row.uuid, row.folder, row.created_ms)
+        return replace(row, name=new_name)
 
     def drop(self, row: CatalogRow) -> CatalogRow:
         """Take a catalog away; nobody sees it any more, and its name is free. ``purge`` removes what it holds."""
@@ -260,7 +294,7 @@ class Registry:
             raise no_such_catalog(row.name)
         now, gone = time.time_ns() // 1_000_000, tombstone(row.name, row.id)
         self._set(row.id, catalog_name=gone, catalog_key=tenant_key(gone), dropped_ms=now)
-        return CatalogRow(row.id, gone, row.uuid, row.folder, row.created_ms, now)
+        return replace(row, name=gone, dropped_ms=now)
 
     def _set(self, id_: int, **values: Any) -> None:
         t = self._t.catalog
@@ -290,7 +324,8 @@ class Registry:
 
     def forget(self, id_: int) -> None:
         """Remove a catalog that was dropped and that holds nothing any more. Its id never comes back."""
-        t = self._t.catalog
+        shares, t = self._t.shares, self._t.catalog
+        self.run("forget_shares", sa.delete(shares).where(shares.c.borrower_id == id_))
         self.run("forget_catalog", sa.delete(t).where(t.c.catalog_id == id_, t.c.dropped_ms.is_not(None)))
 
     # -- numbers -----------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class SharedTables:
                 sa.Column("folder_key", _key(), nullable=False, unique=True),
                 sa.Column("created_ms", sa.BigInteger(), nullable=False),
                 sa.Column("dropped_ms", sa.BigInteger()),
+                sa.Column("borrows", Text()),
             )
         )
         self.shared = scoped.registry(
@@ -88,6 +89,17 @@ class SharedTables:
                 sa.Column("layout", Text(), nullable=False),
                 sa.Column("data_path", Text(), nullable=False),
                 sa.Column("encrypted", sa.BigInteger(), nullable=False),
+            )
+        )
+        #: Which files of a catalog must stay because of another, or of a plain lake elsewhere.
+        self.shares = scoped.registry(
+            sa.Table(
+                "quacklake_shares",
+                self.metadata,
+                sa.Column("owner_id", sa.BigInteger(), nullable=False),
+                sa.Column("borrower_id", sa.BigInteger()),
+                sa.Column("place", Text()),
+                sa.Column("below_file_id", sa.BigInteger(), nullable=False),
             )
         )
         stock = {f"ducklake_{name}": columns for name, columns in SPEC.items()}
@@ -127,7 +139,7 @@ class SharedTables:
 
     def all(self) -> list[sa.Table]:
         """Every table, in the order in which they are made: that which makes a shared lake of them comes last."""
-        return [*self.definitions.values(), self.shared, self.catalog]
+        return [*self.definitions.values(), self.shares, self.shared, self.catalog]
 
     def indexes(self, database: str) -> list[sa.Index]:
         """The indexes, the same ones each time: a table keeps every index that is made for it."""
@@ -140,6 +152,8 @@ class SharedTables:
             ]
             # those that wait to be purged are few among many
             self._indexes[database].append(sa.Index("quacklake_catalog_dropped", self.catalog.c.dropped_ms))
+            self._indexes[database].append(sa.Index("quacklake_shares_owner", self.shares.c.owner_id))
+            self._indexes[database].append(sa.Index("quacklake_shares_borrower", self.shares.c.borrower_id))
         return self._indexes[database]
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from quacklake import telemetry
 from quacklake.catalog.catalog import Catalog
-from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, no_such_catalog, shared_facts
+from quacklake.catalog.conversion import Conversion
+from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog, shared_facts
+from quacklake.catalog.sharing import Share, Sharing
 from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError
 
 __all__ = ["Tenancy"]
 
+_LOG = logging.getLogger("quacklake.migrate")
+_LAYOUT = ("ducklake_catalog", "quacklake_shared")
 _QUEUE = "/catalogs"
 """Where those wait who make, rename or drop a catalog; commits do not."""
 
@@ -66,19 +72,37 @@ class Tenancy:
                 registry.create_lake(data_path, encrypted=encrypted)
         return self.need_facts()
 
+    def is_convertible(self) -> bool:
+        """True for a shared lake that a fork of DuckLake with catalogs has made."""
+        catalog = self._catalog
+        with catalog._translate("open"), catalog._connection() as connection:
+            there = (catalog._database.has_table(connection, name, catalog._schema) for name in _LAYOUT)
+            return tuple(there) == (True, False)
+
+    def convert(self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str]) -> list[CatalogRow]:
+        """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""
+        catalog = self._catalog
+        with catalog._queued(_QUEUE) as writer:
+            conversion = Conversion(writer._connection, catalog._database, catalog._schema)
+            version = conversion.version()
+            made = conversion.convert(name, data_path, path_of)
+        telemetry.count("migrate.steps")
+        _LOG.warning("the lake at %s was migrated from version %s to a shared lake", self.url, version)
+        return made
+
     @contextmanager
-    def _reading(self) -> Iterator[Registry]:
+    def _reading(self) -> Iterator[Sharing]:
         catalog = self._catalog
         with catalog._translate("read"), catalog._connection() as connection:
             prepared = catalog._database.begin_read(connection)
             with prepared.begin():
-                yield Registry(prepared, catalog._database, catalog._schema)
+                yield Sharing(prepared, catalog._database, catalog._schema)
 
     @contextmanager
-    def _writing(self, queue: str = _QUEUE) -> Iterator[Registry]:
+    def _writing(self, queue: str = _QUEUE) -> Iterator[Sharing]:
         catalog = self._catalog
         with catalog._queued(queue) as writer:
-            yield Registry(writer._connection, catalog._database, catalog._schema)
+            yield Sharing(writer._connection, catalog._database, catalog._schema)
 
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
@@ -129,3 +153,46 @@ class Tenancy:
         """What catalogs hold."""
         with self._reading() as registry:
             return registry.totals(ids)
+
+    # -- sharing files -----------------------------------------------------------------------------------------------
+
+    def reserve(self, name: str) -> CatalogRow:
+        """A catalog that does not exist yet: its id and folder."""
+        with self._writing() as registry:
+            return registry.reserve(name)
+
+    def fork(self, name: str, new_name: str, root: str, path_of: Callable[[str], str]) -> CatalogRow:
+        """Make a catalog that is the same as another, whose files below ``root`` it shares; its commits wait."""
+        source, row = self.get(name), self.reserve(new_name)
+        with self._writing(f"#{source.id}") as registry:
+            found = registry.find(name)
+            if found is None or found.id != source.id:
+                raise no_such_catalog(name)
+            registry.check_free(new_name)
+            return registry.fork(found, row, root, path_of(row.folder))
+
+    def lend_to(self, name: str, place: str) -> None:
+        """Keep the files that a catalog has now, for a lake elsewhere."""
+        row = self.get(name)
+        with self._writing(f"#{row.id}") as registry:
+            registry.lend_to(row, place)
+
+    def take_back(self, name: str, place: str) -> bool:
+        """Keep them no longer; returns whether they were kept."""
+        row = self.get(name)
+        with self._writing() as registry:
+            owners = {row.id, *(share.owner_id for share in registry.shares(borrower=row.id))}
+            return sum(registry.take_back(owner, place) for owner in owners) > 0
+
+    def lent(self, name: str) -> list[tuple[Share, str | None]]:
+        """Who uses files of a catalog, with the names of those that are catalogs."""
+        row = self.get(name)
+        with self._reading() as registry:
+            found = registry.shares(owner=row.id)
+            names = registry.names([share.borrower_id for share in found if share.borrower_id is not None])
+        return [(share, None if share.borrower_id is None else names.get(share.borrower_id)) for share in found]
+
+    def settle(self, row: CatalogRow, root: str) -> bool:
+        """Forget who uses files of a catalog no longer; returns whether all are free now."""
+        with self._writing(f"#{row.id}") as registry:
+            return not registry.settle(row, root)

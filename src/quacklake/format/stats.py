@@ -24,6 +24,7 @@ __all__ = [
     "encode",
     "merge",
     "of_array",
+    "stored_bound",
 ]
 
 
@@ -37,6 +38,11 @@ class TableColumnStats:
     min: str | None = None
     max: str | None = None
     extra: str | None = None
+
+
+def stored_bound(text: str | None) -> str | None:
+    """What a catalog keeps of a bound: as in stock DuckLake nothing of one with a NUL."""
+    return None if text is not None and "\0" in text else text
 
 
 def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: bool) -> TableColumnStats:

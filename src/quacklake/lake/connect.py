@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from quacklake.catalog import Catalog, CatalogUrl, Tenancy, no_such_catalog, open_catalog, parse_url
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
-from quacklake.errors import ConfigError, NotFoundError
+from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.lake import Lake
 from quacklake.lake.settings import Shared
@@ -27,7 +28,7 @@ def connect(
     create: bool | None = None,
     override_data_path: bool = False,
     read_only: bool = False,
-    migrate: bool = False,
+    migrate: bool | None = None,
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> Lake:
@@ -39,8 +40,8 @@ def connect(
     ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
     catalog holds; opening one needs nothing. ``catalog`` names one of the catalogs (tenants) of a shared lake, each a
     lake of its own in one database; a missing one is made with ``create=True``, its files in ``data_path/<catalog>``.
-    A lake of an older format version opens read-only, or with ``migrate`` is brought to the present one. Any setting
-    may be passed by its name.
+    A lake of an older format version opens read-only, or with ``migrate`` is brought to the present one; a shared lake
+    of an older layout is unless it is false. Any setting may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
@@ -54,6 +55,8 @@ def connect(
     metadata = open_metadata(parsed, config, read_only=read_only)
     try:
         given = config.data_path or parsed.data_path
+        if metadata.shared and migrate is not False and not read_only:
+            migrate_layout(metadata.exists, parsed, config)
         if not metadata.exists():
             if metadata.shared:
                 _create_catalog(metadata, parsed, config, given, create=create, read_only=read_only)
@@ -74,9 +77,14 @@ def connect(
     return Lake(Shared(metadata, store, engine, config, TableCache(metadata), writer))
 
 
-def open_metadata(url: CatalogUrl, config: Config, *, read_only: bool, whole: bool = False) -> Catalog:
-    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name."""
-    name = None if whole else config.catalog or url.catalog
+def open_metadata(
+    url: CatalogUrl, config: Config, *, read_only: bool, catalog: str | None = None, whole: bool = False
+) -> Catalog:
+    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name.
+
+    ``catalog`` stands for the name that the settings have.
+    """
+    name = None if whole else catalog or config.catalog or url.catalog
     return open_catalog(
         url,
         catalog=None if name is None else check_tenant_name(name),
@@ -107,8 +115,24 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     return open_store(data_path, config).root
 
 
+def migrate_layout(look: Callable[[], object], url: CatalogUrl, config: Config) -> None:
+    """Bring a shared lake, if ``look`` finds it of an older layout, to the present one."""
+    try:
+        look()
+    except UnsupportedVersionError:
+        whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
+        try:
+            if not whole.is_convertible():
+                raise
+            whole.convert(None, None, folder_path)
+        finally:
+            whole.close()
+
+
 def folder_path(root: str, folder: str) -> str:
-    """The data path of a catalog of a shared lake."""
+    """The data path of a catalog of a shared lake; that of one that was a plain lake is a whole path itself."""
+    if folder.startswith("/") or "://" in folder:
+        return folder
     return f"{root.rstrip('/')}/{folder}/"
 
 
@@ -147,11 +171,12 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
         given = folder_path(given, catalog.tenant_row.folder)
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
-    own = None if stored is None else open_store(stored, config)
+    borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
+    own = None if stored is None else open_store(stored, config, borrows)
     if given is None:
         assert own is not None
         return own
-    mine = open_store(given, config)
+    mine = open_store(given, config, borrows)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f"the lake's files are in {own.root}, not in {mine.root}",

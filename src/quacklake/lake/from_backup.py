@@ -11,6 +11,7 @@ from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import CorruptFileError, InputError
 from quacklake.lake.connect import connect, open_metadata
 from quacklake.lake.lake import Lake
+from quacklake.lake.moving import reserve_catalog
 from quacklake.lake.stores import open_store
 from quacklake.lake.times import Age, before
 from quacklake.maintenance.backup import BackupInfo, PruneReport, list_backups, prune, restore
@@ -67,15 +68,18 @@ def restore_backup(
 ) -> Lake:
     """Make a lake of a backup, the newest unless ``backup`` is the id of another, and open it.
 
-    ``url`` is an empty database of any kind, ``data_path`` an empty folder or prefix. The lake is the one that was
-    backed up: the same snapshots, rows and row ids. It is verified at the end. An interrupted restore leaves no lake
-    and can be run again. Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or
-    ``CorruptFileError``.
+    ``url`` is an empty database of any kind, ``data_path`` an empty folder or prefix. With ``catalog`` it is made a new
+    catalog of a shared lake, below whose data path its files go. The lake is the one that was backed up: the same
+    snapshots, rows and row ids. It is verified at the end. An interrupted restore leaves no lake and can be run again.
+    Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
     """
     config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
     source, target = open_store(str(from_), config), open_store(str(data_path), config)
     info = choose(source, backup)
     catalog = open_metadata(parse_url(url), config, read_only=False)
+    if catalog.tenant is not None:
+        catalog.reserved, path = reserve_catalog(url, catalog.tenant, str(data_path), config)
+        target = open_store(path, config)
     engine = DuckDBEngine(target, threads=config.duckdb_threads)
     try:
         restore(source, info, catalog, target, engine.texts, progress)

@@ -14,10 +14,13 @@ from typing import Any
 from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError
-from quacklake.lake.connect import connect, folder_path, new_root, open_metadata
+from quacklake.format.tenants import check_tenant_name
+from quacklake.lake.connect import connect, folder_path, migrate_layout, new_root, open_metadata
 from quacklake.lake.lake import Lake
+from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
 from quacklake.maintenance.reports import Progress, silent
+from quacklake.storage.copying import same_place
 
 __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
 
@@ -52,14 +55,15 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What was removed for good."""
+    """What was removed for good. ``waiting`` catalogs were not: others still use files of theirs."""
 
     catalogs: int = 0
     files: int = 0
     rows: int = 0
+    waiting: int = 0
 
 
-class Tenants:
+class Tenants(Moving):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
@@ -96,9 +100,6 @@ class Tenants:
     def _tenant(self, row: CatalogRow) -> Tenant:
         gone = None if row.dropped_ms is None else _time(row.dropped_ms)
         return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
-
-    def _path(self, folder: str) -> str:
-        return folder_path(self._root, folder)
 
     def create(self, name: str, *, if_not_exists: bool = False) -> Tenant:
         """Make a catalog, with the schema ``main`` in its first snapshot.
@@ -147,17 +148,21 @@ class Tenants:
     def purge(self, *, limit: int = _PAGE, batch_rows: int = _ROWS, progress: Progress = silent) -> PurgeReport:
         """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
 
-        A purge that is interrupted has done no harm, and the next one goes on with it.
+        A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
+        use, forks or exported lakes, waits for them.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
         waiting = self._tenancy.catalogs("", None, limit, dropped=True)
-        files = rows = 0
+        files = rows = left = 0
         for number, row in enumerate(waiting):
             progress("purge", number, len(waiting))
+            if not self._tenancy.settle(row, self._path(row.folder)):
+                left += 1
+                continue
             files += self._remove_files(row.folder)
             rows += sum(self._tenancy.purge(row, batch_rows))
-        return PurgeReport(len(waiting), files, rows)
+        return PurgeReport(len(waiting) - left, files, rows, left)
 
     def _remove_files(self, folder: str) -> int:
         store = open_store(self._path(folder), self._config)
@@ -185,12 +190,17 @@ def tenants(
     data_path: str | Path | None = None,
     *,
     create: bool | None = None,
+    convert: str | None = None,
+    migrate: bool = True,
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> Tenants:
     """The catalogs (tenants) of the shared lake at a URL, which is made when ``data_path`` is given and there is none.
 
-    ``create=False`` forbids that. Raises ``NotFoundError``, and ``ConfigError`` when the lake there is a plain one.
+    ``create=False`` forbids that. With ``convert`` a plain lake there becomes a shared one, whose first catalog, 0, has
+    this name; its files stay, and new catalogs have theirs in ``data_path``. Stock DuckDB cannot open it any more. A
+    shared lake of an older layout is migrated, unless ``migrate`` is false. Raises ``NotFoundError``, and
+    ``ConfigError`` when the lake there is a plain one.
     """
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
@@ -199,8 +209,12 @@ def tenants(
     parsed = parse_url(config.url)
     tenancy = Tenancy(open_metadata(parsed, config, read_only=False, whole=True))
     try:
-        facts = tenancy.facts()
         given = config.data_path or parsed.data_path
+        if convert is not None:
+            _convert(tenancy, config, convert, given)
+        if migrate:
+            migrate_layout(tenancy.facts, parsed, config)
+        facts = tenancy.facts()
         if facts is None and create is not False and (given is not None or create):
             facts = tenancy.create_lake(new_root(parsed, config, given), encrypted=bool(config.encrypted))
         elif facts is None:
@@ -209,6 +223,17 @@ def tenants(
         tenancy.close()
         raise
     return Tenants(tenancy, config.url, config, facts.data_path)
+
+
+def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
+    if data_path is None:
+        raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
+    root = open_store(data_path, config)
+    with connect(config.url, migrate=True) as lake:
+        if same_place(root, open_store(lake.data_path, config)):
+            raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")
+        lake.flush_inlined_data()
+    tenancy.convert(check_tenant_name(name), root.root, folder_path)
 
 
 def _stats(name: str, found: CatalogTotals) -> TenantStats:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import ScheduledFile
+from quacklake.catalog.sharing import lent_below
 from quacklake.errors import PathError
 from quacklake.maintenance.places import absolute_places, locate, named
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
@@ -44,6 +45,7 @@ def cleanup_old_files(
             with catalog.read() as reader:
                 page = file_names.scheduled(reader, after, BATCH)
                 due = [file for file in page if before is None or (file.since is not None and file.since < before)]
+                due = _not_lent(due, lent_below(reader), work)
                 found = _sort_out(store, due, work)
                 taken = named(reader, store, found, absolute) if found else set()
             if not page:
@@ -54,6 +56,12 @@ def cleanup_old_files(
             if hopeless:
                 break
     return work.report(None, dry_run=dry_run)
+
+
+def _not_lent(due: Sequence[ScheduledFile], below: int, work: Tally) -> list[ScheduledFile]:
+    """Those that no other catalog can need; the others stay in the schedule until it is gone."""
+    work.stay((file.path, "another catalog or lake shares it") for file in due if file.id < below)
+    return [file for file in due if file.id >= below]
 
 
 def _sort_out(store: Store, due: Sequence[ScheduledFile], work: Tally) -> dict[str, list[ScheduledFile]]:

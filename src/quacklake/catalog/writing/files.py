@@ -12,7 +12,7 @@ from quacklake.catalog.writing.inserts import Inserts, among
 from quacklake.errors import CommitConflict
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
-from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import ColumnStats, stored_bound
 from quacklake.format.variants import parse_fields
 
 __all__ = ["FileWriter"]
@@ -66,8 +66,8 @@ class FileWriter(Inserts):
                     "column_size_bytes": column.size_bytes,
                     "value_count": column.value_count,
                     "null_count": column.null_count,
-                    "min_value": column.min,
-                    "max_value": column.max,
+                    "min_value": stored_bound(column.min),
+                    "max_value": stored_bound(column.max),
                     "contains_nan": column.contains_nan,
                     "extra_stats": column.extra,
                 }
@@ -86,8 +86,8 @@ class FileWriter(Inserts):
                     "column_size_bytes": field.size_bytes,
                     "value_count": field.value_count,
                     "null_count": field.null_count,
-                    "min_value": field.min,
-                    "max_value": field.max,
+                    "min_value": stored_bound(field.min),
+                    "max_value": stored_bound(field.max),
                     "contains_nan": field.contains_nan,
                     "extra_stats": None,
                 }

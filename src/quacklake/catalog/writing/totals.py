@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from quacklake import faults, telemetry
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.writing.inserts import Inserts
-from quacklake.format.stats import TableColumnStats
+from quacklake.format.stats import TableColumnStats, stored_bound
 
 __all__ = ["TotalsWriter"]
 
@@ -93,4 +93,4 @@ def _numbers(totals: Totals) -> tuple[int, int, int]:
 
 
 def _bounds(stats: TableColumnStats) -> tuple[Any, ...]:
-    return stats.contains_null, stats.contains_nan, stats.min, stats.max, stats.extra
+    return stats.contains_null, stats.contains_nan, stored_bound(stats.min), stored_bound(stats.max), stats.extra

@@ -43,6 +43,10 @@ _TENANT = (
     Entry("rename", "Give a catalog another name; its files stay where they are", "tenant:rename"),
     Entry("drop", "Take a catalog away; purge removes what it holds", "tenant:drop"),
     Entry("purge", "Remove the rows and files of dropped catalogs for good", "tenant:purge"),
+    Entry("export", "Make a plain lake of a catalog", "tenant:export"),
+    Entry("release", "Keep files for an exported lake no longer", "tenant:release"),
+    Entry("adopt", "Make a catalog of a plain lake; its files stay where they are", "tenant:adopt"),
+    Entry("fork", "Make a copy of a catalog that shares its files", "tenant:fork"),
     Entry("stats", "Show the snapshots, tables, files, rows and bytes of catalogs", "tenant:stats"),
 )
 

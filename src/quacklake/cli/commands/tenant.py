@@ -16,7 +16,7 @@ from quacklake.errors import ConfigError
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenant, Tenants
 
-__all__ = ["create", "drop", "list_", "purge", "rename", "show", "stats"]
+__all__ = ["adopt", "create", "drop", "export", "fork", "list_", "purge", "release", "rename", "show", "stats"]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a catalog", show_default=False)]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only those whose names begin with this.")]
@@ -101,6 +101,54 @@ def purge(context: Context, limit: Count = "1000", yes: Yes = False) -> None:
         f"{plural(done.catalogs, 'catalog')} purged: {plural(done.files, 'file')}, {plural(done.rows, 'row')}",
         asdict(done),
     )
+
+
+def export(
+    context: Context,
+    name: Name,
+    to: Annotated[str, typer.Argument(metavar="URL", help="where the new lake's metadata goes", show_default=False)],
+    files: Annotated[
+        str | None, typer.Option("--files", metavar="PATH", help="Where the new lake's own files go.")
+    ] = None,
+    copy_data: Annotated[
+        bool, typer.Option("--copy-data", help="Copy the files, so that it needs nothing else.")
+    ] = False,
+) -> None:
+    """Stock DuckDB can open it. Without --copy-data it names the files of the catalog, which then keeps them."""
+    with _tenants(context) as found, stages() as progress:
+        done = found.export(name, to, data_path=files, copy_data=copy_data, progress=progress)
+    context.output.result(
+        f"{name} is exported to {done.url}: {plural(done.files, 'file')}, {done.copied} copied", asdict(done)
+    )
+
+
+def release(
+    context: Context, name: Name, to: Annotated[str, typer.Argument(metavar="URL", show_default=False)]
+) -> None:
+    """The exported lake must not be used any more, unless it has copies."""
+    with _tenants(context) as found:
+        found.release(name, to)
+    context.output.result(f"{name} keeps no files for {to} any more", {"catalog": name})
+
+
+def adopt(
+    context: Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="the plain lake", show_default=False)],
+    name: Name,
+) -> None:
+    """The plain lake is left alone, and must keep the files that the catalog names."""
+    with _tenants(context) as found, stages() as progress:
+        tenant = found.adopt(url, name, progress=progress)
+    context.output.result(f"{tenant.name} is a catalog now", _facts(tenant))
+
+
+def fork(
+    context: Context, name: Name, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)]
+) -> None:
+    """Nothing is copied but rows of metadata; both go their own ways from here."""
+    with _tenants(context) as found:
+        tenant = found.fork(name, new_name)
+    context.output.result(f"{tenant.name} is a fork of {name}", _facts(tenant))
 
 
 def stats(

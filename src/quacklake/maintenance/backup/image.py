@@ -21,10 +21,13 @@ from quacklake.storage import Store
 __all__ = [
     "ImageFile",
     "Texts",
+    "decoded_pages",
     "fill_inlined",
     "image_files",
     "inlined_name",
     "make_inlined",
+    "make_inlined_table",
+    "put_page",
     "read_batches",
     "write_image",
 ]
@@ -44,14 +47,24 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
     for id_ in reader.inlined_ids():
         schema = reader.columns_at(id_.table_id, id_.schema_version)
         name = inlined_name(id_)
-        pages = (inlined.decode([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
-        _write_inlined(store, folder, name, schema, (page for page in pages if page is not None))
+        _write_inlined(store, folder, name, schema, decoded_pages(reader, database, id_, schema))
         names.append(name)
     for table_id in reader.inlined_delete_tables():
         name = inline.delete_table_name(table_id)
         _write(store, folder, name, DELETE_COLUMNS, reader.inlined_delete_pages(table_id))
         names.append(name)
     return names
+
+
+def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: TableSchema) -> Iterator[pa.Table]:
+    """The rows of a table of inlined rows. Raises ``UnsupportedFeatureError`` for those that cannot be moved."""
+    if any(leaf.type == "variant" for leaf in schema.leaves()):
+        raise UnsupportedFeatureError(
+            f"{inlined_name(id_)} has inlined values of the type variant, which no other database can hold",
+            hint="flush the inlined rows of the table into files first",
+        )
+    pages = (inlined.decode([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
+    return (page for page in pages if page is not None)
 
 
 def inlined_name(id_: InlinedId) -> str:
@@ -69,11 +82,6 @@ def _write(store: Store, folder: str, name: str, schema: pa.Schema, batches: Ite
 
 def _write_inlined(store: Store, folder: str, name: str, schema: TableSchema, pages: Iterator[pa.Table]) -> None:
     """The rows decoded; a file without rows has the table's columns only in its metadata."""
-    if any(leaf.type == "variant" for leaf in schema.leaves()):
-        raise UnsupportedFeatureError(
-            f"{name} has inlined values of the type variant, which no other database can hold",
-            hint="flush the inlined rows of the table into files first",
-        )
     first = next(pages, None)
     metadata = {_SCHEMA: json.dumps([asdict(row) for row in flatten(schema)]).encode()}
     arrow = (pa.schema([]) if first is None else first.schema).with_metadata(metadata)
@@ -131,13 +139,17 @@ def _rows(store: Store, folder: str, name: str) -> Iterator[dict[str, Any]]:
 def make_inlined(
     writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema]
 ) -> None:
+    """``make_inlined_table`` for a file of an image."""
+    make_inlined_table(writer, database, id_, _table_schema(next(batches)))
+
+
+def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
     """Make a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
-    schema = _table_schema(next(batches))
     strange = [column.name for column in schema.columns if not inline.supports(column, database)]
     if strange:
         raise UnsupportedFeatureError(
             f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
-            hint="restore to the kind of database it came from, flush the table there, and make another backup",
+            hint="use the kind of database it came from, or flush the table's inlined rows into files first",
         )
     writer.make_inlined(id_, schema)
 
@@ -148,9 +160,15 @@ def fill_inlined(
     """Fill a table of inlined rows, encoded for its database."""
     schema = _table_schema(next(batches))
     for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        life = list(zip(*(rows.column(name).to_pylist() for name in _LIFE), strict=True))
-        writer.put_inlined(id_, schema, life, _encode(rows, schema, database, texts))
+        put_page(writer, database, id_, schema, pa.Table.from_batches([batch]), texts)
+
+
+def put_page(
+    writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema, rows: pa.Table, texts: Texts
+) -> None:
+    """Insert decoded inlined rows, encoded for their database."""
+    life = list(zip(*(rows.column(name).to_pylist() for name in _LIFE), strict=True))
+    writer.put_inlined(id_, schema, life, _encode(rows, schema, database, texts))
 
 
 _LIFE = ("row_id", "begin_snapshot", "end_snapshot")

@@ -1,0 +1,24 @@
+"""``quacklake tenant export``, ``release``, ``adopt`` and ``fork``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import quacklake
+
+
+def test_catalogs_are_moved_from_the_command_line(run: Any, tmp_path: Path) -> None:
+    shared, plain = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/p.db"
+    with quacklake.connect(shared, tmp_path / "data", catalog="acme") as lake:
+        lake.create_table("t", {"a": list(range(30))})
+    for words in (
+        ("fork", "acme", "fork"),
+        ("export", "acme", plain),
+        ("adopt", plain, "adopted"),
+        ("release", "acme", plain),
+    ):
+        answer = run("tenant", *words, "--lake", shared)
+        assert answer.code == 0, answer
+    with quacklake.tenants(shared) as tenants:
+        assert [tenant.name for tenant in tenants] == ["acme", "adopted", "fork"]
