@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from quacklake.catalog import row_security
 from quacklake.catalog.catalog import Catalog
-from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, no_such_catalog, shared_facts
-from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError
+from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, shared_facts
+from quacklake.catalog.row_security import Place
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError, UnsupportedFeatureError
 
 __all__ = ["Tenancy"]
 
@@ -90,10 +93,7 @@ class Tenancy:
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""
         with self._reading() as registry:
-            found = registry.find(name)
-        if found is None:
-            raise no_such_catalog(name)
-        return found
+            return registry.need(name)
 
     def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
         """The next catalogs by their names."""
@@ -129,3 +129,42 @@ class Tenancy:
         """What catalogs hold."""
         with self._reading() as registry:
             return registry.totals(ids)
+
+    # -- roles of the database ---------------------------------------------------------------------------------------
+
+    def secure(self, *, dry_run: bool = False) -> list[str]:
+        """Let roles see the rows of their catalogs only; returns the statements, none when all was done before."""
+        with self._guarding() as (registry, place):
+            return self._run(registry, self._secure(place), dry_run)
+
+    def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
+        """Let a role use a catalog, on a lake that is secured by it; returns the statements."""
+        with self._guarding() as (registry, place):
+            row = registry.need(name)
+            row_security.check_role(registry._connection, place, role)
+            given = row_security.grant(place, role, row.id, writable=writable)
+            return self._run(registry, [*self._secure(place), *given], dry_run)
+
+    def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
+        """Take back what ``grant`` gave; returns the statements."""
+        with self._guarding() as (registry, place):
+            taken = row_security.revoke(registry._connection, place, role, registry.need(name).id)
+            return self._run(registry, taken, dry_run)
+
+    def _secure(self, place: Place) -> list[str]:
+        return row_security.secure(place, SharedTables.of(self._catalog._schema))
+
+    def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
+        if not dry_run:
+            row_security.execute(registry._connection, statements)
+        return statements
+
+    @contextmanager
+    def _guarding(self) -> Iterator[tuple[Registry, Place]]:
+        if self._catalog.database != "postgres":
+            raise UnsupportedFeatureError(
+                f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
+            )
+        self.need_facts()
+        with self._writing() as registry:
+            yield registry, row_security.find_place(registry._connection, self._catalog._schema)

@@ -17,6 +17,7 @@ from quacklake.errors import ConfigError, InputError
 from quacklake.lake.connect import connect, folder_path, new_root, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.stores import open_store
+from quacklake.lake.tenant_access import TenantAccess
 from quacklake.maintenance.reports import Progress, silent
 
 __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
@@ -59,7 +60,7 @@ class PurgeReport:
     rows: int = 0
 
 
-class Tenants:
+class Tenants(TenantAccess):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
