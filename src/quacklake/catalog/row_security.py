@@ -19,9 +19,19 @@ from quacklake.catalog.shared_tables import SharedTables
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.names import literal, quote
 
-__all__ = ["GRANTS", "Place", "check_role", "execute", "find_place", "grant", "revoke", "secure"]
+__all__ = [
+    "Place",
+    "check_role",
+    "execute",
+    "find_place",
+    "grant",
+    "need_role",
+    "revoke",
+    "rows_of",
+    "secure",
+]
 
-GRANTS = "quacklake_grants"
+_GRANTS = "quacklake_grants"
 _MINE = "quacklake_my_catalogs"
 _READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
 _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted")
@@ -48,16 +58,15 @@ class Place:
 
 def find_place(connection: Connection, metadata_schema: str | None) -> Place:
     """What the database says of a shared lake."""
-    database, here = _all(connection, "SELECT current_database(), current_schema()")[0]
+    database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
     schema = metadata_schema or str(here)
     where = f"schemaname = {literal(schema)}"
-    owner = _all(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
+    owner = rows_of(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
     policies = f"SELECT tablename, roles[1]::text FROM pg_policies WHERE {where} AND policyname = {literal(_READ)}"
-    known = {str(table): str(group) for table, group in _all(connection, policies)}
+    known = {str(table): str(group) for table, group in rows_of(connection, policies)}
     made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
     group = next(iter(known.values()), made)
-    exists = bool(_all(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(group)}"))
-    return Place(schema, str(owner[0][0]), group, exists, frozenset(known))
+    return Place(schema, str(owner[0][0]), group, _has_role(connection, group), frozenset(known))
 
 
 def execute(connection: Connection, statements: list[str]) -> None:
@@ -66,7 +75,8 @@ def execute(connection: Connection, statements: list[str]) -> None:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
-def _all(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
+def rows_of(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a statement as it is."""
     rows = connection.exec_driver_sql(statement, execution_options={"no_parameters": True}).all()
     return [tuple(row) for row in rows]
 
@@ -93,7 +103,7 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
 
 def _foundation(place: Place) -> list[str]:
     group, owner, schema = quote(place.group), quote(place.owner), quote(place.schema)
-    grants, mine = place.name(GRANTS), f"{place.name(_MINE)}(boolean)"
+    grants, mine = place.name(_GRANTS), f"{place.name(_MINE)}(boolean)"
     return [
         *([] if place.group_exists else [f"CREATE ROLE {group} NOLOGIN"]),
         f"CREATE TABLE {grants} (role_name text NOT NULL, role_id oid NOT NULL, catalog_id bigint NOT NULL,"
@@ -143,16 +153,21 @@ def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
 # -- roles -------------------------------------------------------------------------------------------------------------
 
 
-def check_role(connection: Connection, place: Place, role: str) -> None:
-    """Raises ``NotFoundError`` for a role that is not there, ``InputError`` for one that no policy holds back."""
-    name, owner = literal(role), literal(place.owner)
-    found = _all(
-        connection,
-        f"SELECT rolsuper OR rolbypassrls OR pg_has_role(oid, {owner}, 'MEMBER') FROM pg_roles WHERE rolname = {name}",
-    )
-    if not found:
+def need_role(connection: Connection, role: str) -> None:
+    """Raises ``NotFoundError`` for a role that is not there."""
+    if not _has_role(connection, role):
         raise NotFoundError(f"the database has no role '{role}'", hint="CREATE ROLE … LOGIN makes one")
-    if found[0][0]:
+
+
+def _has_role(connection: Connection, role: str) -> bool:
+    return bool(rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)}"))
+
+
+def check_role(connection: Connection, place: Place, role: str) -> None:
+    """The same, and raises ``InputError`` for a role that no policy holds back."""
+    need_role(connection, role)
+    above = f"rolsuper OR rolbypassrls OR pg_has_role(oid, {literal(place.owner)}, 'MEMBER')"
+    if rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)} AND ({above})"):
         raise InputError(
             f"the role '{role}' sees every catalog: it is a superuser, bypasses row-level security or owns the tables",
             hint="give each tenant a role without such rights",
@@ -163,7 +178,7 @@ def grant(place: Place, role: str, catalog_id: int, *, writable: bool) -> list[s
     """What lets a role read, and write if ``writable``, the rows of a catalog."""
     return [
         f"GRANT {quote(place.group)} TO {quote(role)}",
-        f"INSERT INTO {place.name(GRANTS)} (role_name, role_id, catalog_id, writable)"
+        f"INSERT INTO {place.name(_GRANTS)} (role_name, role_id, catalog_id, writable)"
         f" SELECT rolname, oid, {catalog_id:d}, {str(writable).lower()} FROM pg_roles WHERE rolname = {literal(role)}"
         " ON CONFLICT (role_name, role_id, catalog_id) DO UPDATE SET writable = excluded.writable",
     ]
@@ -173,9 +188,9 @@ def revoke(connection: Connection, place: Place, role: str, catalog_id: int) -> 
     """What takes that back; none when nothing on this lake was ever granted."""
     if not place.secured:
         return []
-    grants, mine = place.name(GRANTS), f"role_name = {literal(role)}"
-    others = _all(connection, f"SELECT 1 FROM {grants} WHERE {mine} AND catalog_id <> {catalog_id:d} LIMIT 1")
+    grants, mine = place.name(_GRANTS), f"role_name = {literal(role)}"
+    others = rows_of(connection, f"SELECT 1 FROM {grants} WHERE {mine} AND catalog_id <> {catalog_id:d} LIMIT 1")
     statements = [f"DELETE FROM {grants} WHERE {mine} AND catalog_id = {catalog_id:d}"]
-    if not others and _all(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)}"):
+    if not others and _has_role(connection, role):
         statements.append(f"REVOKE {quote(place.group)} FROM {quote(role)}")
     return statements

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from quacklake.catalog import row_security
+from quacklake.catalog import exposing, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, shared_facts
 from quacklake.catalog.row_security import Place
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError, UnsupportedFeatureError
+from quacklake.errors import ConfigError, InputError, NotFoundError, ReadOnlyError, UnsupportedFeatureError
 
 __all__ = ["Tenancy"]
 
@@ -113,6 +113,8 @@ class Tenancy:
 
     def purge(self, row: CatalogRow, rows: int) -> Iterator[int]:
         """Remove what a dropped catalog holds, a transaction for each batch of rows; gives the rows of each."""
+        if self._catalog.database == "postgres":
+            self.unexpose(row, dry_run=False)
         with self._reading() as registry:
             names = registry.purgeable()
         for name in names:
@@ -159,12 +161,49 @@ class Tenancy:
             row_security.execute(registry._connection, statements)
         return statements
 
+    # -- stock DuckDB ------------------------------------------------------------------------------------------------
+
+    def exposure_schema(self, catalog_id: int) -> str:
+        """The schema in which stock DuckDB finds a catalog that is exposed."""
+        return exposing.exposure_schema(self._catalog._schema, catalog_id)
+
+    def begin_exposing(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
+        """Let a catalog have no new inlined rows; returns the statements, none for one that is exposed."""
+        with self._guarding(f"#{row.id}") as (registry, place):
+            if exposing.exposed(registry._connection, place, row.id):
+                return []
+            return self._run(registry, exposing.begin(registry._connection, place, row.id), dry_run)
+
+    def finish_exposing(self, row: CatalogRow, role: str | None, *, fresh: bool, dry_run: bool) -> list[str]:
+        """Make the views of a catalog that has no inlined rows, unless they are there; returns the statements.
+
+        Raises ``InputError`` when it still has some.
+        """
+        schema = self.exposure_schema(row.id)
+        with self._guarding(f"#{row.id}") as (registry, place):
+            if role is not None:
+                row_security.need_role(registry._connection, role)
+            if not dry_run and exposing.leftovers(registry._connection, place, row.id):
+                raise InputError(
+                    f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
+                    hint="expire the snapshots in which those tables were there, or restore and flush them",
+                )
+            statements = exposing.views(place, schema, row.id) if fresh else []
+            return self._run(registry, statements + ([] if role is None else exposing.give(schema, role)), dry_run)
+
+    def unexpose(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
+        """Remove what exposing made; returns the statements, none for a catalog that is not exposed."""
+        with self._guarding(f"#{row.id}") as (registry, place):
+            if not exposing.exposed(registry._connection, place, row.id):
+                return []
+            return self._run(registry, exposing.unexpose(place, self.exposure_schema(row.id), row.id), dry_run)
+
     @contextmanager
-    def _guarding(self) -> Iterator[tuple[Registry, Place]]:
+    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Registry, Place]]:
         if self._catalog.database != "postgres":
             raise UnsupportedFeatureError(
                 f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
             )
         self.need_facts()
-        with self._writing() as registry:
+        with self._writing(queue) as registry:
             yield registry, row_security.find_place(registry._connection, self._catalog._schema)

@@ -178,6 +178,7 @@ class Tenants(TenantAccess):
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
         """A catalog as a lake; see ``quacklake.connect``."""
+        settings.setdefault("metadata_schema", self._config.metadata_schema)
         return connect(self._url, catalog=name, create=create, read_only=read_only, **settings)
 
 

@@ -44,6 +44,10 @@ _TENANT = (
     Entry("drop", "Take a catalog away; purge removes what it holds", "tenant:drop"),
     Entry("purge", "Remove the rows and files of dropped catalogs for good", "tenant:purge"),
     Entry("stats", "Show the snapshots, tables, files, rows and bytes of catalogs", "tenant:stats"),
+    Entry("grant", "Let a role of PostgreSQL use a catalog, and no other", "tenant_access:grant"),
+    Entry("revoke", "Take back what grant gave", "tenant_access:revoke"),
+    Entry("expose", "Let stock DuckDB read a catalog of PostgreSQL", "tenant_access:expose"),
+    Entry("unexpose", "Take back what expose made", "tenant_access:unexpose"),
 )
 
 COMMANDS: tuple[Entry, ...] = (

@@ -16,14 +16,15 @@ from quacklake.errors import ConfigError
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenant, Tenants
 
-__all__ = ["create", "drop", "list_", "purge", "rename", "show", "stats"]
+__all__ = ["Name", "create", "drop", "list_", "purge", "rename", "show", "stats", "tenants_of"]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a catalog", show_default=False)]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only those whose names begin with this.")]
 Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="How many catalogs.")]
 
 
-def _tenants(context: Context, *, make: bool = False) -> Tenants:
+def tenants_of(context: Context, *, make: bool = False) -> Tenants:
+    """The shared lake that is meant."""
     from quacklake.lake.tenants import tenants
 
     if context.config.url is None:
@@ -48,7 +49,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone those that are there.")] = False,
 ) -> None:
     """All of them are made, or none. With --data-path a shared lake is made when there is none."""
-    with _tenants(context, make=True) as found:
+    with tenants_of(context, make=True) as found:
         made = found.create_many(names, if_not_exists=if_not_exists)
     context.output.result(
         f"{plural(len(made), 'catalog')}: {', '.join(tenant.name for tenant in made)}",
@@ -63,14 +64,14 @@ def list_(
     limit: Count = "1000",
 ) -> None:
     """Those that were dropped are not among them."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         rows = [_facts(tenant) for tenant in found.list(prefix, after=after, limit=count_of(limit) or 1_000_000)]
     _rows(context, rows, ("name", "id", "uuid", "data_path", "created"))
 
 
 def show(context: Context, name: Name) -> None:
     """The case of letters does not count."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         context.output.facts(_facts(found.get(name)))
 
 
@@ -78,14 +79,14 @@ def rename(
     context: Context, name: Name, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)]
 ) -> None:
     """Whoever has it open goes on."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         tenant = found.rename(name, new_name)
     context.output.result(f"{name} is {tenant.name} now", _facts(tenant))
 
 
 def drop(context: Context, name: Name, yes: Yes = False) -> None:
     """Nobody can open it from now on, and its name is free."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         found.get(name)
         context.confirm(f"Drop the catalog {name} with all its tables?", yes=yes)
         tenant = found.drop(name)
@@ -94,7 +95,7 @@ def drop(context: Context, name: Name, yes: Yes = False) -> None:
 
 def purge(context: Context, limit: Count = "1000", yes: Yes = False) -> None:
     """What was dropped cannot come back afterwards."""
-    with _tenants(context) as found, stages() as progress:
+    with tenants_of(context) as found, stages() as progress:
         context.confirm("Remove the rows and files of all dropped catalogs for good?", yes=yes)
         done = found.purge(limit=count_of(limit) or 1_000_000, progress=progress)
     context.output.result(
@@ -110,7 +111,7 @@ def stats(
     limit: Count = "1000",
 ) -> None:
     """Files, rows and bytes are those of the newest snapshot."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         rows = [asdict(row) for row in found.stats(name, prefix=prefix, limit=count_of(limit) or 1_000_000)]
     _rows(context, rows, ("name", "snapshots", "tables", "files", "rows", "bytes"))
 
