@@ -14,6 +14,7 @@ from psycopg import sql
 
 import quacklake
 from quacklake.catalog.shared_tables import SharedTables
+from quacklake.cli import main
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, ReadOnlyError, UnsupportedFeatureError
 from services import PostgresServer
 from tests.tenants import histories
@@ -178,7 +179,7 @@ def test_grants_are_read_only_when_asked_and_are_taken_back(place: Place) -> Non
         assert lake.table("t").count()
         with pytest.raises(ReadOnlyError):
             lake.create_table("no", {"i": [1]})
-    with quacklake.connect(url, catalog="beta") as lake:
+    with quacklake.connect(url, catalog="beta", data_inlining_row_limit=0) as lake:
         lake.create_table("yes", {"i": [1]})
         lake.drop_table("yes")
     tenants.revoke("beta", place.nobody)
@@ -212,6 +213,25 @@ def test_an_owner_who_is_no_superuser_goes_on(postgres_url: str, tmp_path: Path)
         with quacklake.connect(url, catalog="n7") as lake:
             lake.create_table("t", {"i": [1]})
         assert [found.tables for found in tenants.stats("n7")] == [1]
+
+
+def test_the_command_line_grants_and_exposes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*words: str) -> str:
+        assert main(["tenant", *words, "--lake", place.url]) == 0
+        return capsys.readouterr().out
+
+    printed = run("grant", "beta", place.nobody, "--read-only", "--dry-run")
+    assert printed.startswith("GRANT ")
+    assert printed.endswith(";\n")
+    assert run("grant", "beta", place.nobody, "--read-only") == f"{place.nobody} may read beta\n"
+    quacklake.connect(place.of(place.nobody), catalog="beta").close()
+    assert "REVOKE" in run("revoke", "beta", place.nobody, "--dry-run")
+    assert run("revoke", "beta", place.nobody) == f"{place.nobody} may not use beta any more\n"
+    assert "CREATE VIEW" in run("expose", "beta", "--role", place.beta, "--dry-run")
+    schema = f"tenant_{place.tenants.get('beta').id}"
+    assert run("expose", "beta") == f"beta is METADATA_SCHEMA '{schema}' for stock DuckDB\n"
+    assert "DROP SCHEMA" in run("unexpose", "beta", "--dry-run")
+    assert run("unexpose", "beta") == "beta is not exposed\n"
 
 
 def test_only_postgres_has_roles(tmp_path: Path) -> None:
