@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
@@ -185,6 +186,92 @@ def test_what_is_exposed_can_be_taken_back_and_dropped(place: Place, judge: Stoc
     with psycopg.connect(place.url) as connection:
         query = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
         assert connection.execute(query, (made.schema,)).fetchone() == (0,)
+
+
+@pytest.mark.daily(0.3)
+def test_stock_writes_where_that_is_asked_for(place: Place, judge: Stock) -> None:
+    tenants = place.tenants
+    tenants.create("pen")
+    with tenants.open("pen") as lake:
+        lake.create_table("t", histories.rows(0, 3, "pen"))
+        lake.set_option("data_inlining_row_limit", 20)
+    schema = tenants.expose("pen", place.role, writable=True).schema
+    with pytest.raises(InputError, match="other way"):
+        tenants.expose("pen", place.role)
+    options = [f"METADATA_SCHEMA '{schema}'", f"META_SCHEMA '{schema}'"]
+    judge.run(
+        place.of_role,
+        "INSERT INTO t VALUES (10, 'stock', 1)",
+        "UPDATE t SET name = 'theirs' WHERE id = 1",
+        "DELETE FROM t WHERE id = 0",
+        "CREATE TABLE u (i INTEGER)",
+        "INSERT INTO u FROM range(300)",
+        "ALTER TABLE t ADD COLUMN note VARCHAR",
+        "CREATE SCHEMA s",
+        "CREATE VIEW v AS SELECT 42",
+        "CALL l.set_option('parquet_compression', 'zstd')",
+        "CALL l.set_option('parquet_compression', 'snappy')",
+        options=options,
+    )
+    with tenants.open("pen") as lake:
+        assert lake.option("parquet_compression") == "snappy"
+        assert lake.table("t").count() == 3
+        lake.set_option("parquet_compression", "zstd")
+        lake.table("t").append(pa.table({"id": [11], "name": ["ours"], "day": [2], "note": ["n"]}))
+        lake.table("u").append({"i": [7]})
+        lake.table("u").delete("i < 100")
+        mine = ours(lake)
+        for snapshot, rows in mine.items():
+            assert judge.rows(place.of_role, [*options, f"SNAPSHOT_VERSION {snapshot}"]) == rows
+    found = judge.run(
+        place.of_role, "SELECT value FROM l.options() WHERE option_name = 'parquet_compression'", options=options
+    )
+    assert found == [("zstd",)]
+    judge.run(
+        place.of_role,
+        "CALL ducklake_merge_adjacent_files('l')",
+        "CALL ducklake_rewrite_data_files('l', 'u', delete_threshold => 0.0)",
+        "SELECT count(*) FROM ducklake_expire_snapshots('l', older_than => now())",
+        "CALL ducklake_cleanup_old_files('l', cleanup_all => true)",
+        "INSERT INTO u VALUES (1)",
+        options=options,
+    )
+    with tenants.open("pen") as lake:
+        rows = ours(lake)
+        assert rows[lake.current_snapshot()] == judge.rows(place.of_role, options)
+        assert len(rows) < len(mine)
+        lake.expire_snapshots(keep_last=1)
+        lake.cleanup_old_files(cleanup_all=True)
+        assert not lake.verify(deep=True).errors
+    with psycopg.connect(place.url) as connection:
+        shared = f"FROM ducklake_%s WHERE catalog_id = {tenants.get('pen').id}"
+        for table, more in (
+            ("metadata", "AND key NOT IN ('quacklake_exposed', 'data_inlining_row_limit')"),
+            ("files_scheduled_for_deletion", ""),
+        ):
+            own = f"SELECT count(*) FROM {schema}.ducklake_{table} WHERE true {more}"
+            query = f"SELECT (SELECT count(*) {shared % table} {more}) = ({own})"
+            assert connection.execute(query).fetchone() == (True,)  # type: ignore[arg-type]
+    for statement in (
+        f"UPDATE {schema}.ducklake_snapshot SET catalog_id = 0",
+        f"INSERT INTO {schema}.ducklake_snapshot (snapshot_id, catalog_id) VALUES (0, 0)",
+        f"CREATE TABLE {schema}.ducklake_inlined_data_1_1 (i int)",
+    ):
+        with psycopg.connect(place.of_role) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement)  # type: ignore[arg-type]
+    limit = "WHERE key = 'data_inlining_row_limit'"
+    with psycopg.connect(place.of_role) as connection:
+        connection.execute(f"UPDATE {schema}.ducklake_metadata SET value = '10' {limit}")  # type: ignore[arg-type]
+    judge.run(place.of_role, "INSERT INTO u VALUES (3)", options=options)
+    with psycopg.connect(place.url) as connection:
+        for query, value in (
+            (f"SELECT value FROM {schema}.ducklake_metadata {limit}", "0"),
+            (f"SELECT value FROM ducklake_metadata {limit}", "20"),
+        ):
+            assert connection.execute(query).fetchall() == [(value,)]  # type: ignore[arg-type]
+    with tenants.open("pen") as lake:
+        assert lake.table("u").count() == len(rows[max(rows)]["main.u"]) + 1
+    tenants.unexpose("pen")
 
 
 def test_rows_that_no_view_can_show_are_an_error(place: Place) -> None:

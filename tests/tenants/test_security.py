@@ -66,6 +66,7 @@ def place(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFact
     postgres_server.drop_database(f"s_{mark}")
 
 
+@pytest.mark.daily(0.3)
 def test_a_role_does_all_that_can_be_done_to_its_catalog(place: Place, tmp_path: Path) -> None:
     with quacklake.connect(place.of(place.acme), catalog="acme") as lake:
         mine = histories.look(lake)

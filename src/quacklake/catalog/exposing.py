@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog import exposed_writes
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.row_security import Place, rows_of
 from quacklake.catalog.tables import SPEC
@@ -28,12 +29,13 @@ def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
     return f"{prefix}tenant_{catalog_id:d}"
 
 
-def exposed(connection: Connection, place: Place, catalog_id: int) -> bool:
-    """True while a catalog is exposed."""
+def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | None:
+    """Whether a catalog that is exposed is written, too; None for one that is not exposed."""
     if not _founded(connection, place):
-        return False
-    mine = f"SELECT 1 FROM {place.name(_EXPOSED)} WHERE catalog_id = {catalog_id:d}"
-    return bool(rows_of(connection, mine))
+        return None
+    mine = f"SELECT schema_name IS NOT NULL FROM {place.name(_EXPOSED)} WHERE catalog_id = {catalog_id:d}"
+    found = rows_of(connection, mine)
+    return bool(found[0][0]) if found else None
 
 
 def _founded(connection: Connection, place: Place) -> bool:
@@ -59,7 +61,7 @@ def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
 def _foundation(place: Place) -> list[str]:
     owner, table, function = quote(place.owner), place.name(_EXPOSED), f"{place.name(_REFUSE)}()"
     return [
-        f"CREATE TABLE {table} (catalog_id bigint PRIMARY KEY)",
+        f"CREATE TABLE {table} (catalog_id bigint PRIMARY KEY, schema_name text)",
         f"ALTER TABLE {table} OWNER TO {owner}",
         f"REVOKE ALL ON {table} FROM PUBLIC",
         f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
@@ -72,20 +74,30 @@ def _foundation(place: Place) -> list[str]:
             f" FOR EACH STATEMENT EXECUTE FUNCTION {function}"
             for name in (ROWS, DELETES)
         ),
+        *exposed_writes.mirrors(place, table),
     ]
 
 
-def views(place: Place, schema: str, catalog_id: int) -> list[str]:
-    """What makes the schema and a view for each table of the format."""
+def views(place: Place, schema: str, catalog_id: int, *, writable: bool) -> list[str]:
+    """What makes the schema and a view for each table of the format, or if ``writable`` two real tables among them."""
     statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
-    for table, columns in SPEC.items():
-        name, full = f"{quote(schema)}.ducklake_{table}", f"ducklake_{table}"
-        chosen = ", ".join(quote(column.name) for column in columns)
-        statements.append(
-            f"CREATE VIEW {name} WITH (security_barrier) AS SELECT {chosen} FROM {place.name(full)}"
+    for table in SPEC:
+        name = f"{quote(schema)}.ducklake_{table}"
+        chosen = [*exposed_writes.columns_of(table), *(["catalog_id", "ctid"] if writable else [])]
+        select = (
+            f"SELECT {', '.join(chosen)} FROM {place.name(f'ducklake_{table}')}"
             f" WHERE catalog_id = {catalog_id:d}{_further(place, table, catalog_id)}"
         )
-        statements.append(f"ALTER VIEW {name} OWNER TO {quote(place.owner)}")
+        if writable and table in exposed_writes.REAL:
+            statements += exposed_writes.real_table(place, schema, table, catalog_id)
+        elif writable:
+            statements += exposed_writes.writable_view(name, catalog_id, select)
+        else:
+            statements.append(f"CREATE VIEW {name} WITH (security_barrier) AS {select}")
+        statements.append(f"ALTER TABLE {name} OWNER TO {quote(place.owner)}")
+    if writable:
+        named = f"UPDATE {place.name(_EXPOSED)} SET schema_name = {literal(schema)}"
+        statements.append(f"{named} WHERE catalog_id = {catalog_id:d}")
     return statements
 
 
@@ -100,11 +112,12 @@ def _further(place: Place, table: str, catalog_id: int) -> str:
     return ""
 
 
-def give(schema: str, role: str) -> list[str]:
-    """What lets a role read all of it."""
+def give(schema: str, role: str, *, writable: bool) -> list[str]:
+    """What lets a role read all of it, and write if ``writable``."""
     return [
         f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
+        *(exposed_writes.give_writes(schema, role) if writable else []),
     ]
 
 

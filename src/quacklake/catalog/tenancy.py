@@ -170,11 +170,13 @@ class Tenancy:
     def begin_exposing(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
         """Let a catalog have no new inlined rows; returns the statements, none for one that is exposed."""
         with self._guarding(f"#{row.id}") as (registry, place):
-            if exposing.exposed(registry._connection, place, row.id):
+            if exposing.exposed(registry._connection, place, row.id) is not None:
                 return []
             return self._run(registry, exposing.begin(registry._connection, place, row.id), dry_run)
 
-    def finish_exposing(self, row: CatalogRow, role: str | None, *, fresh: bool, dry_run: bool) -> list[str]:
+    def finish_exposing(
+        self, row: CatalogRow, role: str | None, *, writable: bool, fresh: bool, dry_run: bool
+    ) -> list[str]:
         """Make the views of a catalog that has no inlined rows, unless they are there; returns the statements.
 
         Raises ``InputError`` when it still has some.
@@ -188,13 +190,17 @@ class Tenancy:
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
                     hint="expire the snapshots in which those tables were there, or restore and flush them",
                 )
-            statements = exposing.views(place, schema, row.id) if fresh else []
-            return self._run(registry, statements + ([] if role is None else exposing.give(schema, role)), dry_run)
+            if not fresh and exposing.exposed(registry._connection, place, row.id) is not writable:
+                raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
+            statements = exposing.views(place, schema, row.id, writable=writable) if fresh else []
+            if role is not None:
+                statements += exposing.give(schema, role, writable=writable)
+            return self._run(registry, statements, dry_run)
 
     def unexpose(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
         """Remove what exposing made; returns the statements, none for a catalog that is not exposed."""
         with self._guarding(f"#{row.id}") as (registry, place):
-            if not exposing.exposed(registry._connection, place, row.id):
+            if exposing.exposed(registry._connection, place, row.id) is None:
                 return []
             return self._run(registry, exposing.unexpose(place, self.exposure_schema(row.id), row.id), dry_run)
 

@@ -48,11 +48,12 @@ class TenantAccess:
         """Take back what ``grant`` gave; returns the SQL."""
         return self._tenancy.revoke(name, check_name(role, "role"), dry_run=dry_run)
 
-    def expose(self, name: str, role: str | None = None, *, dry_run: bool = False) -> Exposure:
-        """Let stock DuckDB read one catalog, through a schema of its own that a role of the database may be given.
+    def expose(self, name: str, role: str | None = None, *, writable: bool = False, dry_run: bool = False) -> Exposure:
+        """Let stock DuckDB read one catalog, and write it if ``writable``, through a schema of its own.
 
-        Its inlined rows become files, and it has none as long as it is exposed. Raises ``InputError`` when dropped
-        tables still have some. Can be called again for another role.
+        A role of the database may be given the right to it. The catalog's inlined rows become files, and it has none as
+        long as it is exposed. Raises ``InputError`` when dropped tables still have some. Can be called again for
+        another role.
         """
         row, tenancy = self._tenancy.get(name), self._tenancy
         if role is not None:
@@ -62,7 +63,7 @@ class TenantAccess:
             if begun and not dry_run:
                 with self.open(name) as lake:
                     lake.flush_inlined_data()
-            made = tenancy.finish_exposing(row, role, fresh=bool(begun), dry_run=dry_run)
+            made = tenancy.finish_exposing(row, role, writable=writable, fresh=bool(begun), dry_run=dry_run)
         except BaseException:
             if begun and not dry_run:
                 tenancy.unexpose(row, dry_run=False)

@@ -46,7 +46,7 @@ _TENANT = (
     Entry("stats", "Show the snapshots, tables, files, rows and bytes of catalogs", "tenant:stats"),
     Entry("grant", "Let a role of PostgreSQL use a catalog, and no other", "tenant_access:grant"),
     Entry("revoke", "Take back what grant gave", "tenant_access:revoke"),
-    Entry("expose", "Let stock DuckDB read a catalog of PostgreSQL", "tenant_access:expose"),
+    Entry("expose", "Let stock DuckDB read or write a catalog of PostgreSQL", "tenant_access:expose"),
     Entry("unexpose", "Take back what expose made", "tenant_access:unexpose"),
 )
 

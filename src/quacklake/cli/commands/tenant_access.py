@@ -39,12 +39,13 @@ def revoke(context: Context, name: Name, role: Role, dry_run: DryRun = False) ->
 def expose(
     context: Context,
     name: Name,
-    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="A role that may read it.")] = None,
+    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="A role that may use it.")] = None,
+    writable: Annotated[bool, typer.Option("--writable", help="Let DuckDB write it, too.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Its inlined rows become files. With --dry-run it prints the SQL."""
     with tenants_of(context) as found:
-        made = found.expose(name, role, dry_run=dry_run)
+        made = found.expose(name, role, writable=writable, dry_run=dry_run)
     _tell(context, made.sql, f"{name} is METADATA_SCHEMA '{made.schema}' for stock DuckDB", dry_run=dry_run)
 
 
