@@ -67,9 +67,9 @@ class Stock:
             raise AssertionError(f"stock DuckDB: {answer}")
         return answer
 
-    def rows(self, url: str) -> Rows:
+    def rows(self, url: str, options: Sequence[str] = ()) -> Rows:
         """Every row of every table."""
-        rows: Rows = self._ask(url, None, ())
+        rows: Rows = self._ask(url, None, tuple(options))
         return rows
 
     def run(self, url: str, *statements: str, options: Sequence[str] = ()) -> list[tuple[Any, ...]]:

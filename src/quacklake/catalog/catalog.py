@@ -150,15 +150,23 @@ class Catalog:
         path = self.url.path
         if path is not None and not path.exists():
             return False
+        if self.tenant is not None:
+            return self._holds_tenant(self.tenant)
         with self._translate("open"), self._connection() as connection:
-            if self.shared:
-                return self._holds_catalog(connection)
             if not self._holds_lake(connection):
                 return False
             if not self._known_plain and self._database.has_table(connection, "ducklake_catalog", self._schema):
                 raise ConfigError(CATALOG_REQUIRED, hint="pass catalog=, or set QUACKLAKE_CATALOG")
             self._known_plain = True
             return True
+
+    def _holds_tenant(self, name: str) -> bool:
+        try:
+            with self._translate("open"), self._connection() as connection:
+                return self._holds_catalog(connection)
+        except ReadOnlyError:
+            # whoever may see nothing here must not learn either what there is
+            raise no_such_catalog(name) from None
 
     def _holds_catalog(self, connection: Connection) -> bool:
         self.shared_facts = shared_facts(connection, self._database, self._schema)

@@ -163,6 +163,13 @@ class Registry:
         row = self.run("catalog", statement).first()
         return None if row is None else CatalogRow.of(row)
 
+    def need(self, name: str) -> CatalogRow:
+        """The same. Raises ``NotFoundError``."""
+        found = self.find(name)
+        if found is None:
+            raise no_such_catalog(name)
+        return found
+
     def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
         """The next catalogs by their names; ``dropped`` gives those that wait to be purged instead."""
         t = self._t.catalog
@@ -278,9 +285,7 @@ class Registry:
 
     def rename(self, name: str, new_name: str) -> CatalogRow:
         """Give a catalog another name; its folder stays."""
-        row = self.find(name)
-        if row is None:
-            raise no_such_catalog(name)
+        row = self.need(name)
         other = self.find(check_tenant_name(new_name))
         if other is not None and other.id != row.id:
             raise AlreadyExistsError(f"the catalog '{other.name}' exists already")

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from quacklake import telemetry
+from quacklake.catalog import exposing, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
-from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog, shared_facts
+from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, no_such_catalog, shared_facts
+from quacklake.catalog.row_security import Place
+from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
-from quacklake.errors import ConfigError, NotFoundError, ReadOnlyError
+from quacklake.errors import ConfigError, InputError, NotFoundError, ReadOnlyError, UnsupportedFeatureError
 
 __all__ = ["Tenancy"]
 
@@ -114,10 +117,7 @@ class Tenancy:
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""
         with self._reading() as registry:
-            found = registry.find(name)
-        if found is None:
-            raise no_such_catalog(name)
-        return found
+            return registry.need(name)
 
     def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
         """The next catalogs by their names."""
@@ -137,6 +137,8 @@ class Tenancy:
 
     def purge(self, row: CatalogRow, rows: int) -> Iterator[int]:
         """Remove what a dropped catalog holds, a transaction for each batch of rows; gives the rows of each."""
+        if self._catalog.database == "postgres":
+            self.unexpose(row, dry_run=False)
         with self._reading() as registry:
             names = registry.purgeable()
         for name in names:
@@ -196,3 +198,85 @@ class Tenancy:
         """Forget who uses files of a catalog no longer; returns whether all are free now."""
         with self._writing(f"#{row.id}") as registry:
             return not registry.settle(row, root)
+
+    # -- roles of the database ---------------------------------------------------------------------------------------
+
+    def secure(self, *, dry_run: bool = False) -> list[str]:
+        """Let roles see the rows of their catalogs only; returns the statements, none when all was done before."""
+        with self._guarding() as (registry, place):
+            return self._run(registry, self._secure(place), dry_run)
+
+    def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
+        """Let a role use a catalog, on a lake that is secured by it; returns the statements."""
+        with self._guarding() as (registry, place):
+            row = registry.need(name)
+            row_security.check_role(registry._connection, place, role)
+            given = row_security.grant(place, role, row.id, writable=writable)
+            return self._run(registry, [*self._secure(place), *given], dry_run)
+
+    def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
+        """Take back what ``grant`` gave; returns the statements."""
+        with self._guarding() as (registry, place):
+            taken = row_security.revoke(registry._connection, place, role, registry.need(name).id)
+            return self._run(registry, taken, dry_run)
+
+    def _secure(self, place: Place) -> list[str]:
+        return row_security.secure(place, SharedTables.of(self._catalog._schema))
+
+    def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
+        if not dry_run:
+            row_security.execute(registry._connection, statements)
+        return statements
+
+    # -- stock DuckDB ------------------------------------------------------------------------------------------------
+
+    def exposure_schema(self, catalog_id: int) -> str:
+        """The schema in which stock DuckDB finds a catalog that is exposed."""
+        return exposing.exposure_schema(self._catalog._schema, catalog_id)
+
+    def begin_exposing(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
+        """Let a catalog have no new inlined rows; returns the statements, none for one that is exposed."""
+        with self._guarding(f"#{row.id}") as (registry, place):
+            if exposing.exposed(registry._connection, place, row.id) is not None:
+                return []
+            return self._run(registry, exposing.begin(registry._connection, place, row.id), dry_run)
+
+    def finish_exposing(
+        self, row: CatalogRow, role: str | None, *, writable: bool, fresh: bool, dry_run: bool
+    ) -> list[str]:
+        """Make the views of a catalog that has no inlined rows, unless they are there; returns the statements.
+
+        Raises ``InputError`` when it still has some.
+        """
+        schema = self.exposure_schema(row.id)
+        with self._guarding(f"#{row.id}") as (registry, place):
+            if role is not None:
+                row_security.need_role(registry._connection, role)
+            if not dry_run and exposing.leftovers(registry._connection, place, row.id):
+                raise InputError(
+                    f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
+                    hint="expire the snapshots in which those tables were there, or restore and flush them",
+                )
+            if not fresh and exposing.exposed(registry._connection, place, row.id) is not writable:
+                raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
+            statements = exposing.views(place, schema, row.id, writable=writable) if fresh else []
+            if role is not None:
+                statements += exposing.give(schema, role, writable=writable)
+            return self._run(registry, statements, dry_run)
+
+    def unexpose(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
+        """Remove what exposing made; returns the statements, none for a catalog that is not exposed."""
+        with self._guarding(f"#{row.id}") as (registry, place):
+            if exposing.exposed(registry._connection, place, row.id) is None:
+                return []
+            return self._run(registry, exposing.unexpose(place, self.exposure_schema(row.id), row.id), dry_run)
+
+    @contextmanager
+    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Registry, Place]]:
+        if self._catalog.database != "postgres":
+            raise UnsupportedFeatureError(
+                f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
+            )
+        self.need_facts()
+        with self._writing(queue) as registry:
+            yield registry, row_security.find_place(registry._connection, self._catalog._schema)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from quacklake.errors import ConfigError, nearest
 
 __all__ = [
+    "EXPOSED",
     "OPTIONS",
     "READ_ONLY_KEYS",
     "Option",
@@ -24,6 +25,9 @@ __all__ = [
     "option",
     "parse_option",
 ]
+
+EXPOSED = "quacklake_exposed"
+"""The key of a catalog (tenant) that stock DuckDB reads through views, which show no inlined rows: so it has none."""
 
 OptionValue = bool | int | float | str | dt.timedelta
 

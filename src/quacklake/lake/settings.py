@@ -16,7 +16,7 @@ from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.format import inline
 from quacklake.format.objects import MacroInfo, TableInfo
-from quacklake.format.options import OptionRow, effective
+from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.conform import Match, match
@@ -127,7 +127,9 @@ class Shared:
         return self.delete_limit(table)
 
     def delete_limit(self, table: TableInfo) -> int:
-        """Up to how many deleted rows of one change live in the catalog."""
+        """Up to how many deleted rows of one change live in the catalog; none while that is exposed."""
+        if self.catalog.shared and any(row.key == EXPOSED for row in self.options()):
+            return 0
         return int(self.option("data_inlining_row_limit", table))
 
     def writes_vectors(self, table: TableInfo) -> bool:

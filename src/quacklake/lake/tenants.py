@@ -19,6 +19,7 @@ from quacklake.lake.connect import connect, folder_path, migrate_layout, new_roo
 from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
+from quacklake.lake.tenant_access import TenantAccess
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage.copying import same_place
 
@@ -63,7 +64,7 @@ class PurgeReport:
     waiting: int = 0
 
 
-class Tenants(Moving):
+class Tenants(Moving, TenantAccess):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
@@ -182,6 +183,7 @@ class Tenants(Moving):
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
         """A catalog as a lake; see ``quacklake.connect``."""
+        settings.setdefault("metadata_schema", self._config.metadata_schema)
         return connect(self._url, catalog=name, create=create, read_only=read_only, **settings)
 
 

@@ -48,6 +48,10 @@ _TENANT = (
     Entry("adopt", "Make a catalog of a plain lake; its files stay where they are", "tenant:adopt"),
     Entry("fork", "Make a copy of a catalog that shares its files", "tenant:fork"),
     Entry("stats", "Show the snapshots, tables, files, rows and bytes of catalogs", "tenant:stats"),
+    Entry("grant", "Let a role of PostgreSQL use a catalog, and no other", "tenant_access:grant"),
+    Entry("revoke", "Take back what grant gave", "tenant_access:revoke"),
+    Entry("expose", "Let stock DuckDB read or write a catalog of PostgreSQL", "tenant_access:expose"),
+    Entry("unexpose", "Take back what expose made", "tenant_access:unexpose"),
 )
 
 COMMANDS: tuple[Entry, ...] = (

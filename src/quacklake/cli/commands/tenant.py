@@ -16,14 +16,29 @@ from quacklake.errors import ConfigError
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenant, Tenants
 
-__all__ = ["adopt", "create", "drop", "export", "fork", "list_", "purge", "release", "rename", "show", "stats"]
+__all__ = [
+    "Name",
+    "adopt",
+    "create",
+    "drop",
+    "export",
+    "fork",
+    "list_",
+    "purge",
+    "release",
+    "rename",
+    "show",
+    "stats",
+    "tenants_of",
+]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a catalog", show_default=False)]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only those whose names begin with this.")]
 Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="How many catalogs.")]
 
 
-def _tenants(context: Context, *, make: bool = False) -> Tenants:
+def tenants_of(context: Context, *, make: bool = False) -> Tenants:
+    """The shared lake that is meant."""
     from quacklake.lake.tenants import tenants
 
     if context.config.url is None:
@@ -48,7 +63,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone those that are there.")] = False,
 ) -> None:
     """All of them are made, or none. With --data-path a shared lake is made when there is none."""
-    with _tenants(context, make=True) as found:
+    with tenants_of(context, make=True) as found:
         made = found.create_many(names, if_not_exists=if_not_exists)
     context.output.result(
         f"{plural(len(made), 'catalog')}: {', '.join(tenant.name for tenant in made)}",
@@ -63,14 +78,14 @@ def list_(
     limit: Count = "1000",
 ) -> None:
     """Those that were dropped are not among them."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         rows = [_facts(tenant) for tenant in found.list(prefix, after=after, limit=count_of(limit) or 1_000_000)]
     _rows(context, rows, ("name", "id", "uuid", "data_path", "created"))
 
 
 def show(context: Context, name: Name) -> None:
     """The case of letters does not count."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         context.output.facts(_facts(found.get(name)))
 
 
@@ -78,14 +93,14 @@ def rename(
     context: Context, name: Name, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)]
 ) -> None:
     """Whoever has it open goes on."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         tenant = found.rename(name, new_name)
     context.output.result(f"{name} is {tenant.name} now", _facts(tenant))
 
 
 def drop(context: Context, name: Name, yes: Yes = False) -> None:
     """Nobody can open it from now on, and its name is free."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         found.get(name)
         context.confirm(f"Drop the catalog {name} with all its tables?", yes=yes)
         tenant = found.drop(name)
@@ -94,7 +109,7 @@ def drop(context: Context, name: Name, yes: Yes = False) -> None:
 
 def purge(context: Context, limit: Count = "1000", yes: Yes = False) -> None:
     """What was dropped cannot come back afterwards."""
-    with _tenants(context) as found, stages() as progress:
+    with tenants_of(context) as found, stages() as progress:
         context.confirm("Remove the rows and files of all dropped catalogs for good?", yes=yes)
         done = found.purge(limit=count_of(limit) or 1_000_000, progress=progress)
     context.output.result(
@@ -115,7 +130,7 @@ def export(
     ] = False,
 ) -> None:
     """Stock DuckDB can open it. Without --copy-data it names the files of the catalog, which then keeps them."""
-    with _tenants(context) as found, stages() as progress:
+    with tenants_of(context) as found, stages() as progress:
         done = found.export(name, to, data_path=files, copy_data=copy_data, progress=progress)
     context.output.result(
         f"{name} is exported to {done.url}: {plural(done.files, 'file')}, {done.copied} copied", asdict(done)
@@ -126,7 +141,7 @@ def release(
     context: Context, name: Name, to: Annotated[str, typer.Argument(metavar="URL", show_default=False)]
 ) -> None:
     """The exported lake must not be used any more, unless it has copies."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         found.release(name, to)
     context.output.result(f"{name} keeps no files for {to} any more", {"catalog": name})
 
@@ -137,7 +152,7 @@ def adopt(
     name: Name,
 ) -> None:
     """The plain lake is left alone, and must keep the files that the catalog names."""
-    with _tenants(context) as found, stages() as progress:
+    with tenants_of(context) as found, stages() as progress:
         tenant = found.adopt(url, name, progress=progress)
     context.output.result(f"{tenant.name} is a catalog now", _facts(tenant))
 
@@ -146,7 +161,7 @@ def fork(
     context: Context, name: Name, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)]
 ) -> None:
     """Nothing is copied but rows of metadata; both go their own ways from here."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         tenant = found.fork(name, new_name)
     context.output.result(f"{tenant.name} is a fork of {name}", _facts(tenant))
 
@@ -158,7 +173,7 @@ def stats(
     limit: Count = "1000",
 ) -> None:
     """Files, rows and bytes are those of the newest snapshot."""
-    with _tenants(context) as found:
+    with tenants_of(context) as found:
         rows = [asdict(row) for row in found.stats(name, prefix=prefix, limit=count_of(limit) or 1_000_000)]
     _rows(context, rows, ("name", "snapshots", "tables", "files", "rows", "bytes"))
 

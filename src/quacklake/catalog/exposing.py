@@ -1,0 +1,131 @@
+"""One catalog of a shared lake as stock DuckDB knows a lake, on PostgreSQL: a schema of views over its rows.
+
+Inlined rows of shared lakes are packed, which no view shows. So an exposed catalog has none: they are flushed before,
+and a trigger refuses new ones, whatever a client still believes. Views are security barriers, because a condition of
+the reader could otherwise be tried on the rows of others first.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog import exposed_writes
+from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.row_security import Place, rows_of
+from quacklake.catalog.tables import SPEC
+from quacklake.format.names import literal, quote
+from quacklake.format.options import EXPOSED
+
+__all__ = ["begin", "exposed", "exposure_schema", "give", "leftovers", "unexpose", "views"]
+
+_EXPOSED = "quacklake_exposed"
+_REFUSE = "quacklake_no_inlining"
+_LEAST = "the catalog is exposed to other clients by now and keeps no rows in the database: try again in some seconds"
+
+
+def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
+    """The name of the schema that stock DuckDB opens; lakes of one database have different ones."""
+    prefix = "" if metadata_schema is None else f"{metadata_schema.encode()[:40].decode(errors='ignore')}_"
+    return f"{prefix}tenant_{catalog_id:d}"
+
+
+def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | None:
+    """Whether a catalog that is exposed is written, too; None for one that is not exposed."""
+    if not _founded(connection, place):
+        return None
+    mine = f"SELECT schema_name IS NOT NULL FROM {place.name(_EXPOSED)} WHERE catalog_id = {catalog_id:d}"
+    found = rows_of(connection, mine)
+    return bool(found[0][0]) if found else None
+
+
+def _founded(connection: Connection, place: Place) -> bool:
+    return rows_of(connection, f"SELECT to_regclass({literal(place.name(_EXPOSED))})")[0][0] is not None
+
+
+def leftovers(connection: Connection, place: Place, catalog_id: int) -> bool:
+    """True when a catalog still has rows or deletes in the database."""
+    each = (f"SELECT 1 FROM {place.name(table)} WHERE catalog_id = {catalog_id:d}" for table in (ROWS, DELETES))
+    return bool(rows_of(connection, f"{' UNION ALL '.join(each)} LIMIT 1"))
+
+
+def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
+    """What lets a catalog have no new inlined rows: clients know by an option, and a trigger is sure."""
+    return [
+        *([] if _founded(connection, place) else _foundation(place)),
+        f"INSERT INTO {place.name(_EXPOSED)} (catalog_id) VALUES ({catalog_id:d})",
+        f"INSERT INTO {place.name('ducklake_metadata')} (catalog_id, key, value)"
+        f" VALUES ({catalog_id:d}, {literal(EXPOSED)}, 'true')",
+    ]
+
+
+def _foundation(place: Place) -> list[str]:
+    owner, table, function = quote(place.owner), place.name(_EXPOSED), f"{place.name(_REFUSE)}()"
+    return [
+        f"CREATE TABLE {table} (catalog_id bigint PRIMARY KEY, schema_name text)",
+        f"ALTER TABLE {table} OWNER TO {owner}",
+        f"REVOKE ALL ON {table} FROM PUBLIC",
+        f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        " SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
+        f" IF EXISTS (SELECT 1 FROM added a JOIN {table} e USING (catalog_id)) THEN"
+        f" RAISE EXCEPTION {literal(_LEAST)} USING ERRCODE = '55000'; END IF; RETURN NULL; END $$",
+        f"ALTER FUNCTION {function} OWNER TO {owner}",
+        *(
+            f"CREATE TRIGGER {_REFUSE} AFTER INSERT ON {place.name(name)} REFERENCING NEW TABLE AS added"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {function}"
+            for name in (ROWS, DELETES)
+        ),
+        *exposed_writes.mirrors(place, table),
+    ]
+
+
+def views(place: Place, schema: str, catalog_id: int, *, writable: bool) -> list[str]:
+    """What makes the schema and a view for each table of the format, or if ``writable`` two real tables among them."""
+    statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
+    for table in SPEC:
+        name = f"{quote(schema)}.ducklake_{table}"
+        chosen = [*exposed_writes.columns_of(table), *(["catalog_id", "ctid"] if writable else [])]
+        select = (
+            f"SELECT {', '.join(chosen)} FROM {place.name(f'ducklake_{table}')}"
+            f" WHERE catalog_id = {catalog_id:d}{_further(place, table, catalog_id)}"
+        )
+        if writable and table in exposed_writes.REAL:
+            statements += exposed_writes.real_table(place, schema, table, catalog_id)
+        elif writable:
+            statements += exposed_writes.writable_view(name, catalog_id, select)
+        else:
+            statements.append(f"CREATE VIEW {name} WITH (security_barrier) AS {select}")
+        statements.append(f"ALTER TABLE {name} OWNER TO {quote(place.owner)}")
+    if writable:
+        named = f"UPDATE {place.name(_EXPOSED)} SET schema_name = {literal(schema)}"
+        statements.append(f"{named} WHERE catalog_id = {catalog_id:d}")
+    return statements
+
+
+def _further(place: Place, table: str, catalog_id: int) -> str:
+    if table == "metadata":
+        return f" AND key <> {literal(EXPOSED)}"
+    if table == "inlined_data_tables":
+        return " AND false"  # there may be some, without any rows
+    if table == "snapshot":  # one that was dropped has none
+        here = f"SELECT 1 FROM {place.name('ducklake_catalog')} c WHERE c.catalog_id = {catalog_id:d}"
+        return f" AND EXISTS ({here} AND c.dropped_ms IS NULL)"
+    return ""
+
+
+def give(schema: str, role: str, *, writable: bool) -> list[str]:
+    """What lets a role read all of it, and write if ``writable``."""
+    return [
+        f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
+        *(exposed_writes.give_writes(schema, role) if writable else []),
+    ]
+
+
+def unexpose(place: Place, schema: str, catalog_id: int) -> list[str]:
+    """What takes all of it back."""
+    mine = f"catalog_id = {catalog_id:d}"
+    return [
+        f"DROP SCHEMA IF EXISTS {quote(schema)} CASCADE",
+        f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
+        f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
+    ]

@@ -1,0 +1,196 @@
+"""The second lock of a shared lake on PostgreSQL: roles of the database that see the rows of their catalogs only.
+
+Row-level security is forced on every shared table. Its policies ask a function which catalogs the *session's* user was
+given, which no statement can change; a setting of the session could be changed by whoever is in it. All rights on
+tables belong to one group role, so that a table's list of rights does not grow with the catalogs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog.scoped import CATALOG_ID
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.errors import InputError, NotFoundError
+from quacklake.format.names import literal, quote
+
+__all__ = [
+    "Place",
+    "check_role",
+    "execute",
+    "find_place",
+    "grant",
+    "need_role",
+    "revoke",
+    "rows_of",
+    "secure",
+]
+
+_GRANTS = "quacklake_grants"
+_MINE = "quacklake_my_catalogs"
+_READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
+_SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted")
+"""What a role may know of the whole lake; how many catalogs there were is not among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
+
+    ``secured`` are the tables that have row-level security already.
+    """
+
+    schema: str
+    owner: str
+    group: str
+    group_exists: bool
+    secured: frozenset[str]
+
+    def name(self, table: str) -> str:
+        """A table or function with its schema, quoted."""
+        return f"{quote(self.schema)}.{quote(table)}"
+
+
+def find_place(connection: Connection, metadata_schema: str | None) -> Place:
+    """What the database says of a shared lake."""
+    database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
+    schema = metadata_schema or str(here)
+    where = f"schemaname = {literal(schema)}"
+    owner = rows_of(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
+    policies = f"SELECT tablename, roles[1]::text FROM pg_policies WHERE {where} AND policyname = {literal(_READ)}"
+    known = {str(table): str(group) for table, group in rows_of(connection, policies)}
+    made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
+    group = next(iter(known.values()), made)
+    return Place(schema, str(owner[0][0]), group, _has_role(connection, group), frozenset(known))
+
+
+def execute(connection: Connection, statements: list[str]) -> None:
+    """Run statements as they are."""
+    for statement in statements:
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def rows_of(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a statement as it is."""
+    rows = connection.exec_driver_sql(statement, execution_options={"no_parameters": True}).all()
+    return [tuple(row) for row in rows]
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def secure(place: Place, tables: SharedTables) -> list[str]:
+    """What enables row-level security on the tables that have none yet."""
+    statements = [] if place.secured else _foundation(place)
+    for name, table in (*tables.definitions.items(), ("ducklake_catalog", tables.catalog)):
+        if name not in place.secured:
+            statements += _lock(place, name, _of_mine(place, writing=False))
+            if table is tables.catalog:
+                statements.append(f"GRANT SELECT ON {place.name(name)} TO {quote(place.group)}")
+            else:
+                statements += _writable(place, name, table)
+    if "quacklake_shared" not in place.secured:
+        statements += _lock(place, "quacklake_shared", "true")
+        columns = ", ".join(_SHARED_COLUMNS)
+        statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shared')} TO {quote(place.group)}")
+    return statements
+
+
+def _foundation(place: Place) -> list[str]:
+    group, owner, schema = quote(place.group), quote(place.owner), quote(place.schema)
+    grants, mine = place.name(_GRANTS), f"{place.name(_MINE)}(boolean)"
+    return [
+        *([] if place.group_exists else [f"CREATE ROLE {group} NOLOGIN"]),
+        f"CREATE TABLE {grants} (role_name text NOT NULL, role_id oid NOT NULL, catalog_id bigint NOT NULL,"
+        " writable boolean NOT NULL, PRIMARY KEY (role_name, role_id, catalog_id))",
+        f"ALTER TABLE {grants} OWNER TO {owner}",
+        f"REVOKE ALL ON {grants} FROM PUBLIC",
+        # by name and number: a later role of the same name is another one
+        f"CREATE FUNCTION {place.name(_MINE)}(writing boolean) RETURNS bigint[] LANGUAGE sql STABLE SECURITY DEFINER"
+        " SET search_path = pg_catalog, pg_temp"
+        " AS $$ SELECT coalesce(array_agg(g.catalog_id), '{}'::bigint[])"
+        f" FROM {grants} g JOIN pg_catalog.pg_roles r ON r.oid = g.role_id AND r.rolname = g.role_name"
+        " WHERE r.rolname = session_user AND (g.writable OR NOT writing) $$",
+        f"ALTER FUNCTION {mine} OWNER TO {owner}",
+        f"REVOKE ALL ON FUNCTION {mine} FROM PUBLIC",
+        f"GRANT EXECUTE ON FUNCTION {mine} TO {group}",
+        f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC",
+        f"GRANT USAGE ON SCHEMA {schema} TO {group}",
+    ]
+
+
+def _of_mine(place: Place, *, writing: bool) -> str:
+    # as a subquery it is asked once for a statement, not for each row
+    return f"{CATALOG_ID} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
+
+
+def _lock(place: Place, table: str, readable: str) -> list[str]:
+    name = place.name(table)
+    return [
+        f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY",
+        f"REVOKE ALL ON {name} FROM PUBLIC",
+        f"CREATE POLICY {_OWNER} ON {name} TO {quote(place.owner)} USING (true) WITH CHECK (true)",
+        f"CREATE POLICY {_READ} ON {name} FOR SELECT TO {quote(place.group)} USING ({readable})",
+    ]
+
+
+def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
+    name, group, mine = place.name(table), quote(place.group), _of_mine(place, writing=True)
+    columns = ", ".join(quote(column.name) for column in definition.c if column.name != CATALOG_ID)
+    return [
+        f"CREATE POLICY {_WRITE} ON {name} TO {group} USING ({mine}) WITH CHECK ({mine})",
+        f"GRANT SELECT, INSERT, DELETE ON {name} TO {group}",
+        f"GRANT UPDATE ({columns}) ON {name} TO {group}",
+    ]
+
+
+# -- roles -------------------------------------------------------------------------------------------------------------
+
+
+def need_role(connection: Connection, role: str) -> None:
+    """Raises ``NotFoundError`` for a role that is not there."""
+    if not _has_role(connection, role):
+        raise NotFoundError(f"the database has no role '{role}'", hint="CREATE ROLE … LOGIN makes one")
+
+
+def _has_role(connection: Connection, role: str) -> bool:
+    return bool(rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)}"))
+
+
+def check_role(connection: Connection, place: Place, role: str) -> None:
+    """The same, and raises ``InputError`` for a role that no policy holds back."""
+    need_role(connection, role)
+    above = f"rolsuper OR rolbypassrls OR pg_has_role(oid, {literal(place.owner)}, 'MEMBER')"
+    if rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)} AND ({above})"):
+        raise InputError(
+            f"the role '{role}' sees every catalog: it is a superuser, bypasses row-level security or owns the tables",
+            hint="give each tenant a role without such rights",
+        )
+
+
+def grant(place: Place, role: str, catalog_id: int, *, writable: bool) -> list[str]:
+    """What lets a role read, and write if ``writable``, the rows of a catalog."""
+    return [
+        f"GRANT {quote(place.group)} TO {quote(role)}",
+        f"INSERT INTO {place.name(_GRANTS)} (role_name, role_id, catalog_id, writable)"
+        f" SELECT rolname, oid, {catalog_id:d}, {str(writable).lower()} FROM pg_roles WHERE rolname = {literal(role)}"
+        " ON CONFLICT (role_name, role_id, catalog_id) DO UPDATE SET writable = excluded.writable",
+    ]
+
+
+def revoke(connection: Connection, place: Place, role: str, catalog_id: int) -> list[str]:
+    """What takes that back; none when nothing on this lake was ever granted."""
+    if not place.secured:
+        return []
+    grants, mine = place.name(_GRANTS), f"role_name = {literal(role)}"
+    others = rows_of(connection, f"SELECT 1 FROM {grants} WHERE {mine} AND catalog_id <> {catalog_id:d} LIMIT 1")
+    statements = [f"DELETE FROM {grants} WHERE {mine} AND catalog_id = {catalog_id:d}"]
+    if not others and _has_role(connection, role):
+        statements.append(f"REVOKE {quote(place.group)} FROM {quote(role)}")
+    return statements
