@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quacklake.config import Config
 from quacklake.storage import S3Options, Store
 
 __all__ = ["open_store"]
 
 
-def open_store(root: str, config: Config) -> Store:
-    """The store at ``root``. Raises ``ConfigError`` when it cannot be one."""
-    return Store.open(root, s3=_s3(config), external=config.foreign_paths, max_retries=config.storage_max_retries)
+def open_store(root: str, config: Config, *, closed: Sequence[str] = ()) -> Store:
+    """The store at ``root``; see ``Store.open``. Raises ``ConfigError`` when it cannot be one."""
+    return Store.open(
+        root, s3=_s3(config), external=config.foreign_paths, closed=closed, max_retries=config.storage_max_retries
+    )
 
 
 def _s3(config: Config) -> S3Options | None:
