@@ -70,7 +70,8 @@ def test_catalogs_in_a_duckdb_file_are_used_one_after_the_other(
             assert histories.look(lake) == expected[word]
 
 
-@pytest.mark.parametrize("database", ["duckdb", pytest.param("postgres", marks=pytest.mark.daily(0.3))])
+@pytest.mark.daily(0.2)
+@pytest.mark.parametrize("database", ["duckdb", "postgres"])
 def test_shared_lakes_live_in_a_schema_of_the_database_beside_others(
     database: str, new_url: Callable[[str], str], tmp_path: Path
 ) -> None:
