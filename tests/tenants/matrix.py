@@ -288,13 +288,20 @@ _SHOWING = (
 
 def _sql() -> Iterator[Case]:
     for text in _STATEMENTS:
-        yield Case(
-            "Lake.sql", text, lambda m, o, text=text: m.sql(text).fetchall(), lambda _, text=text: _names_in(text)
-        )  # type: ignore[misc]
+        names = _names_in(text)
+        yield Case("Lake.sql", text, _says(text), lambda _, names=names: names)  # type: ignore[misc]
     for text in _SHOWING:
-        yield Case("Lake.sql", text, lambda m, o, text=text: m.sql(text).fetchall(), lambda _: (), refused=False)  # type: ignore[misc]
+        yield Case("Lake.sql", text, _says(text), lambda _: (), refused=False)
     for text in ("SELECT * FROM read_parquet('{file}')", "SELECT * FROM '{file}'", "SELECT * FROM glob('{folder}/**')"):
-        yield Case("Lake.sql", f"safe {text}", lambda m, o, text=text: _safe(m, o, text), lambda o: _given(o, "file"))  # type: ignore[misc]
+        yield Case("Lake.sql", f"safe {text}", _safely(text), lambda o: _given(o, "file"))
+
+
+def _says(text: str) -> Call:
+    return lambda lake, _: lake.sql(text).fetchall()
+
+
+def _safely(text: str) -> Call:
+    return lambda lake, theirs: _safe(lake, theirs, text)
 
 
 def _names_in(text: str) -> tuple[str, ...]:
