@@ -162,8 +162,6 @@ def s3_server(request: pytest.FixtureRequest) -> S3Server:
 @pytest.fixture(scope="session")
 def stock() -> Iterator[Stock]:
     """Stock DuckDB, in a process of its own."""
-    if LAYOUT == "shared":
-        pytest.skip("stock DuckDB cannot open a catalog of a shared lake")
     with Stock() as opened:
         yield opened
 

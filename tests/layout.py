@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from typing import Any
 
-__all__ = ["CATALOG", "LAYOUT", "move"]
+import pytest
+import sqlalchemy as sa
+
+from quacklake.catalog.reading.statements import Statements
+
+__all__ = ["CATALOG", "LAYOUT", "by_hand", "move", "plain_only"]
 
 LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
 """``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
 
 CATALOG = "acme"
 """The catalog that every lake of a test then is."""
+
+
+def plain_only(reason: str) -> None:
+    """Skip what cannot be done with a catalog of a shared lake."""
+    if LAYOUT == "shared":
+        pytest.skip(reason)
+
+
+def by_hand(lines: Statements, sql: str) -> sa.CursorResult[Any]:
+    """Run a text on the metadata as it is, which a shared lake would refuse; the lake has one catalog."""
+    return lines._connection.exec_driver_sql(sql)
 
 
 def move(connection: sqlite3.Connection, data_path: str) -> None:

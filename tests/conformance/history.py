@@ -207,7 +207,11 @@ def compare_ours(history: History) -> dict[int, State]:
 
 
 def _stock_states(history: History) -> dict[int, State]:
-    """Every table of every snapshot as the reference implementation reads it, the row id in front."""
+    """Every table of every snapshot as the reference implementation reads it, the row id in front.
+
+    By a new connection: one that has merged files may miss tables that have been renamed since an old snapshot.
+    """
+    history.site.close_stock()
     connection = history.site.stock()
     return {
         version: {

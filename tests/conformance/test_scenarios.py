@@ -42,8 +42,8 @@ def test_both_clients_see_the_same_lake_at_every_snapshot(
     compare(history)
 
 
-def mysql_scenarios() -> list[tuple[str, str]]:
-    """The scenarios that need nothing of the reference implementation, which does not speak to MySQL."""
+def our_scenarios() -> list[tuple[str, str]]:
+    """The scenarios that need nothing of the reference implementation: it speaks neither to MySQL nor to shared lakes."""
     own = [name for name, steps in SCENARIOS.items() if not any(isinstance(step, Stock) for step in steps)]
     settings = list(INLINING)
     return [
@@ -54,7 +54,7 @@ def mysql_scenarios() -> list[tuple[str, str]]:
 
 
 @pytest.mark.mysql
-@pytest.mark.parametrize(("scenario", "inlining"), mysql_scenarios())
+@pytest.mark.parametrize(("scenario", "inlining"), our_scenarios())
 def test_a_lake_in_mysql_holds_what_was_written_at_every_snapshot(
     inlining: str, scenario: str, make_site: MakeSite
 ) -> None:

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tests.layout import plain_only
+
 __all__ = ["LAKES", "CopiedLake", "ExpectedTable", "GoldenLake"]
 
 HERE = Path(__file__).resolve().parent
@@ -69,6 +71,7 @@ class GoldenLake:
 
     def copy(self, folder: Path) -> CopiedLake:
         """Unpack the lake into ``folder``, which may exist."""
+        plain_only("a golden lake is a plain one")
         target = folder / self.name
         shutil.copytree(self.folder / "data", target / "data")
         catalog = target / f"catalog.{self.catalog}"

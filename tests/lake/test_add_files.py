@@ -127,8 +127,8 @@ def test_a_transaction_sees_its_added_files_and_a_rollback_leaves_them(lake: qua
 
 
 def test_files_below_the_table_s_folder_are_named_relative_to_it(lake: quacklake.Lake, tmp_path: Path) -> None:
-    inside = put(tmp_path / "data" / "main" / "t" / "sub" / "f.parquet", rows(0))
-    beside = put(tmp_path / "data" / "f.parquet", rows(100))
+    inside = put(Path(lake.data_path) / "main" / "t" / "sub" / "f.parquet", rows(0))
+    beside = put(Path(lake.data_path) / "f.parquet", rows(100))
     lake.table("t").add_files([inside, beside])
     connection = sqlite3.connect(tmp_path / "lake.db")
     paths = connection.execute("SELECT path, path_is_relative FROM ducklake_data_file ORDER BY data_file_id").fetchall()

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy as sa
 
 import quacklake
 from quacklake import faults
 from quacklake.errors import InputError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.transforms import bucket
 from tests.lake.test_statements import statements
+from tests.layout import by_hand
 
 _ODD = [
     "eu",
@@ -63,7 +63,7 @@ def ordered(table: quacklake.Table, where: str | None = None) -> list[dict[str, 
 
 def query(lake: quacklake.Lake, sql: str) -> list[tuple[Any, ...]]:
     with lake._shared.catalog.read() as reader:
-        return [tuple(row) for row in reader.run("test", sa.text(sql))]
+        return [tuple(row) for row in by_hand(reader, sql)]
 
 
 def values(lake: quacklake.Lake) -> set[tuple[Any, ...]]:
@@ -180,10 +180,10 @@ def test_files_keep_the_partitioning_they_were_written_under(lake: quacklake.Lak
 def test_a_value_that_cannot_be_read_keeps_its_file(lake: quacklake.Lake) -> None:
     table = lake.create_table("t", events(100), partition_by="bucket(4, id)")
     with lake._shared.catalog.commit() as writer:
-        writer.run("test", sa.text("UPDATE ducklake_file_partition_value SET partition_value = 'three'"))
+        by_hand(writer, "UPDATE ducklake_file_partition_value SET partition_value = 'three'")
     assert len(table.plan("id = 42").files) == 4
     with lake._shared.catalog.commit() as writer:
-        writer.run("test", sa.text("UPDATE ducklake_partition_column SET transform = 'moon(3)'"))
+        by_hand(writer, "UPDATE ducklake_partition_column SET transform = 'moon(3)'")
     with quacklake.connect(lake.url) as again:
         assert again.table("t").count("id = 42") == 1
         assert again.table("t").partitioned_by == ["moon(3, id)"]
@@ -330,13 +330,11 @@ def test_saying_the_same_again_changes_nothing(lake: quacklake.Lake) -> None:
 def test_a_table_partitioned_by_a_later_format_is_read_but_not_written(lake: quacklake.Lake) -> None:
     lake.create_table("t", events(60), partition_by="day(ts)")
     with lake._shared.catalog.commit() as writer:
-        writer.run("test", sa.text("UPDATE ducklake_partition_column SET transform = 'epoch_day'"))
-        writer.run(
-            "test",
-            sa.text(
-                "UPDATE ducklake_file_partition_value"
-                " SET partition_value = CAST(CAST(partition_value AS INTEGER) + 19722 AS TEXT)"
-            ),
+        by_hand(writer, "UPDATE ducklake_partition_column SET transform = 'epoch_day'")
+        by_hand(
+            writer,
+            "UPDATE ducklake_file_partition_value"
+            " SET partition_value = CAST(CAST(partition_value AS INTEGER) + 19722 AS TEXT)",
         )
     with quacklake.connect(lake.url) as again:
         table = again.table("t")

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy as sa
 
 import quacklake
 from quacklake.errors import InputError
 from quacklake.format.sorting import SortKey, SortSpec, make_sort, rename_column, sort_columns
+from tests.layout import by_hand
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_bad_keys_are_refused_and_change_nothing(lake: quacklake.Lake, key: str,
 def test_a_key_in_another_dialect_is_passed_over(lake: quacklake.Lake) -> None:
     lake.create_table("t", shuffled(0).schema, sort_by=["name", "id DESC"])
     with lake._shared.catalog.commit() as writer:
-        writer.run("test", sa.text("UPDATE ducklake_sort_expression SET dialect = 'spark' WHERE sort_key_index = 0"))
+        by_hand(writer, "UPDATE ducklake_sort_expression SET dialect = 'spark' WHERE sort_key_index = 0")
     with quacklake.connect(lake.url, data_inlining_row_limit=0) as again:
         again.table("t").append(shuffled(300))
         assert files(again)[0].column("id").to_pylist() == list(range(299, -1, -1))

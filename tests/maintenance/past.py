@@ -12,6 +12,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake.catalog import parse_url
 from quacklake.catalog.tables import SPEC
+from tests.layout import CATALOG, LAYOUT
 
 __all__ = ["Past", "State", "files_named", "files_on_disk", "make_past", "metadata", "numbers", "state", "states"]
 
@@ -95,6 +96,8 @@ def metadata(url: str) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def files_on_disk(folder: Path) -> set[str]:
+    """The files below a data path, as the lake calls them."""
+    folder = folder / CATALOG if LAYOUT == "shared" else folder
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 

@@ -25,6 +25,7 @@ from quacklake.storage import Store
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG, plain_duckdb
 from tests.conformance.history import State, ours_at
+from tests.layout import CATALOG, LAYOUT
 from tests.seeds import some
 
 from .lakes import make_lake
@@ -131,9 +132,20 @@ def test_a_lake_comes_back_in_another_kind_of_database(
 # -- one small lake, many backups ----------------------------------------------------------------------------------
 
 
+_CATALOG = CATALOG if LAYOUT == "shared" else None
+
+
+@pytest.fixture(autouse=True)
+def what_comes_back_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog of a shared lake is backed up by its name; what is made of it has none."""
+    monkeypatch.delenv("QUACKLAKE_CATALOG", raising=False)
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
-    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", duckdb_threads=1) as found:
+    with quacklake.connect(
+        f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", catalog=_CATALOG, duckdb_threads=1
+    ) as found:
         table = found.create_table("t", pa.table({"a": range(50)}))
         table.append([{"a": 1000}])
         table.delete("a < 20")
@@ -223,7 +235,7 @@ def test_files_that_a_cleanup_removes_meanwhile_have_the_catalog_read_anew(
 
 def test_an_encrypted_lake_comes_back(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
-    with quacklake.connect(url, data_path=tmp_path / "data", encrypted=True, duckdb_threads=1) as lake:
+    with quacklake.connect(url, tmp_path / "data", catalog=_CATALOG, encrypted=True, duckdb_threads=1) as lake:
         lake.create_table("t", pa.table({"a": range(50)})).delete("a < 20")
         lake.backup(tmp_path / "backup")
     with _restore(tmp_path) as restored:
@@ -302,7 +314,7 @@ KILLS = ["12:kill:catalog.*", "3:kill:storage.open_output.*"]
 @pytest.mark.parametrize("fault", KILLS if LONG else KILLS[:1])
 def test_a_killed_backup_and_restore_can_be_run_again(lake: quacklake.Lake, tmp_path: Path, fault: str) -> None:
     (tmp_path / "restored").mkdir()
-    backup = f"quacklake.connect('sqlite:///{tmp_path}/lake.db').backup('{tmp_path}/backup')"
+    backup = f"quacklake.connect('sqlite:///{tmp_path}/lake.db', catalog={_CATALOG!r}).backup('{tmp_path}/backup')"
     restore = f"quacklake.restore_backup('{tmp_path}/backup', 'sqlite:///{tmp_path}/restored/lake.db', '{tmp_path}/restored/data')"
     for statement in (backup, restore):
         command = [sys.executable, "-c", f"import quacklake; {statement}"]
@@ -327,7 +339,7 @@ def test_a_lake_is_backed_up_to_an_object_store_and_from_there_to_another(
         "s3_secure": False,
         "duckdb_threads": 1,
     }
-    with quacklake.connect(lake.url, create=False, **settings) as again:
+    with quacklake.connect(lake.url, catalog=_CATALOG, create=False, **settings) as again:
         again.backup(f"{s3_bucket}/backup")
     (info,) = quacklake.backups(f"{s3_bucket}/backup", **settings)
     url = f"sqlite:///{tmp_path}/other.db"

@@ -1,13 +1,8 @@
-"""Every statement that a catalog of a shared lake sends names that catalog, whatever is done."""
+"""A statement that does not name a catalog of a shared lake is not sent; test_isolation.py looks at all that are."""
 
 from __future__ import annotations
 
-import re
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,29 +10,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake.catalog import scoped
 from quacklake.catalog.tables import Tables
-from tests.tenants import histories
-
-_TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|COPY)\s+(?:ONLY\s+)?\"?((?:ducklake|quacklake)_\w+)\"?", re.IGNORECASE)
-_OF_ALL = ("ducklake_catalog", "quacklake_shared", "quacklake_shares")
-_OWN = ("quacklake_unseen_", "quacklake_rows")
-
-
-def unbound(sql: str) -> list[str]:
-    """The tables that a statement reads or changes without saying whose rows."""
-    found = []
-    for match in _TABLE.finditer(sql):
-        word, table, rest = match[1].upper(), match[2], sql[match.end() :]
-        if table.startswith((*_OF_ALL, *_OWN)):
-            continue
-        if word in ("INTO", "COPY"):
-            bound = re.match(r"\s*\([^)]*\bcatalog_id\b", rest)
-        elif word == "UPDATE" or sql[: match.start()].rstrip().upper().endswith("DELETE"):
-            bound = re.search(rf"WHERE.*\b{table}\.catalog_id = ", rest, re.DOTALL)
-        else:
-            bound = re.match(r"\s+WHERE catalog_id = ", rest)
-        if bound is None:
-            found.append(f"{table}: {sql}")
-    return found
+from tests.tenants.statements import sent, unbound
 
 
 @pytest.mark.parametrize(
@@ -55,54 +28,6 @@ def unbound(sql: str) -> list[str]:
 )
 def test_the_check_itself_finds_what_is_missing(sql: str, good: bool) -> None:
     assert (not unbound(sql)) is good
-
-
-@contextmanager
-def sent(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Every statement that reaches the database, those that go around SQLAlchemy too."""
-    found: list[str] = []
-    engine = lake._shared.catalog._engine
-    if engine.dialect.name == "sqlite":
-        engine.dispose()
-
-        @sa.event.listens_for(engine, "connect")
-        def trace(connection: sqlite3.Connection, _: Any) -> None:
-            connection.set_trace_callback(found.append)
-
-    else:
-
-        @sa.event.listens_for(engine, "before_cursor_execute")
-        def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            found.append(statement)
-
-    if engine.dialect.name == "postgresql":
-        import psycopg
-
-        copy = psycopg.Cursor.copy
-
-        def noted(self: Any, statement: Any, *args: Any, **options: Any) -> Any:
-            found.append(str(statement))
-            return copy(self, statement, *args, **options)
-
-        monkeypatch.setattr(psycopg.Cursor, "copy", noted)
-    yield found
-
-
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.daily(0.3))])
-def test_every_statement_of_every_operation_is_bound(
-    database: str, new_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        quacklake.connect(new_url(database), tmp_path / "data", catalog="acme", create=True) as lake,
-        sent(lake, monkeypatch) as statements,
-    ):
-        histories.write(lake, "word")
-        histories.look(lake)
-        histories.tidy(lake, tmp_path)
-        # more rows than travel as one statement
-        lake.create_table("wide", {f"c{i}": list(range(3)) for i in range(150)})
-    assert len(statements) > 500
-    assert [each for sql in statements for each in unbound(sql)] == []
 
 
 def test_a_table_of_the_lake_that_cannot_be_bound_is_an_error(tmp_path: Path) -> None:

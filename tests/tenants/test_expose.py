@@ -292,6 +292,25 @@ def test_rows_that_no_view_can_show_are_an_error(place: Place) -> None:
     tenants.unexpose("gone")
 
 
+def test_files_that_others_use_are_kept_from_stock_clients_that_write(place: Place) -> None:
+    tenants = place.tenants
+    tenants.create("lender")
+    with tenants.open("lender") as lake:
+        lake.create_table("t", histories.rows(0, 200, "lender"))
+    tenants.expose("lender", writable=True)
+    with pytest.raises(InputError, match="exposed to be written"):
+        tenants.fork("lender", "borrower")
+    tenants.unexpose("lender")
+    tenants.expose("lender")
+    tenants.fork("lender", "borrower")
+    with tenants.open("borrower") as lake:
+        assert lake.table("t").count() == 200
+        assert "quacklake_exposed" not in {key for key, *_ in lake.options()}
+    tenants.unexpose("lender")
+    with pytest.raises(InputError, match="others use files"):
+        tenants.expose("lender", writable=True)
+
+
 def test_a_lake_in_a_schema_has_other_names(postgres_url: str, tmp_path: Path) -> None:
     with quacklake.tenants(postgres_url, tmp_path, metadata_schema="it's") as tenants:
         tenants.create("acme")

@@ -221,7 +221,7 @@ def test_a_catalog_cleans_up_again_when_nobody_shares_its_files(tenants: quackla
         assert not lake.verify(deep=True).errors
 
 
-def test_a_fork_and_its_origin_do_not_see_each_other(tenants: quacklake.Tenants) -> None:
+def test_a_fork_and_its_origin_do_not_see_each_other(tenants: quacklake.Tenants, tmp_path: Path) -> None:
     small(tenants)
     tenants.fork("acme", "fork")
     with tenants.open("acme") as one, tenants.open("fork") as other:
@@ -233,6 +233,8 @@ def test_a_fork_and_its_origin_do_not_see_each_other(tenants: quacklake.Tenants)
         assert (one.table("t").count(), other.table("t").count()) == (101, 91)
         assert not one.verify(deep=True).errors
         assert not other.verify(deep=True).errors
+        with pytest.raises(QuacklakeError):
+            other.table("t").add_files(f"{tmp_path}/data/acme/**/*.parquet")
     with pytest.raises(AlreadyExistsError):
         tenants.fork("acme", "Fork")
     with pytest.raises(NotFoundError):

@@ -18,6 +18,7 @@ import quacklake
 from quacklake.format import inline
 from quacklake.format.packed import LIFE, pack, unpack
 from quacklake.format.schema import from_arrow
+from tests.seeds import LONG
 
 COLUMNS: dict[str, tuple[str, list[str]]] = {
     "flag": ("BOOLEAN", ["true", "false"]),
@@ -89,7 +90,7 @@ _SCHEMA = pa.schema(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=200 if LONG else 20)
 @given(st.lists(_VALUES, min_size=1, max_size=5))
 def test_packed_rows_unpack_to_the_same_values(values: list[dict[str, Any]]) -> None:
     from quacklake.catalog import InlinedRows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,6 +76,20 @@ def test_a_role_does_all_that_can_be_done_to_its_catalog(place: Place, tmp_path:
         histories.tidy(lake, tmp_path)
     with quacklake.connect(place.of(place.beta), catalog="beta") as lake:
         assert lake.tables() == ["main.t"]
+
+
+def test_a_role_keeps_the_files_of_forks_without_knowing_of_them(place: Place) -> None:
+    place.tenants.fork("beta", "heir")
+    with quacklake.connect(place.of(place.beta), catalog="beta") as lake:
+        lake.table("t").delete("id >= 0")
+        lake.expire_snapshots(keep_last=1)
+        assert lake.cleanup_old_files(older_than=dt.timedelta(0)).files == 0
+    assert len(place.raw(place.beta, "SELECT owner_id, below_file_id FROM quacklake_shares")) == 1
+    assert place.raw(place.acme, "SELECT owner_id, below_file_id FROM quacklake_shares") == []
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        place.raw(place.beta, "SELECT borrower_id FROM quacklake_shares")
+    with place.tenants.open("heir") as lake:
+        assert lake.table("t").count() == 200
 
 
 def test_many_rows_are_inserted_where_copy_is_refused(place: Place) -> None:

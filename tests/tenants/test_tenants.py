@@ -20,6 +20,7 @@ from quacklake.errors import (
     QuacklakeError,
 )
 from quacklake.format.tenants import check_tenant_name, tenant_key
+from tests.seeds import LONG
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def test_a_hostile_name_is_refused_and_changes_nothing(
     assert not (tmp_path / "data").exists()
 
 
-@settings(max_examples=200)
+@settings(max_examples=300 if LONG else 60)
 @given(st.text(max_size=70))
 def test_a_name_that_passes_is_a_folder_of_its_own(name: str) -> None:
     try:
@@ -216,7 +217,7 @@ def test_of_many_who_make_one_name_one_wins(url: str, tmp_path: Path, if_not_exi
         assert [tenant.id for tenant in tenants] == [0]
 
 
-@pytest.mark.daily(0.2)
+@pytest.mark.daily(0)
 def test_of_many_processes_that_make_one_name_one_wins(postgres_url: str, tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         found = pool.map(_create, [(postgres_url, str(tmp_path / "data"), False)] * 32)

@@ -194,6 +194,12 @@ class Catalog:
             self._database.enter_file(self, row.id)
             self._engine.update_execution_options(**{CATALOG: row.id})
 
+    def is_called(self, name: str) -> bool:
+        """True when the catalog (tenant) of that name is this one: names change, and are used again."""
+        with self._translate("read"), self._connection() as connection:
+            found = Registry(connection, self._database, self._schema).find(name)
+        return found is not None and self.tenant_row is not None and found.id == self.tenant_row.id
+
     def _holds_lake(self, connection: Connection) -> bool:
         metadata = self._tables["metadata"]
         if not self._database.has_table(connection, metadata.name, self._schema):

@@ -94,6 +94,11 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
                 statements.append(f"GRANT SELECT ON {place.name(name)} TO {quote(place.group)}")
             else:
                 statements += _writable(place, name, table)
+    if "quacklake_shares" not in place.secured:
+        statements += _lock(place, "quacklake_shares", _of_mine(place, writing=False, column="owner_id"))
+        # for whom files are kept is not told
+        columns = "owner_id, below_file_id"
+        statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shares')} TO {quote(place.group)}")
     if "quacklake_shared" not in place.secured:
         statements += _lock(place, "quacklake_shared", "true")
         columns = ", ".join(_SHARED_COLUMNS)
@@ -124,9 +129,9 @@ def _foundation(place: Place) -> list[str]:
     ]
 
 
-def _of_mine(place: Place, *, writing: bool) -> str:
+def _of_mine(place: Place, *, writing: bool, column: str = CATALOG_ID) -> str:
     # as a subquery it is asked once for a statement, not for each row
-    return f"{CATALOG_ID} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
+    return f"{column} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
 
 
 def _lock(place: Place, table: str, readable: str) -> list[str]:

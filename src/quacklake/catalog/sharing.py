@@ -19,6 +19,7 @@ from quacklake.catalog import scoped
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.registry import CatalogRow, Registry
 from quacklake.catalog.shared_tables import SharedTables
+from quacklake.format.options import EXPOSED
 
 __all__ = ["Share", "Sharing", "lent_below"]
 
@@ -96,6 +97,8 @@ class Sharing(Registry):
             own = sa.and_(table.c.key == "data_path", table.c.scope.is_(None))
             values["value"] = sa.case((own, sa.literal(path, table.c.value.type)), else_=table.c.value)
         rows = sa.select(*values.values()).select_from(source).where(table.c.catalog_id == old)
+        if name == "ducklake_metadata":
+            rows = rows.where(table.c.key != EXPOSED)
         self.run(f"fork_{name}", sa.insert(table).from_select(list(values), rows))
 
     def _folders(self, id_: int, root: str) -> sa.Subquery:

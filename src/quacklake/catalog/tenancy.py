@@ -171,13 +171,26 @@ class Tenancy:
             if found is None or found.id != source.id:
                 raise no_such_catalog(name)
             registry.check_free(new_name)
+            self._check_unwritten(registry, found)
             return registry.fork(found, row, root, path_of(row.folder))
 
     def lend_to(self, name: str, place: str) -> None:
         """Keep the files that a catalog has now, for a lake elsewhere."""
         row = self.get(name)
         with self._writing(f"#{row.id}") as registry:
+            self._check_unwritten(registry, row)
             registry.lend_to(row, place)
+
+    def _check_unwritten(self, registry: Registry, row: CatalogRow) -> None:
+        """Stock DuckDB does not know whose files it must leave where they are."""
+        if self._catalog.database != "postgres":
+            return
+        place = row_security.find_place(registry._connection, self._catalog._schema)
+        if exposing.exposed(registry._connection, place, row.id):
+            raise InputError(
+                f"the catalog '{row.name}' is exposed to be written, by clients that may remove files of others",
+                hint="unexpose it first",
+            )
 
     def take_back(self, name: str, place: str) -> bool:
         """Keep them no longer; returns whether they were kept."""
@@ -259,6 +272,11 @@ class Tenancy:
                 )
             if not fresh and exposing.exposed(registry._connection, place, row.id) is not writable:
                 raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
+            if writable and registry.shares(owner=row.id):
+                raise InputError(
+                    f"others use files of the catalog '{row.name}', which stock DuckDB might remove",
+                    hint="expose it to be read only",
+                )
             statements = exposing.views(place, schema, row.id, writable=writable) if fresh else []
             if role is not None:
                 statements += exposing.give(schema, role, writable=writable)
@@ -272,7 +290,7 @@ class Tenancy:
             return self._run(registry, exposing.unexpose(place, self.exposure_schema(row.id), row.id), dry_run)
 
     @contextmanager
-    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Registry, Place]]:
+    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, Place]]:
         if self._catalog.database != "postgres":
             raise UnsupportedFeatureError(
                 f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from quacklake.errors import InputError
 from quacklake.lake.settings import Shared
 from quacklake.lake.stores import open_store
 from quacklake.maintenance.backup import BackupReport, back_up
@@ -23,7 +24,13 @@ class BackingUp:
         Backups in one place share their files. One that is interrupted does not exist, and the next one goes on with
         what it has copied. ``quacklake.restore_backup`` makes a lake of one, in any kind of database. The image of an
         encrypted lake's catalog holds the keys of its files. Files outside of the data path are not copied. Raises
-        ``InputError`` for a place inside the lake's own data path.
+        ``InputError`` for a place inside the lake's own data path, or in that of a shared lake.
         """
         shared = self._shared
-        return back_up(shared.catalog, shared.store, open_store(str(to), shared.config), progress)
+        target = open_store(str(to), shared.config)
+        if shared.store.hides(target.root):
+            raise InputError(
+                f"the backup would be in {target.root}, where catalogs of the shared lake have their files",
+                hint="name another folder or bucket",
+            )
+        return back_up(shared.catalog, shared.store, target, progress)

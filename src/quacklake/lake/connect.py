@@ -167,19 +167,34 @@ def _check_encryption(catalog: Catalog, config: Config) -> None:
 
 def _store(catalog: Catalog, config: Config, given: str | None, *, override: bool) -> Store:
     stored = catalog.metadata.get("data_path")
-    if given is not None and catalog.tenant_row is not None:
-        given = folder_path(given, catalog.tenant_row.folder)
+    closed: list[str] = []
+    if catalog.tenant_row is not None and catalog.shared_facts is not None:
+        closed.append(catalog.shared_facts.data_path)
+        if given is not None:
+            closed.append(open_store(given, config).root)
+            given = folder_path(given, catalog.tenant_row.folder)
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
     borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
-    own = None if stored is None else open_store(stored, config, borrows)
+    own = None if stored is None else open_store(stored, config, borrows, closed=closed)
     if given is None:
         assert own is not None
         return own
-    mine = open_store(given, config, borrows)
+    mine = open_store(given, config, borrows, closed=closed)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f"the lake's files are in {own.root}, not in {mine.root}",
             hint="leave data_path out, or pass override_data_path=True when the files were moved",
         )
+    if closed and (own is None or mine.root != own.root):
+        _check_apart(mine, open_store(closed[0], config))
     return mine
+
+
+def _check_apart(mine: Store, whole: Store) -> None:
+    """Raise ``ConfigError`` when the files of a catalog would be among those of others of a shared lake."""
+    if whole.locate(mine.root) is not None or mine.locate(f"{whole.root}x") is not None:
+        raise ConfigError(
+            f"the files of a catalog cannot be in {mine.root}: other catalogs may have theirs there",
+            hint="leave data_path out, or name a folder apart from that of the shared lake",
+        )

@@ -13,7 +13,7 @@ from quacklake.lake.stream_source import EARLIEST
 
 __all__ = ["READ", "READ_ANY", "READ_STREAM", "WRITE", "WRITE_STREAM", "FormatOptions"]
 
-_TABLE = ("lake", "table")
+_TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")
 READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "endingTimestamp")
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")

@@ -21,6 +21,7 @@ from quacklake.errors import ConfigError, SchemaMismatchError, UnsupportedFeatur
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.spark import quote, shown_type
+from quacklake.format.tenants import tenant_key
 from quacklake.lake.connect import connect
 from quacklake.lake.feed import Bound
 from quacklake.lake.format_options import READ, READ_ANY, READ_STREAM, FormatOptions
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Desk"]
 
+_Place = tuple[str, str | None]
+"""Where a lake is, and the name of its catalog there, as names are compared."""
+
 _PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -50,6 +54,10 @@ class _Served:
     starting: Bound
 
 
+def _place(url: str, catalog: str | None) -> _Place:
+    return url, None if catalog is None else tenant_key(catalog)
+
+
 class Desk:
     """Knows the lakes of a session. Safe to share between threads."""
 
@@ -57,8 +65,8 @@ class Desk:
         self._session = session
         self._default: Lake | None = None
         self._named: dict[str, Lake] = {}
-        self._known: weakref.WeakValueDictionary[str, Lake] = weakref.WeakValueDictionary()
-        self._opened: dict[str, Lake] = {}
+        self._known: weakref.WeakValueDictionary[_Place, Lake] = weakref.WeakValueDictionary()
+        self._opened: dict[_Place, Lake] = {}
         self._streams: dict[str, _Served] = {}
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
         self._sink = TableSink(self._lake)
@@ -85,7 +93,7 @@ class Desk:
 
     def add(self, lake: Lake, name: str | None = None) -> None:
         """Let a lake be the one that is meant where none is said, and be called ``name``."""
-        self._default = self._known[lake.url] = lake
+        self._default = self._known[_place(lake.url, lake.catalog)] = lake
         if name is not None:
             self._named[name] = lake
 
@@ -96,16 +104,26 @@ class Desk:
         return id_
 
     def _lake(self, options: FormatOptions) -> Lake:
-        given = options.get("lake")
+        given, catalog = options.get("lake"), options.get("catalog")
+        if catalog is not None and (given is None or given in self._named):
+            raise ConfigError(
+                "a catalog is named, but not the URL of its lake", hint='say .option("lake", "postgresql://host/db")'
+            )
         if given is None:
             if self._default is None:
                 raise ConfigError("no lake is named", hint='say .option("lake", "sqlite:///lake.db")')
             return self._default
         if given in self._named:
             return self._named[given]
-        known = self._known.get(str(parse_url(given))) or self._opened.get(given)
+        url = parse_url(given)
+        name = catalog or url.catalog
+        place = _place(str(url), name)
+        known = self._known.get(place) or self._opened.get(place)
+        if known is not None and name is not None and not known._shared.catalog.is_called(name):
+            known = None
         if known is None:
-            known = self._opened[given] = connect(given, create=False)
+            known = self._opened[place] = connect(given, catalog=catalog, create=False)
+            self._known.pop(place, None)
         return known
 
     def _at(self, options: FormatOptions, pin: int | None) -> LakeAt:
@@ -170,7 +188,7 @@ class Desk:
         """A table as a stream, with the columns that it had when the stream was made."""
         lake, changes = self._lake(options), options.flag("readChangeFeed")
         limits = options.number("maxFilesPerTrigger"), options.number("maxBytesPerTrigger")
-        key = (lake.url, options.table, pin, changes, *limits)
+        key = (lake, options.table, pin, changes, *limits)
         if key not in self._sources:
             table = self._at(options, pin)._view().find_table(options.table.schema, options.table.name)
             source = StreamSource(lake._shared, table, changes, *limits)

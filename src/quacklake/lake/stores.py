@@ -10,10 +10,16 @@ from quacklake.storage import S3Options, Store
 __all__ = ["open_store"]
 
 
-def open_store(root: str, config: Config, borrows: Sequence[str] = ()) -> Store:
-    """The store at ``root``, which may read from the folders ``borrows`` too. ``ConfigError`` when it cannot be one."""
-    external = (*config.foreign_paths, *borrows)
-    return Store.open(root, s3=_s3(config), external=external, max_retries=config.storage_max_retries)
+def open_store(root: str, config: Config, borrowed: Sequence[str] = (), *, closed: Sequence[str] = ()) -> Store:
+    """The store at ``root``; see ``Store.open``. Raises ``ConfigError`` when it cannot be one."""
+    return Store.open(
+        root,
+        s3=_s3(config),
+        external=config.foreign_paths,
+        borrowed=borrowed,
+        closed=closed,
+        max_retries=config.storage_max_retries,
+    )
 
 
 def _s3(config: Config) -> S3Options | None:

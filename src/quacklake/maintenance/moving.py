@@ -21,6 +21,7 @@ from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import UnsupportedVersionError
+from quacklake.format.options import EXPOSED
 from quacklake.maintenance.backup.image import Texts, decoded_pages, make_inlined_table, put_page
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage import Store
@@ -137,6 +138,7 @@ class _Places:
     def changed(self, name: str, batch: pa.RecordBatch, new_root: str) -> pa.RecordBatch:
         """The rows of a table as the new lake has them."""
         if name == "ducklake_metadata":
+            batch = batch.filter(pc.not_equal(batch.column("key"), EXPOSED))
             own = pc.and_(pc.equal(batch.column("key"), "data_path"), pc.is_null(batch.column("scope")))
             return _with(batch, value=pc.if_else(own, new_root, batch.column("value")))
         if name in _OBJECTS:

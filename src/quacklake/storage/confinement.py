@@ -43,12 +43,33 @@ class Links:
 
 
 class Confinement:
-    """The paths under ``root``, and absolute ones in the folders ``external``, for reading only."""
+    """The paths under ``root``, and absolute ones in the folders ``external``, for reading only.
 
-    def __init__(self, root: Root, *, external: Iterable[str]) -> None:
+    What is in the folders ``closed`` belongs to others: it may be read only when ``external`` names a folder in them.
+    The folders ``borrowed`` are external, too, but what is in them is never found.
+    """
+
+    def __init__(
+        self, root: Root, *, external: Iterable[str], borrowed: Iterable[str] = (), closed: Iterable[str] = ()
+    ) -> None:
         self._root = root
         self._local = root.scheme == "file"
-        self.external = tuple(self._folder(text) for text in external)
+        named = tuple(self._folder(text) for text in external)
+        self.external = (*named, *(self._folder(text) for text in borrowed))
+        self._borrowed = tuple(
+            folder for folder in self._all_spellings(self.external[len(named) :]) if not folder.startswith(named)
+        )
+        self._closed = self._all_spellings(f"{text.rstrip('/')}/" for text in closed)
+        self._opened = tuple(
+            folder
+            for folder in self._all_spellings(self.external)
+            if folder.startswith(self._closed) and folder not in self._closed
+        )
+
+    def _all_spellings(self, folders: Iterable[str]) -> tuple[str, ...]:
+        """Folders before and after following links."""
+        known = tuple(folders)
+        return tuple(dict.fromkeys((*known, *map(Links().folder, known)))) if self._local else known
 
     def _folder(self, text: str) -> str:
         """A folder of ``external`` in its one spelling, with a slash at its end."""
@@ -97,6 +118,18 @@ class Confinement:
                 Links().folder(self._root.prefix),
             )
         return name[len(prefix) :] if name.startswith(prefix) else None
+
+    def hides(self, path: str) -> bool:
+        """See ``Store.hides``."""
+        if not (self._closed or self._borrowed):
+            return False
+        if path.startswith(self._root.url) or self.locate(path) is not None:
+            return False
+        real = os.path.realpath(path) + ("/" if path.endswith("/") else "") if self._local else path
+        return any(self._is_closed(place) or place.startswith(self._borrowed) for place in (path, real))
+
+    def _is_closed(self, path: str) -> bool:
+        return path.startswith(self._closed) and not path.startswith(self._opened)
 
     def url(self, path: str) -> str:
         """See ``Store.url``."""
@@ -163,7 +196,7 @@ class Confinement:
     def _allowed(self, path: str) -> str:
         """An absolute path in its one spelling, when it is in a folder of ``external``, else ``PathError``."""
         outside = self._outside(path)
-        if outside.startswith(self.external):
+        if outside.startswith(self.external) and not self._is_closed(outside):
             return outside
         raise PathError(
             f"the path {path!r} lies outside the data root {self._root.url}",
@@ -172,7 +205,7 @@ class Confinement:
 
     def _check_outside_links(self, path: str, name: str, links: Links) -> None:
         real = links.file(name)
-        if not any(real.startswith(links.folder(folder)) for folder in self.external):
+        if self._is_closed(real) or not any(real.startswith(links.folder(folder)) for folder in self.external):
             raise PathError(
                 f"the path {path!r} leads outside the foreign_paths through a symbolic link",
                 hint="name the folder it leads to in the setting foreign_paths",

@@ -50,12 +50,19 @@ class Store:
     """
 
     def __init__(
-        self, root: Root, attempts: Attempts, *, external: Sequence[str] = (), s3: S3Options | None = None
+        self,
+        root: Root,
+        attempts: Attempts,
+        *,
+        external: Sequence[str] = (),
+        borrowed: Sequence[str] = (),
+        closed: Sequence[str] = (),
+        s3: S3Options | None = None,
     ) -> None:
         self.s3 = s3
         self._root = root
         self._attempts = attempts
-        self._confinement = Confinement(root, external=external)
+        self._confinement = Confinement(root, external=external, borrowed=borrowed, closed=closed)
 
     @classmethod
     def open(
@@ -64,17 +71,21 @@ class Store:
         *,
         s3: S3Options | None = None,
         external: Sequence[str] = (),
+        borrowed: Sequence[str] = (),
+        closed: Sequence[str] = (),
         max_retries: int = 5,
         retry_wait: float = 0.05,
     ) -> Store:
         """The store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``gcs://``, ``az://``, ``abfs://``.
 
         Nothing is created or asked yet. ``external`` are folders elsewhere: files in them may be read when the
-        catalog names them by an absolute path; they are never written or deleted. ``ConfigError`` when the root or one
-        of those cannot be one.
+        catalog names them by an absolute path; they are never written or deleted. So are those in ``borrowed``, but
+        ``find`` finds none of them. Of the folders ``closed`` only the root itself, and those in them that ``external``
+        or ``borrowed`` names, are seen. ``ConfigError`` when the root or one of ``external`` cannot be one.
         """
         secrets = s3.secrets if s3 else ()
-        return cls(open_root(root, s3), Attempts(max_retries, retry_wait, secrets), external=external, s3=s3)
+        attempts = Attempts(max_retries, retry_wait, secrets)
+        return cls(open_root(root, s3), attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
 
     def __repr__(self) -> str:
         return f"Store({self.root!r})"
@@ -121,6 +132,10 @@ class Store:
         """The path under the root that an absolute ``path`` leads to, links followed; None when it leads elsewhere."""
         return self._confinement.locate(path)
 
+    def hides(self, path: str) -> bool:
+        """True for an absolute path that is in a folder closed to this store, by its text or by where links lead."""
+        return self._confinement.hides(path)
+
     def url(self, path: str) -> str:
         """What an engine opens: an absolute local path or a full URL. Looks at the text only, not at the file."""
         return self._confinement.url(path)
@@ -132,10 +147,11 @@ class Store:
     def find(self, pattern: str) -> _Urls:
         """The files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
 
-        A relative one starts at the working directory, or in an object store at the root. ``PathError`` for one in
-        another kind of store.
+        A relative one starts at the working directory, or in an object store at the root. Files that are hidden are
+        not found. ``PathError`` for one in another kind of store.
         """
-        return self._attempts.run("find", pattern, lambda: find(self._root, pattern))
+        found = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
+        return [url for url in found if not self._confinement.hides(url)]
 
     def exists_root(self) -> bool:
         """Whether the root folder is there; in an object store, whether anything lies under it."""

@@ -1,0 +1,367 @@
+"""Every public operation, called by one catalog of a shared lake with what belongs to another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import quacklake
+from quacklake import Lake, Table
+from quacklake.sql.safety import Safety
+
+ROWS = pa.table({"a": [1], "b": ["x"]})
+SECRET = "zq-secret"
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """What the other catalog has, and its owner alone may know."""
+
+    name: str
+    uuid: str
+    folder: Path
+    file: Path
+    snapshot: int
+    table: str = "umbral"
+    deep: str = "hidden.umbral_deep"
+    view: str = "umbral_view"
+    macro: str = "umbral_macro"
+    tag: str = "umbral_tag"
+    stream: str = "umbral_stream"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Texts that nothing shows to another catalog."""
+        return self.name, self.uuid, str(self.folder), SECRET, "umbral", "hidden"
+
+
+def fill(lake: Lake) -> None:
+    """Give the other catalog a history, longer than that of the one that looks."""
+    rows = pa.table({"a": list(range(60)), "b": [f"{SECRET} {i}" for i in range(60)]})
+    t = lake.create_table("umbral", rows)
+    t.append(rows.slice(0, 2))
+    t.delete("a = 3")
+    t.set_comment(f"{SECRET} comment")
+    lake.create_schema("hidden")
+    lake.create_table("hidden.umbral_deep", rows.slice(0, 30)).delete("a > 25")
+    lake.create_view("umbral_view", "SELECT * FROM umbral")
+    lake.create_macro("umbral_macro", ["x"], f"x || '{SECRET}'")
+    lake.create_table("umbral_gone", rows)
+    lake.drop_table("umbral_gone")
+    lake.set_option("target_file_size", "64MB", table="umbral")
+    lake.set_retention("umbral", "60 days")
+    lake.tag("umbral_tag", 3)
+    mark = lake.claim_stream("umbral_stream", "umbral_query")
+    with lake.transaction(message=SECRET, author="umbral_author") as tx:
+        tx.table("umbral").append(ROWS)
+        tx.mark(mark.name, 0, mark.run)
+    for _ in range(6):
+        t.append(ROWS)
+
+
+Call = Callable[[Lake, Theirs], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of ``method``; ``given`` are the texts that the caller knows, and an error may tell him again."""
+
+    method: str
+    what: str
+    call: Call
+    given: Callable[[Theirs], tuple[str, ...]]
+    refused: bool = True
+
+    @property
+    def id(self) -> str:
+        """What the test is called."""
+        return f"{self.method} {self.what}".replace(" ", "-")
+
+
+def _named(name: str) -> Callable[[Theirs], tuple[str, ...]]:
+    return lambda theirs: (str(getattr(theirs, name)),)
+
+
+def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
+    calls: dict[str, Callable[[Table], Any]] = {
+        "add_column": lambda t: t.add_column("c", "INTEGER"),
+        "add_files": lambda t: t.add_files("x.parquet"),
+        "alter_column": lambda t: t.alter_column("a", "VARCHAR"),
+        "append": lambda t: t.append(ROWS),
+        "changes": lambda t: t.changes(since=1).to_arrow(),
+        "count": lambda t: t.count(),
+        "delete": lambda t: t.delete("a = 1"),
+        "deletions": lambda t: t.deletions(since=1).to_arrow(),
+        "drop_column": lambda t: t.drop_column("b"),
+        "drop_default": lambda t: t.drop_default("a"),
+        "drop_not_null": lambda t: t.drop_not_null("a"),
+        "files": lambda t: t.files(),
+        "flush_inlined_data": lambda t: t.flush_inlined_data(),
+        "history": lambda t: t.history(),
+        "insertions": lambda t: t.insertions(since=1).to_arrow(),
+        "merge": lambda t: t.merge(ROWS, on="a"),
+        "merge_adjacent_files": lambda t: t.merge_adjacent_files(),
+        "optimize": lambda t: t.optimize(order_by="a"),
+        "overwrite": lambda t: t.overwrite(ROWS),
+        "plan": lambda t: t.plan(),
+        "rename_column": lambda t: t.rename_column("a", "z"),
+        "reset_partitioned_by": lambda t: t.reset_partitioned_by(),
+        "reset_sorted_by": lambda t: t.reset_sorted_by(),
+        "restore": lambda t: t.restore(to=1),
+        "rewrite_data_files": lambda t: t.rewrite_data_files(),
+        "scan": lambda t: t.scan().to_arrow(),
+        "set_column_comment": lambda t: t.set_column_comment("a", "x"),
+        "set_comment": lambda t: t.set_comment("x"),
+        "set_default": lambda t: t.set_default("a", 1),
+        "set_not_null": lambda t: t.set_not_null("a"),
+        "set_partitioned_by": lambda t: t.set_partitioned_by("a"),
+        "set_sorted_by": lambda t: t.set_sorted_by("a"),
+        "set_tags": lambda t: t.set_tags({"k": "v"}),
+        "show": lambda t: t.show(),
+        "to_arrow": lambda t: t.to_arrow(),
+        "to_batches": lambda t: list(t.to_batches()),
+        "to_pandas": lambda t: t.to_pandas(),
+        "to_polars": lambda t: t.to_polars(),
+        "to_pylist": lambda t: t.to_pylist(),
+        "update": lambda t: t.update({"a": 1}, "b = 'x'"),
+    }
+    yield from calls.items()
+    for name in [
+        "name",
+        "info",
+        "schema",
+        "columns",
+        "partitioned_by",
+        "sorted_by",
+        "comment",
+        "column_comments",
+        "tags",
+        "primary_key",
+    ]:
+        if name != "name":
+            yield name, lambda t, name=name: getattr(t, name)  # type: ignore[misc]
+
+
+def _of_table(call: Callable[[Table], Any], name: str) -> Call:
+    return lambda lake, theirs: call(lake.table(getattr(theirs, name)))
+
+
+def _tables() -> Iterator[Case]:
+    for number, (method, call) in enumerate(_table_calls()):
+        name = "deep" if number % 4 == 0 else "table"
+        yield Case(f"Table.{method}", name, _of_table(call, name), _named(name))
+
+
+def _names() -> Iterator[Case]:
+    """Operations of the lake with the names of the other's things."""
+    calls: list[tuple[str, str, Call]] = [
+        ("table", "table", lambda m, o: m.table(o.table).count()),
+        ("scan", "table", lambda m, o: m.scan(o.table).to_arrow()),
+        ("view", "view", lambda m, o: m.view(o.view).to_arrow()),
+        ("create_table", "deep", lambda m, o: m.create_table(o.deep, ROWS)),
+        ("create_view", "view", lambda m, o: m.create_view("mine_too", f"SELECT * FROM {o.view}")),
+        ("drop_table", "table", lambda m, o: m.drop_table(o.table)),
+        ("drop_schema", "deep", lambda m, o: m.drop_schema("hidden", cascade=True)),
+        ("drop_view", "view", lambda m, o: m.drop_view(o.view)),
+        ("drop_macro", "macro", lambda m, o: m.drop_macro(o.macro)),
+        ("rename_table", "table", lambda m, o: m.rename_table(o.table, "now_mine")),
+        ("rename_view", "view", lambda m, o: m.rename_view(o.view, "now_mine")),
+        ("undrop", "table", lambda m, o: m.undrop("umbral_gone")),
+        ("option", "table", lambda m, o: m.option("target_file_size", table=o.table)),
+        ("set_option", "table", lambda m, o: m.set_option("target_file_size", "1MB", table=o.table)),
+        ("set_option", "deep", lambda m, o: m.set_option("target_file_size", "1MB", schema="hidden")),
+        ("unset_option", "table", lambda m, o: m.unset_option("target_file_size", table=o.table)),
+        ("set_retention", "table", lambda m, o: m.set_retention(o.table, "1 day")),
+        ("flush_inlined_data", "table", lambda m, o: m.flush_inlined_data(table=o.table)),
+        ("merge_adjacent_files", "deep", lambda m, o: m.merge_adjacent_files("hidden")),
+        ("rewrite_data_files", "table", lambda m, o: m.rewrite_data_files(table=o.table)),
+        ("transaction", "table", _in_transaction),
+        ("untag", "tag", lambda m, o: m.untag(o.tag)),
+        ("at", "tag", lambda m, o: m.at(o.tag)),
+        ("rollback", "tag", lambda m, o: m.rollback(to=o.tag)),
+        ("forget_stream", "stream", lambda m, o: m.forget_stream(o.stream)),
+        ("transaction", "stream", _mark),
+        ("at", "snapshot", lambda m, o: m.at(version=o.snapshot)),
+        ("tag", "snapshot", lambda m, o: m.tag("late", o.snapshot)),
+        ("rollback", "snapshot", lambda m, o: m.rollback(to=o.snapshot)),
+        ("expire_snapshots", "snapshot", lambda m, o: m.expire_snapshots(versions=[o.snapshot])),
+        ("backup", "folder", lambda m, o: m.backup(o.folder)),
+        ("backup", "folder below", lambda m, o: m.backup(o.folder / "new")),
+        ("backup", "folder above", lambda m, o: m.backup(o.folder.parent)),
+    ]
+    for method, what, call in calls:
+        # the schema is a part of the name that was given
+        yield Case(f"Lake.{method}", what, call, lambda o, what=what: _given(o, what))  # type: ignore[misc]
+    own: list[tuple[str, str, Call]] = [
+        ("restore", "snapshot", lambda m, o: m.table("mine").restore(to=o.snapshot)),
+        ("add_files", "file", lambda m, o: m.table("mine").add_files(o.file)),
+        ("add_files", "file by url", lambda m, o: m.table("mine").add_files(f"file://{o.file}")),
+        ("add_files", "folder", lambda m, o: m.table("mine").add_files(f"{o.folder}/**/*.parquet")),
+        ("add_files", "folder by dots", lambda m, o: m.table("mine").add_files(f"{m.data_path}../{o.name}/main/*/*")),
+        ("add_files", "nothing there", lambda m, o: m.table("mine").add_files(f"{o.folder}/main/none.parquet")),
+    ]
+    for method, what, call in own:
+        yield Case(f"Table.{method}", what, call, lambda o, what=what: _given(o, what))  # type: ignore[misc]
+
+
+def _given(theirs: Theirs, what: str) -> tuple[str, ...]:
+    word = what.split(" ", maxsplit=1)[0]
+    if word in ("file", "folder", "nothing"):
+        return str(theirs.file), str(theirs.folder), f"../{theirs.name}", str(theirs.folder.parent)
+    if word == "deep":
+        return theirs.deep, "hidden"
+    return "umbral_gone", str(getattr(theirs, word)), "hidden"
+
+
+def _in_transaction(lake: Lake, theirs: Theirs) -> None:
+    with lake.transaction() as tx:
+        tx.table("mine").append(ROWS)
+        tx.table(theirs.table).append(ROWS)
+
+
+def _mark(lake: Lake, theirs: Theirs) -> None:
+    with lake.transaction() as tx:
+        tx.table("mine").append(ROWS)
+        tx.mark(theirs.stream, 1, "run")
+
+
+_STATEMENTS = (
+    "SELECT * FROM umbral",
+    "SELECT * FROM hidden.umbral_deep",
+    "INSERT INTO umbral VALUES (1, 'x')",
+    "DELETE FROM umbral",
+    "UPDATE umbral SET a = 1",
+    "DROP TABLE umbral",
+    "ALTER TABLE umbral ADD COLUMN c INTEGER",
+    "SELECT umbral_macro('x')",
+    "SELECT * FROM mine AT (VERSION => 12)",
+    "SELECT * FROM ducklake_table_changes('lake', 'main', 'umbral', 0, 5)",
+    "SELECT * FROM ducklake_list_files('lake', 'umbral')",
+    "SELECT * FROM __ducklake_metadata_lake.ducklake_catalog",
+    "SELECT * FROM __ducklake_metadata_lake.quacklake_shared",
+    "DELETE FROM __ducklake_metadata_lake.ducklake_table",
+)
+"""Refused, each of them."""
+
+_SHOWING = (
+    "SHOW ALL TABLES",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM duckdb_tables()",
+    "SELECT * FROM duckdb_views()",
+    "SELECT * FROM ducklake_snapshots('lake')",
+    "SELECT * FROM ducklake_table_info('lake')",
+    "SELECT * FROM ducklake_options('lake')",
+    *(
+        f"SELECT * FROM __ducklake_metadata_lake.ducklake_{name}"
+        for name in [
+            "metadata",
+            "snapshot",
+            "snapshot_changes",
+            "schema",
+            "table",
+            "column",
+            "view",
+            "macro",
+            "macro_impl",
+            "tag",
+            "data_file",
+            "delete_file",
+            "table_stats",
+            "table_column_stats",
+            "file_column_stats",
+            "partition_info",
+            "file_partition_value",
+            "files_scheduled_for_deletion",
+            "inlined_data_tables",
+            "schema_versions",
+        ]
+    ),
+)
+"""What shows one's own."""
+
+
+def _sql() -> Iterator[Case]:
+    for text in _STATEMENTS:
+        names = _names_in(text)
+        yield Case("Lake.sql", text, _says(text), lambda _, names=names: names)  # type: ignore[misc]
+    for text in _SHOWING:
+        yield Case("Lake.sql", text, _says(text), lambda _: (), refused=False)
+    for text in ("SELECT * FROM read_parquet('{file}')", "SELECT * FROM '{file}'", "SELECT * FROM glob('{folder}/**')"):
+        yield Case("Lake.sql", f"safe {text}", _safely(text), lambda o: _given(o, "file"))
+
+
+def _says(text: str) -> Call:
+    return lambda lake, _: lake.sql(text).fetchall()
+
+
+def _safely(text: str) -> Call:
+    return lambda lake, theirs: _safe(lake, theirs, text)
+
+
+def _names_in(text: str) -> tuple[str, ...]:
+    return text, "hidden.umbral_deep", *re.findall(r"\w+", text)
+
+
+def _safe(lake: Lake, theirs: Theirs, text: str) -> Any:
+    with quacklake.session(safety=Safety.server()) as session:
+        session.attach(lake, "mine")
+        return session.sql(text.format(file=theirs.file, folder=theirs.folder)).fetchall()
+
+
+def _registered(lake: Lake, _: Theirs) -> Any:
+    with duckdb.connect() as connection:
+        lake.register(connection)
+        return connection.sql("SELECT * FROM duckdb_views()").fetchall()
+
+
+def _quiet() -> Iterator[Case]:
+    """What works, on one's own alone."""
+    calls: dict[str, Call] = {
+        "schemas": lambda m, o: m.schemas(),
+        "tables": lambda m, o: [m.tables(), m.tables("hidden")],
+        "views": lambda m, o: [m.views(), m.views("hidden")],
+        "macros": lambda m, o: [m.macros(), m.macros("hidden")],
+        "table": lambda m, o: m.table("mine").changes(since=o.snapshot).to_pylist(),
+        "tags": lambda m, o: m.tags().to_pylist(),
+        "streams": lambda m, o: m.streams().to_pylist(),
+        "options": lambda m, o: m.options().to_pylist(),
+        "retentions": lambda m, o: m.retentions(),
+        "snapshots": lambda m, o: m.snapshots().to_pylist(),
+        "current_snapshot": lambda m, o: m.current_snapshot(),
+        "catalog": lambda m, o: m.catalog,
+        "data_path": lambda m, o: m.data_path,
+        "url": lambda m, o: m.url,
+        "version": lambda m, o: m.version,
+        "migrate": lambda m, o: m.migrate(),
+        "signed": lambda m, o: m.signed(author="x").tables(),
+        "register": _registered,
+        "claim_stream": lambda m, o: m.claim_stream(o.stream, "query of mine").epoch,
+        "create_schema": lambda m, o: m.create_schema("both"),
+        "create_macro": lambda m, o: m.create_macro("both", ["x"], "x"),
+        "maintainer": lambda m, o: m.maintainer().due(),
+        "maintain": lambda m, o: m.maintain(),
+        "checkpoint": lambda m, o: m.checkpoint(),
+        "verify": lambda m, o: m.verify(deep=True),
+        "repair": lambda m, o: m.repair(dry_run=False),
+        "cleanup_old_files": lambda m, o: m.cleanup_old_files(cleanup_all=True),
+        "delete_orphaned_files": lambda m, o: m.delete_orphaned_files(cleanup_all=True),
+        "flush_inlined_data": lambda m, o: m.flush_inlined_data(),
+        "merge_adjacent_files": lambda m, o: m.merge_adjacent_files(),
+        "rewrite_data_files": lambda m, o: m.rewrite_data_files(delete_threshold=0.0),
+        "expire_snapshots": lambda m, o: m.expire_snapshots(keep_last=2, dry_run=True),
+    }
+    for method, call in calls.items():
+        # the stream of the same name is one's own now
+        yield Case(f"Lake.{method}", "mine", call, lambda o: (o.stream,), refused=False)
+
+
+CASES = [*_tables(), *_names(), *_sql(), *_quiet()]
+APART = {"Lake.close", "Table.name"}
+"""What does not ask the catalog."""
+PUBLIC = {f"{kind.__name__}.{name}" for kind in (Lake, Table) for name in dir(kind) if not name.startswith("_")} - APART
