@@ -31,7 +31,8 @@ REGISTRIES = (
 )
 
 # The parts of one class each, whose tests are those of the package around them.
-NOT_MIRRORED: frozenset[str] = frozenset({"catalog/reading", "catalog/writing"})
+#: What is tested with the package around it, or as Spark is.
+NOT_MIRRORED: frozenset[str] = frozenset({"catalog/reading", "catalog/writing", "sql/spark"})
 
 
 def public_modules() -> list[str]:
