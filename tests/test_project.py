@@ -30,8 +30,7 @@ REGISTRIES = (
     "deb." + "debian.org",
 )
 
-# The parts of one class each, whose tests are those of the package around them.
-#: What is tested with the package around it, or as Spark is.
+# Parts of a class, whose tests are those of the package around them; and what the tests of Spark test.
 NOT_MIRRORED: frozenset[str] = frozenset({"catalog/reading", "catalog/writing", "sql/spark"})
 
 
