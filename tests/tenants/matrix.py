@@ -245,6 +245,7 @@ _STATEMENTS = (
     "SELECT * FROM ducklake_list_files('lake', 'umbral')",
     "SELECT * FROM __ducklake_metadata_lake.ducklake_catalog",
     "SELECT * FROM __ducklake_metadata_lake.quacklake_shared",
+    "SELECT * FROM __ducklake_metadata_lake.quacklake_shares",
     "DELETE FROM __ducklake_metadata_lake.ducklake_table",
 )
 """Refused, each of them."""

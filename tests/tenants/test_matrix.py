@@ -42,7 +42,8 @@ class Pair:
         with self.engine.connect() as connection:
             for table in sa.inspect(connection).get_table_names():
                 if table != "quacklake_shared":
-                    rows = connection.exec_driver_sql(f"SELECT * FROM {table} WHERE catalog_id = {catalog}").all()
+                    key = "owner_id" if table == "quacklake_shares" else "catalog_id"
+                    rows = connection.exec_driver_sql(f"SELECT * FROM {table} WHERE {key} = {catalog}").all()
                     found[table] = sorted(map(repr, rows))
         for path in folder.rglob("*"):
             if path.is_file():
