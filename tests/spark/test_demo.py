@@ -29,7 +29,8 @@ def test_a_driver_that_is_killed_in_the_middle_loses_and_doubles_nothing(tmp_pat
     assert "None is lost, and none came twice" in said
     with open_lake(tmp_path) as lake:
         epochs = dict(zip(*(lake.streams().column(name).to_pylist() for name in ("stream", "epoch")), strict=True))
-        assert epochs["events"] == events.BATCHES - 1
+        # the file that it was killed with and the next one may come as one batch
+        assert epochs["events"] in (events.BATCHES - 2, events.BATCHES - 1)
         assert lake.table(events.MINUTES).count() == 60 * 5
         assert lake.verify().ok
     with connect() as stock, attached(stock, f"sqlite:///{tmp_path}/lake.db"):

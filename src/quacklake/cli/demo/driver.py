@@ -1,6 +1,6 @@
 """The driver of the demo's streams, in a process of its own, which the demo kills.
 
-``python -m quacklake.cli.demo.driver DIRECTORY BATCHES``
+``python -m quacklake.cli.demo.driver DIRECTORY EVENTS``
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["main"]
 _MASTER = "local[2]"
 
 
-def main(directory: Path, batches: int) -> None:
+def main(directory: Path, count: int) -> None:
     """Bring the files of the inbox into the lake, and what they come to by the minute; end when all is there."""
     session = _session(directory)
     with open_lake(directory) as lake:
@@ -42,7 +42,7 @@ def main(directory: Path, batches: int) -> None:
             name="events",
             checkpoint=str(directory / "checkpoints/events"),
         )
-        while events.batches_done(lake) < batches:
+        while events.files_done(lake, count) < events.BATCHES:
             if not arriving.isActive:
                 arriving.awaitTermination()  # raises what stopped it
             minutes.run()

@@ -41,13 +41,13 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
         stage.call('spark.write_stream(files, "stream.events", name="events", checkpoint=…)')
         stage.call('spark.pipeline("stream.events", totals_by_minute, "stream.minutes", mode="upsert", …).run()')
         with stages(console=stage.console) as tell:
-            _run(directory, lake, tell, until=events.BATCHES // 2)
+            _run(directory, lake, count, tell, until=events.BATCHES // 2)
             (counted, different, _), (by_minute, _) = events.totals(lake)
             stage.say(
                 f"kill -9: the driver and its Java are gone, with {counted:,} events in the lake ({different:,}"
                 f" different ones), and {by_minute:,} counted by the minute. Another one goes on from the checkpoints:"
             )
-            _run(directory, lake, tell)
+            _run(directory, lake, count, tell)
         _judge(stage, lake, count, amount)
     stage.say(f"That took {time.perf_counter() - begun:.0f} seconds, most of them to start Spark twice.")
 
@@ -71,18 +71,18 @@ def _judge(stage: Stage, lake: Lake, count: int, amount: int) -> None:
     stage.say("None is lost, and none came twice: each batch is committed together with its number.")
 
 
-def _run(directory: Path, lake: Lake, tell: Progress, until: int | None = None) -> None:
-    """Run a driver to its end, or kill it when so many batches are in the lake."""
+def _run(directory: Path, lake: Lake, count: int, tell: Progress, until: int | None = None) -> None:
+    """Run a driver to its end, or kill it when so many files are in the lake."""
     with (directory / "driver.log").open("w+b") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "quacklake.cli.demo.driver", str(directory), str(events.BATCHES)],
+            [sys.executable, "-m", "quacklake.cli.demo.driver", str(directory), str(count)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,  # Java is in its group, to be killed with it
         )
         try:
-            ended = _watch(driver, lambda: events.batches_done(lake), tell, until)
+            ended = _watch(driver, lambda: events.files_done(lake, count), tell, until)
         finally:
             with suppress(ProcessLookupError):  # it has ended, and Java with it
                 os.killpg(driver.pid, signal.SIGKILL)
