@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import Name, Text, Uid
 from quacklake.catalog.inlined import DELETES, ROWS
-from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, SPEC, ColumnSpec
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, SPEC, ColumnSpec
 
 __all__ = ["SharedTables"]
 
@@ -120,16 +120,7 @@ class SharedTables:
             name,
             self.metadata,
             sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=keyed, autoincrement=False, nullable=False),
-            *(
-                sa.Column(
-                    column.name,
-                    KINDS[column.kind](),
-                    primary_key=column.primary_key,
-                    autoincrement=False,
-                    nullable=not (column.required or column.primary_key),
-                )
-                for column in columns
-            ),
+            *(column.made() for column in columns),
         )
 
     def _plain_table(self, name: str, columns: str) -> sa.Table:

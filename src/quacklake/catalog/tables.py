@@ -169,6 +169,16 @@ class ColumnSpec:
         name, kind = text.split(":")
         return cls(name, kind.rstrip("*!"), kind.endswith("*"), kind.endswith("!"))
 
+    def made(self) -> sa.Column[Any]:
+        """A new column of a table."""
+        return sa.Column(
+            self.name,
+            KINDS[self.kind](),
+            primary_key=self.primary_key,
+            autoincrement=False,
+            nullable=not (self.required or self.primary_key),
+        )
+
 
 #: Every stock table, without its ``ducklake_`` prefix, with its columns in order.
 SPEC: Mapping[str, tuple[ColumnSpec, ...]] = MappingProxyType(
@@ -208,16 +218,7 @@ class Tables:
         table = sa.Table(
             name,
             self.metadata,
-            *(
-                sa.Column(
-                    column.name,
-                    KINDS[column.kind](),
-                    primary_key=column.primary_key,
-                    autoincrement=False,
-                    nullable=not (column.required or column.primary_key),
-                )
-                for column in columns
-            ),
+            *(column.made() for column in columns),
         )
         if self.shared:
             scoped.place(table, scoped.physical(table), alive=_ALIVE if name == "ducklake_snapshot" else None)

@@ -85,7 +85,10 @@ class Context:
                 **settings,
             )
         except NotFoundError as error:
-            error.hint = "check the URL, or make a lake there with `quacklake init`"
+            if self.config.catalog:
+                error.hint = "check the name, or make the catalog with `quacklake tenant create`"
+            else:
+                error.hint = "check the URL, or make a lake there with `quacklake init`"
             raise
         except ConfigError as error:
             if error.hint is not None and error.hint.startswith("pass data_path="):
