@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import Lake, faults
 from quacklake.catalog import parse_url
-from quacklake.catalog.catalog import Collision
+from quacklake.catalog.connections import Collision
 from quacklake.catalog.database import Failure
 from quacklake.errors import (
     CatalogError,

@@ -2,13 +2,13 @@
 
 from quacklake.catalog.catalog import (
     Catalog,
-    Collision,
     DuckDBCatalog,
     MySQLCatalog,
     PostgresCatalog,
     SqliteCatalog,
     open_catalog,
 )
+from quacklake.catalog.connections import Collision
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.engine import Connection
 
-from quacklake import faults, telemetry
-from quacklake.catalog import lakehouse, migrations
-from quacklake.catalog.database import Database, Failure
+from quacklake import telemetry
+from quacklake.catalog import making, migrations
+from quacklake.catalog.connections import Connections
 from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
@@ -36,8 +33,6 @@ from quacklake.catalog.url import CatalogUrl, parse_url
 from quacklake.catalog.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,
-    CatalogError,
-    CatalogUnavailableError,
     CommitUnknown,
     ConfigError,
     NotFoundError,
@@ -46,32 +41,16 @@ from quacklake.errors import (
     UnsupportedFeatureError,
     UnsupportedVersionError,
 )
-from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.inline import PACKED
-from quacklake.format.objects import SchemaInfo
-from quacklake.format.options import OptionRow
-from quacklake.format.snapshots import Snapshot
 
-__all__ = ["Catalog", "Collision", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
+__all__ = ["Catalog", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
 
 
-#: How many connections of a pool commits leave alone.
-_RESERVED = 4
-
-
-class Collision(CatalogUnavailableError):
-    """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
-
-    code = "catalog.collision"
-
-
-class Catalog:
+class Catalog(Connections):
     """A lake's metadata. Above this class nobody names a table or a column of the database.
 
     ``read()`` is one consistent read transaction, ``commit()`` the one short transaction of a commit.
     """
-
-    database_class: ClassVar[type[Database]]
 
     def __init__(
         self,
@@ -84,25 +63,25 @@ class Catalog:
         pool_size: int = 5,
         max_overflow: int = 20,
     ) -> None:
-        self.url = url
+        super().__init__(
+            url,
+            shared=catalog is not None,
+            read_only=read_only,
+            busy_timeout_ms=busy_timeout_ms,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+        )
         self.read_only = self._opened_read_only = read_only
         self._schema = metadata_schema or url.metadata_schema
-        self._database: Database = self.database_class(
-            url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
-        )
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
         self.tenant_row: CatalogRow | None = None
         #: The catalog that ``create_from`` makes.
         self.reserved: CatalogRow | None = None
         self.shared_facts: SharedFacts | None = None
-        self._engine: Engine = self._database.create_engine(shared=self.shared)
         self._tables = Tables.of(metadata_schema=self._schema, shared=self.shared)
         self._cache: dict[Any, Any] = {}
         self._lock = threading.Lock()
-        # some connections are left for those who read, and for what the head of the queue reads
-        self._many = pool_size + max_overflow > _RESERVED
-        self._entrants = threading.BoundedSemaphore(max(1, pool_size + max_overflow - _RESERVED))
         self._known_plain = False
         self._prepared = False
         self._has_tokens = False
@@ -110,11 +89,6 @@ class Catalog:
         self.metadata: Mapping[str, str] = {}
 
     # -- life --------------------------------------------------------------------------------------------------------
-
-    @property
-    def database(self) -> str:
-        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self._database.name
 
     @property
     def shared(self) -> bool:
@@ -125,22 +99,6 @@ class Catalog:
     def encoding(self) -> str:
         """How inlined rows are stored: as in this kind of database, or packed."""
         return PACKED if self.shared else self.database
-
-    def connect(self) -> sa.Pool:
-        """The pool of connections, after checking that the database answers."""
-        with self._translate("connect"), self._engine.connect():
-            pass
-        return self._engine.pool
-
-    @property
-    def reads_beside_commits(self) -> bool:
-        """False when a commit transaction has the only connection."""
-        return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
-
-    def close(self) -> None:
-        """Close every pooled connection."""
-        self._engine.dispose()
-        self._database.leave_file(self)
 
     def exists(self) -> bool:
         """True when the database holds a lake, or the catalog of a shared one that was asked for.
@@ -276,7 +234,7 @@ class Catalog:
                     self._database.prepare_write(connection)
                 with self._queued() as writer:
                     passed = migrations.migrate(writer, tables)
-                    self._create_own(writer._connection, tables)
+                    making.create_own(writer._connection, tables, self._database)
         except BaseException:
             with suppress(QuacklakeError):
                 self.load()  # where tables cannot be undone, some steps may have been taken
@@ -296,7 +254,8 @@ class Catalog:
         with self.commit(create=True) as writer:
             mine = not self._holds_lake(writer._connection)  # nobody else was quicker
             if mine:
-                self._create_all(writer, data_path, encrypted=encrypted)
+                making.create_tables(writer, self._tables, self._database)
+                making.add_first_rows(writer, data_path, encrypted=encrypted)
         self._prepared = self._has_tokens = mine
         self.load()
 
@@ -317,7 +276,7 @@ class Catalog:
         with self.commit(create=True) as writer:
             if self._holds_lake(writer._connection):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
-            self._create_tables(writer)
+            making.create_tables(writer, self._tables, self._database)
             fill(writer)
         self._prepared = self._has_tokens = True
         self.load()
@@ -343,35 +302,6 @@ class Catalog:
                 "a catalog of a shared lake cannot be made this way", hint="leave catalog out: make a plain lake"
             )
 
-    def _create_all(self, writer: Writer, data_path: str, *, encrypted: bool) -> None:
-        self._create_tables(writer)
-        rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
-        rows["encrypted"] = "true" if encrypted else "false"
-        writer.add_options([OptionRow(key, value) for key, value in rows.items()])
-        first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
-        writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
-        writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
-
-    def _create_tables(self, writer: Writer) -> None:
-        if self._schema is not None:
-            writer.run("create_metadata_schema", sa.schema.CreateSchema(self._schema, if_not_exists=True))
-        for table in self._tables.stock():
-            writer.run("create_table", CreateTable(table, if_not_exists=self.database == "mysql"))
-        # on MySQL a making that failed may have left some
-        self._create_own(writer._connection, self._tables, fresh=self.database != "mysql")
-
-    def _create_own(self, connection: Connection, tables: Tables, *, fresh: bool = False) -> None:
-        for table in tables.own.values():
-            connection.execute(CreateTable(table, if_not_exists=True))
-        if self.database != "duckdb":
-            # DuckDB scans columns fast without one, and an index there makes updates of a row fail in one transaction
-            have = set() if fresh else self._database.index_names(connection, self._schema)
-            for index in tables.indexes(self.database):
-                if index.name not in have:
-                    connection.execute(sa.schema.CreateIndex(index))
-        if self.database == "postgres" and self._schema is None:
-            lakehouse.create_views(connection)
-
     def prepare(self) -> None:
         """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
@@ -384,7 +314,7 @@ class Catalog:
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
                 self._database.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
-                self._create_own(writer._connection, self._tables)
+                making.create_own(writer._connection, self._tables, self._database)
             with self._translate("prepare"), self._connection() as connection:
                 self._has_tokens = self._database.has_table(connection, "quacklake_commits", self._schema)
             self._prepared = True
@@ -392,17 +322,10 @@ class Catalog:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        with self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
     def read(self) -> Iterator[Reader]:
         """One consistent read transaction."""
-        with self._translate("read"), self._connection() as connection:
-            prepared = self._database.begin_read(connection)
-            with prepared.begin():
-                yield Reader(prepared, self._tables, self._database, self._cache)
+        with self._reading() as connection:
+            yield Reader(connection, self._tables, self._database, self._cache)
 
     @contextmanager
     def commit(self, *, create: bool = False) -> Iterator[Writer]:
@@ -441,43 +364,14 @@ class Catalog:
         scope = f"{self._schema or ''}{queue}"
         if self.tenant_row is not None:
             scope = f"{scope}#{self.tenant_row.id}"
-        with self._entrants, self._translate("commit"), self._connection() as connection:
-            prepared = self._database.begin_commit(connection)
-            transaction = prepared.begin()
-            queued = False
-            try:
-                self._database.enter_queue(prepared, scope)
-                queued = True
-                yield Writer(prepared, self._tables, self._database, self._cache)
-                self._finish(transaction, prepared)
-            except BaseException:
-                self._forget_uncommitted()  # before the next in the queue can look
-                if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
-                    with suppress(sa.exc.SQLAlchemyError):
-                        transaction.rollback()
-                raise
-            finally:
-                if queued:
-                    self._database.leave_queue(prepared, scope)
+        with self._committing(scope, self._forget_uncommitted) as connection:
+            yield Writer(connection, self._tables, self._database, self._cache)
 
     def _forget_uncommitted(self) -> None:
         """A table for inlined rows that a failed commit has made is gone; its name may come back with other columns."""
         for key in list(self._cache):
             if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
-
-    def _finish(self, transaction: sa.RootTransaction, connection: Connection) -> None:
-        faults.reach("catalog.commit.before")
-        try:
-            transaction.commit()
-        except sa.exc.DBAPIError as error:
-            if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
-                raise CommitUnknown("the connection was lost while the database was committing") from error
-            raise
-        if not self._database.committed(connection):
-            raise CommitUnknown("the database was changed under its connection while it was committing")
-        telemetry.count("catalog.commits")
-        faults.reach("catalog.commit.after")
 
     def find_commit(self, token: str) -> int | None:
         """The snapshot that a commit with this token made, or None when it made none.
@@ -498,51 +392,6 @@ class Catalog:
     def has_tokens(self) -> bool:
         """True when commits can be remembered by a token."""
         return self._has_tokens
-
-    # -- errors ------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _translate(self, doing: str) -> Iterator[None]:
-        """Database errors as ours; a message never holds a password or a statement's parameters."""
-        try:
-            yield
-        except QuacklakeError:
-            raise
-        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_errors) as error:
-            raise self._error(error, doing) from error
-
-    @property
-    def _driver_errors(self) -> type[Exception]:
-        """What the driver raises where it is used without SQLAlchemy."""
-        found: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
-        return found
-
-    def _error(self, error: BaseException, doing: str) -> QuacklakeError:
-        if isinstance(error, TimeoutError | sa.exc.TimeoutError):
-            return CatalogUnavailableError(f"the catalog at {self.url} was busy for too long", hint="try again")
-        cause = _driver_error(error)
-        kind = self._database.classify(cause)
-        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
-            kind = Failure.UNAVAILABLE
-        if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
-            # a table of inlined rows that was known is gone when another client has cleaned up: look again
-            return Collision(f"another writer committed to {self.url} at the same time")
-        if kind is Failure.UNAVAILABLE:
-            return CatalogUnavailableError(
-                f"the catalog at {self.url} cannot be used now ({type(cause).__name__})",
-                hint="check that the database runs and can be reached, then try again",
-            )
-        if kind is Failure.FORBIDDEN:
-            return ReadOnlyError(f"no right to {doing} in the catalog at {self.url}")
-        if isinstance(error, sa.exc.ArgumentError):
-            return ConfigError(f"the catalog URL {self.url} cannot be used")
-        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
-        return CatalogError(f"the catalog at {self.url} failed ({doing}): {type(cause).__name__}: {first_line}")
-
-
-def _driver_error(error: BaseException) -> BaseException:
-    original = getattr(error, "orig", None)
-    return original if isinstance(original, BaseException) else error
 
 
 class SqliteCatalog(Catalog):

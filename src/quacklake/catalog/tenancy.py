@@ -96,10 +96,8 @@ class Tenancy:
     @contextmanager
     def _reading(self) -> Iterator[Sharing]:
         catalog = self._catalog
-        with catalog._translate("read"), catalog._connection() as connection:
-            prepared = catalog._database.begin_read(connection)
-            with prepared.begin():
-                yield Sharing(prepared, catalog._database, catalog._schema)
+        with catalog._reading() as connection:
+            yield Sharing(connection, catalog._database, catalog._schema)
 
     @contextmanager
     def _writing(self, queue: str = _QUEUE) -> Iterator[Sharing]:

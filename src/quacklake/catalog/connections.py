@@ -1,0 +1,175 @@
+"""The connections of a catalog: the pool, transactions, and the errors of databases as ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from quacklake import faults, telemetry
+from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.url import CatalogUrl
+from quacklake.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    CommitUnknown,
+    ConfigError,
+    QuacklakeError,
+    ReadOnlyError,
+)
+
+__all__ = ["Collision", "Connections"]
+
+
+#: How many connections of a pool commits leave alone.
+_RESERVED = 4
+
+
+class Collision(CatalogUnavailableError):
+    """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
+
+    code = "catalog.collision"
+
+
+class Connections:
+    """A pool of connections to one database, for reads and for commits that wait for their turn."""
+
+    database_class: ClassVar[type[Database]]
+
+    def __init__(
+        self,
+        url: CatalogUrl,
+        *,
+        shared: bool,
+        read_only: bool,
+        busy_timeout_ms: int,
+        pool_size: int,
+        max_overflow: int,
+    ) -> None:
+        self.url = url
+        self._database: Database = self.database_class(
+            url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
+        )
+        self._engine: Engine = self._database.create_engine(shared=shared)
+        # some connections are left for those who read, and for what the head of the queue reads
+        self._many = pool_size + max_overflow > _RESERVED
+        self._entrants = threading.BoundedSemaphore(max(1, pool_size + max_overflow - _RESERVED))
+
+    @property
+    def database(self) -> str:
+        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+        return self._database.name
+
+    def connect(self) -> sa.Pool:
+        """The pool of connections, after checking that the database answers."""
+        with self._translate("connect"), self._engine.connect():
+            pass
+        return self._engine.pool
+
+    @property
+    def reads_beside_commits(self) -> bool:
+        """False when a commit transaction has the only connection."""
+        return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self._engine.dispose()
+        self._database.leave_file(self)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """A connection in one consistent read transaction."""
+        with self._translate("read"), self._connection() as connection:
+            prepared = self._database.begin_read(connection)
+            with prepared.begin():
+                yield prepared
+
+    @contextmanager
+    def _committing(self, scope: str, undo: Callable[[], None]) -> Iterator[Connection]:
+        """A connection in a transaction whose turn in a queue has come; leaving it commits.
+
+        ``undo`` is called when it fails, before the next in the queue can look.
+        """
+        with self._entrants, self._translate("commit"), self._connection() as connection:
+            prepared = self._database.begin_commit(connection)
+            transaction = prepared.begin()
+            queued = False
+            try:
+                self._database.enter_queue(prepared, scope)
+                queued = True
+                yield prepared
+                self._finish(transaction, prepared)
+            except BaseException:
+                undo()
+                if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
+                    with suppress(sa.exc.SQLAlchemyError):
+                        transaction.rollback()
+                raise
+            finally:
+                if queued:
+                    self._database.leave_queue(prepared, scope)
+
+    def _finish(self, transaction: sa.RootTransaction, connection: Connection) -> None:
+        faults.reach("catalog.commit.before")
+        try:
+            transaction.commit()
+        except sa.exc.DBAPIError as error:
+            if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
+                raise CommitUnknown("the connection was lost while the database was committing") from error
+            raise
+        if not self._database.committed(connection):
+            raise CommitUnknown("the database was changed under its connection while it was committing")
+        telemetry.count("catalog.commits")
+        faults.reach("catalog.commit.after")
+
+    @contextmanager
+    def _translate(self, doing: str) -> Iterator[None]:
+        """Database errors as ours; a message never holds a password or a statement's parameters."""
+        try:
+            yield
+        except QuacklakeError:
+            raise
+        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_errors) as error:
+            raise self._error(error, doing) from error
+
+    @property
+    def _driver_errors(self) -> type[Exception]:
+        """What the driver raises where it is used without SQLAlchemy."""
+        found: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
+        return found
+
+    def _error(self, error: BaseException, doing: str) -> QuacklakeError:
+        if isinstance(error, TimeoutError | sa.exc.TimeoutError):
+            return CatalogUnavailableError(f"the catalog at {self.url} was busy for too long", hint="try again")
+        cause = _driver_error(error)
+        kind = self._database.classify(cause)
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            kind = Failure.UNAVAILABLE
+        if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
+            # a table of inlined rows that was known is gone when another client has cleaned up: look again
+            return Collision(f"another writer committed to {self.url} at the same time")
+        if kind is Failure.UNAVAILABLE:
+            return CatalogUnavailableError(
+                f"the catalog at {self.url} cannot be used now ({type(cause).__name__})",
+                hint="check that the database runs and can be reached, then try again",
+            )
+        if kind is Failure.FORBIDDEN:
+            return ReadOnlyError(f"no right to {doing} in the catalog at {self.url}")
+        if isinstance(error, sa.exc.ArgumentError):
+            return ConfigError(f"the catalog URL {self.url} cannot be used")
+        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+        return CatalogError(f"the catalog at {self.url} failed ({doing}): {type(cause).__name__}: {first_line}")
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    original = getattr(error, "orig", None)
+    return original if isinstance(original, BaseException) else error
