@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import quacklake
@@ -52,6 +53,34 @@ def test_a_pass_leaves_one_snapshot_and_one_file(lake: Lake, tmp_path: Path) -> 
     assert lake.table("t").files().num_rows <= 2
     assert lake.snapshots().num_rows == 1
     assert data_files(tmp_path) <= 3
+
+
+def test_small_files_with_a_few_deletes_go_together(lake: Lake) -> None:
+    table = lake.table("t")
+    for start in range(100, 600, 100):
+        table.append([{"x": x} for x in range(start, start + 50)])
+    table.flush_inlined_data()
+    table.delete("x % 50 = 7")
+    table.flush_inlined_data()
+    rows = sorted(row["x"] for row in table.to_pylist())
+    policy = Policy(small_files=5, delete_ratio=0.9, orphans_every=None)
+    (done,) = lake.maintain(policy).jobs
+    assert done.job.reason == "6 small files with deletes"
+    assert sorted(row["x"] for row in table.to_pylist()) == rows
+    assert table.files().num_rows == 3
+    assert lake.maintain(policy).jobs == ()
+
+
+def test_a_file_that_has_grown_is_left_alone_by_a_crowd_of_tiny_ones(lake: Lake) -> None:
+    lake.set_option("target_file_size", "1MB")
+    table = lake.table("t")
+    table.append(pa.table({"x": pa.array([x * 0x9E3779B97F4A7C15 % (1 << 62) for x in range(10_000)], pa.int64())}))
+    (large,) = [file for file in table.files().to_pylist() if file["file_size_bytes"] > 50_000]
+    for start in range(100, 600, 100):
+        table.append([{"x": x} for x in range(start, start + 50)])
+    (done,) = lake.maintain(Policy(small_files=5, orphans_every=None)).jobs
+    assert (done.job.kind.value, done.report.files_before, done.report.files_after) == ("merge_adjacent_files", 7, 1)
+    assert large["path"] in table.files().column("path").to_pylist()
 
 
 def test_a_policy_leaves_ages_to_the_options_of_the_lake(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from quacklake import Lake
 from quacklake.catalog import Catalog
 from quacklake.errors import CommitConflict, LeaseHeldError, NotFoundError
 from quacklake.maintenance.lease import Work, claim, hold
-from quacklake.maintenance.policy import JobKind, Policy
+from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, examine
 
 POLICY = Policy(small_files=2, flush_rows=3, orphans_every=None, interval=dt.timedelta(milliseconds=20))
@@ -56,8 +56,8 @@ class Workers:
         self.outcomes = outcomes
 
     def __getitem__(self, kind: JobKind) -> Any:
-        def work(table: str | None) -> str:
-            self.asked.append((kind.value, table))
+        def work(job: Job) -> str:
+            self.asked.append((kind.value, job.table))
             if kind.name in self.outcomes:
                 raise self.outcomes[kind.name]
             return "done"
@@ -93,12 +93,12 @@ def test_leases_and_numbers_on_every_database(database: str, tmp_path: Path, req
         lake.table("t").delete("x = 1 OR x = 3")
         health = examine(catalog, replace(POLICY, delete_ratio=0.5), 1 << 20, {})
         (table,) = health.tables.values()
-        assert (table.files, table.small_files, table.inlined_rows) == (1, 1, 5)
+        assert (table.files, table.small, table.chipped, table.inlined_rows) == (1, (0, 0, 0, 1), (0, 0, 0, 0), 5)
         lake.table("t").append([{"x": x} for x in range(100)])
         lake.table("t").delete("x > 20")
         health = examine(catalog, replace(POLICY, delete_ratio=0.5), 1 << 20, {table.table_id: 1})
         (table,) = health.tables.values()
-        assert (table.files, table.small_files, table.worn_files) == (2, 0, 1)
+        assert (table.files, sum(table.small), sum(table.chipped), table.worn_files) == (2, 0, 0, 1)
         assert list(health.names.values()) == ["main.t"]
         assert dt.timedelta(0) <= health.inlined_age[table.table_id] < MINUTE
         assert dt.timedelta(0) <= health.oldest_snapshot_age < MINUTE

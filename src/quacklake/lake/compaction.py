@@ -74,20 +74,32 @@ class TableCompaction:
         return compactor.merge(table, base, groups)
 
     def rewrite_data_files(
-        self, delete_threshold: float | None = None, *, progress: Progress = silent
+        self,
+        delete_threshold: float | None = None,
+        *,
+        small_file_size: int | None = None,
+        progress: Progress = silent,
     ) -> CompactionReport:
         """Write files anew without their deleted rows, where at least a share of ``delete_threshold`` is deleted.
 
-        Without one the option ``rewrite_delete_threshold`` decides. Older snapshots keep the files as they were.
+        Without one the option ``rewrite_delete_threshold`` decides. Files below ``small_file_size`` bytes are written
+        anew, and put together, for any deleted row. Older snapshots keep the files as they were.
         """
         _check_threshold(delete_threshold)
+        _check_count("small_file_size", small_file_size, 1)
         compactor, table, base = self._compactor(progress)
         limits = compactor.limits
         option = self._shared.option("rewrite_delete_threshold", table)
         threshold = float(option if delete_threshold is None else delete_threshold)
 
         def groups(files: TableFiles) -> list[Group]:
-            return rewrite_groups(files.files.values(), threshold, limits.target_size, max_files=limits.max_files)
+            return rewrite_groups(
+                files.files.values(),
+                threshold,
+                limits.target_size,
+                max_files=limits.max_files,
+                small=small_file_size or 0,
+            )
 
         return compactor.rewrite("rewrite_data_files", table, base, groups)
 

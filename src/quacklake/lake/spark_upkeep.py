@@ -52,10 +52,16 @@ class SparkMaintaining:
         return table.merge_adjacent_files(max_compacted_files, min_file_size, max_file_size, progress=progress)
 
     def rewrite_data_files(
-        self, name: str, delete_threshold: float | None = None, *, progress: Progress = silent
+        self,
+        name: str,
+        delete_threshold: float | None = None,
+        *,
+        small_file_size: int | None = None,
+        progress: Progress = silent,
     ) -> CompactionReport:
         """Write files with many deleted rows anew, as ``Table.rewrite_data_files``."""
-        return self._compacted(name).rewrite_data_files(delete_threshold, progress=progress)
+        table = self._compacted(name)
+        return table.rewrite_data_files(delete_threshold, small_file_size=small_file_size, progress=progress)
 
     def optimize(
         self,

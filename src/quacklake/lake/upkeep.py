@@ -47,11 +47,11 @@ class Maintainer:
             table.id: int(int(shared.option("target_file_size", table)) * policy.small_ratio)
             for table in lake._view().tables()
         }
-        workers: dict[JobKind, Callable[[str | None], Any]] = {
-            JobKind.FLUSH: lambda name: self._table(str(name)).flush_inlined_data(),
-            JobKind.MERGE: lambda name: self._table(str(name)).merge_adjacent_files(),
-            JobKind.REWRITE: lambda name: self._table(str(name)).rewrite_data_files(
-                delete_threshold=policy.delete_ratio
+        workers: dict[JobKind, Callable[[Job], Any]] = {
+            JobKind.FLUSH: lambda job: self._table(str(job.table)).flush_inlined_data(),
+            JobKind.MERGE: lambda job: self._table(str(job.table)).merge_adjacent_files(max_file_size=job.below),
+            JobKind.REWRITE: lambda job: self._table(str(job.table)).rewrite_data_files(
+                delete_threshold=policy.delete_ratio, small_file_size=job.below
             ),
             JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
             JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),

@@ -72,9 +72,16 @@ def merge_groups(
     return found if max_groups is None else found[:max_groups]
 
 
-def rewrite_groups(files: Iterable[SourceFile], threshold: float, target: int, *, max_files: int) -> list[Group]:
-    """The files of which at least a share of ``threshold`` is deleted, by partition; cut by what is left of them."""
-    chosen = [file for file in files if file.deleted and file.deleted >= threshold * file.records]
+def rewrite_groups(
+    files: Iterable[SourceFile], threshold: float, target: int, *, max_files: int, small: int = 0
+) -> list[Group]:
+    """The files of which at least a share of ``threshold`` is deleted, by partition; cut by what is left of them.
+
+    Of files below the size ``small`` any deleted row is enough.
+    """
+    chosen = [
+        file for file in files if file.deleted and (file.deleted >= threshold * file.records or file.size < small)
+    ]
     classes = _classes(chosen, lambda file: file.layout)
     return [group for members in classes for group in _cut(members, target, max_files, lambda file: file.live_size)]
 

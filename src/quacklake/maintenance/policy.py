@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from quacklake.catalog import TableHealth
@@ -29,8 +29,9 @@ class Policy:
     """What makes care due. None leaves something to the lake's options, or undone where they say nothing.
 
     A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``; merged when it has
-    ``small_files`` files below ``small_ratio`` of the target size; rewritten when a file has lost ``delete_ratio`` of
-    its rows. A pass comes every ``interval`` (give or take ``jitter`` of it), and nobody else makes one while the
+    ``small_files`` files of about the same size below ``small_ratio`` of the target size, so that no row is written
+    anew very often; rewritten when a file has lost ``delete_ratio`` of its rows, or when that many such small files
+    have lost any. A pass comes every ``interval`` (give or take ``jitter`` of it), and nobody else makes one while the
     ``lease`` of this process lasts, which it renews.
     """
 
@@ -85,6 +86,8 @@ class Job:
     reason: str
     table: str | None = None
     state: tuple[object, ...] = ()
+    below: int | None = None
+    """The size that small files do not reach."""
 
 
 def due(policy: Policy, health: LakeHealth) -> list[Job]:
@@ -104,10 +107,23 @@ def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth
         yield Job(JobKind.FLUSH, f"{rows:,} inlined rows", name, (rows,))
     elif policy.flush_age is not None and age is not None and age >= policy.flush_age:
         yield Job(JobKind.FLUSH, f"inlined rows since {_rounded(age)}", name, (rows, table.inlined_since))
-    if policy.small_files is not None and table.small_files >= policy.small_files:
-        yield Job(JobKind.MERGE, f"{table.small_files:,} small files", name, (table.files, table.small_files))
-    if policy.delete_ratio is not None and table.worn_files:
-        yield Job(JobKind.REWRITE, f"{table.worn_files:,} files with many deletes", name, (table.worn_files,))
+    below = _crowded(policy, table, table.small)
+    if below is not None:
+        yield Job(JobKind.MERGE, f"{sum(table.small):,} small files", name, (table.files, table.small), below)
+    if policy.delete_ratio is not None:
+        below = _crowded(policy, table, table.chipped)
+        state = (table.worn_files, table.chipped)
+        if below is not None:
+            yield Job(JobKind.REWRITE, f"{sum(table.chipped):,} small files with deletes", name, state, below)
+        elif table.worn_files:
+            yield Job(JobKind.REWRITE, f"{table.worn_files:,} files with many deletes", name, state)
+
+
+def _crowded(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int | None:
+    """Below which size files are to be put together: the largest class that has enough of them, and those below it."""
+    if policy.small_files is None:
+        return None
+    return next((table.class_size(n) for n, count in enumerate(counts) if count >= policy.small_files), None)
 
 
 def _lake_jobs(policy: Policy, health: LakeHealth) -> Iterator[Job]:

@@ -23,8 +23,8 @@ __all__ = ["JobReport", "MaintenanceReport", "Scheduler", "examine"]
 
 _log = logging.getLogger("quacklake.maintenance")
 
-#: Does one job: its table, or None for the lake.
-Worker = Callable[[str | None], Any]
+#: Does one job.
+Worker = Callable[[Job], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Scheduler:
         report, failure = None, None
         try:
             with telemetry.timed(f"maintenance.{job.kind.value}"):
-                report = self.workers[job.kind](job.table)
+                report = self.workers[job.kind](job)
         except NotFoundError as error:
             _log.info("%s: %s", job.kind.value, error.message)  # dropped meanwhile
         except QuacklakeError as error:

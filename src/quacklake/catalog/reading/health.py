@@ -15,6 +15,9 @@ from quacklake.format.snapshots import Snapshot
 
 __all__ = ["HealthReader", "TableHealth"]
 
+_STEP = 8
+"""So many times larger are the files of one class of sizes than those of the next."""
+_CLASSES = 4
 _UNION = 100
 """Most inlined tables that one statement asks for."""
 
@@ -23,17 +26,25 @@ _UNION = 100
 class TableHealth:
     """What says whether a table wants care.
 
-    ``small_files`` are smaller than asked for, ``worn_files`` have lost more of their rows than asked for;
-    ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of the oldest.
+    ``small`` counts the files without deletes that are smaller than ``small_size``, by their size: each class goes
+    up to an eighth of the one before. ``chipped`` counts those with deletes in the same way, ``worn_files`` have lost
+    more of their rows than asked for. ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of
+    the oldest.
     """
 
     table_id: int
     files: int = 0
     bytes: int = 0
-    small_files: int = 0
     worn_files: int = 0
+    small_size: int = 0
+    small: tuple[int, ...] = ()
+    chipped: tuple[int, ...] = ()
     inlined_rows: int = 0
     inlined_since: int | None = None
+
+    def class_size(self, number: int) -> int:
+        """The size that files of a class do not reach."""
+        return int(self.small_size // _STEP**number)
 
 
 class HealthReader(FileReader):
@@ -43,7 +54,10 @@ class HealthReader(FileReader):
         self, snapshot: Snapshot, *, small: int, small_of: Mapping[int, int], worn: float
     ) -> dict[int, TableHealth]:
         """The tables that have rows: files below ``small`` bytes (``small_of`` for some tables), ``worn`` a share."""
-        found = {row[0]: TableHealth(*row) for row in self.run("health", self._health(snapshot, small, small_of, worn))}
+        found = {}
+        for id_, files, size, worn_files, *counts in self.run("health", self._health(snapshot, small, small_of, worn)):
+            clean, chipped = _by_class(counts[:_CLASSES]), _by_class(counts[_CLASSES:])
+            found[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
         for table_id, rows, since in self._inlined_health(snapshot):
             known = found.get(table_id) or TableHealth(table_id)
             oldest = since if known.inlined_since is None else min(known.inlined_since, since)
@@ -57,14 +71,17 @@ class HealthReader(FileReader):
         limit: Any = sa.case(dict(small_of), value=f.c.table_id, else_=small) if small_of else small
         mine = sa.and_(d.c.table_id == f.c.table_id, d.c.data_file_id == f.c.data_file_id)
         deletes = sa.and_(mine, self._visible(d, snapshot.id))
-        is_worn = sa.and_(d.c.delete_count > 0, d.c.delete_count >= worn * f.c.record_count)
+        clean, chipped = d.c.delete_file_id.is_(None), d.c.delete_count > 0
+        is_worn = sa.and_(chipped, d.c.delete_count >= worn * f.c.record_count)
+        small_files = [f.c.file_size_bytes * _STEP**number < limit for number in range(_CLASSES)]
         return (
             sa.select(
                 f.c.table_id,
                 sa.func.count(),
                 sa.cast(sa.func.sum(f.c.file_size_bytes), sa.BigInteger),
-                _number_of(f.c.file_size_bytes < limit),
                 _number_of(is_worn),
+                *(_number_of(sa.and_(clean, is_small)) for is_small in small_files),
+                *(_number_of(sa.and_(chipped, is_small)) for is_small in small_files),
             )
             .select_from(f.outerjoin(d, deletes))
             .where(self._visible(f, snapshot.id))
@@ -91,6 +108,11 @@ class HealthReader(FileReader):
         t = self._t["files_scheduled_for_deletion"]
         waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
         return int(self.run("scheduled_files", waiting).scalar_one())
+
+
+def _by_class(counts: Sequence[int]) -> tuple[int, ...]:
+    """How many files each class has, where each count has those of the later ones in it."""
+    return tuple(count - smaller for count, smaller in zip(counts, [*counts[1:], 0], strict=True))
 
 
 def _number_of(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
