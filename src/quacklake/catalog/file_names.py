@@ -276,8 +276,8 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
         writer.run("unschedule", sa.delete(t).where(t.c.data_file_id == id_, t.c.path == path))
 
 
-def other_data_paths(reader: Reader) -> list[str]:
-    """The data paths of the other lakes in the same database."""
+def other_data_paths(reader: Reader, root: str) -> list[str]:
+    """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
     if reader._database.name == "sqlite":
         return []
     mine = reader._t.metadata.schema or sa.inspect(reader._connection).default_schema_name
@@ -292,6 +292,7 @@ def other_data_paths(reader: Reader) -> list[str]:
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))
-        statement = sa.select(t.c.value).where(t.c.key == "data_path")
+        within = sa.func.substr(t.c.value.concat("/"), 1, len(root)) == root
+        statement = sa.select(t.c.value).where(t.c.key == "data_path", within)
         found += [row[0] for row in reader.run("other_data_paths", statement) if row[0]]
     return found

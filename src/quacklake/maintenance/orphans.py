@@ -112,7 +112,7 @@ def _scheduled(reader: Reader, store: Store) -> Iterator[list[str]]:
 def _other_lakes(reader: Reader, store: Store) -> tuple[str, ...]:
     """The folders below the data path that are the data paths of other lakes of the same database."""
     found = []
-    for data_path in file_names.other_data_paths(reader):
+    for data_path in file_names.other_data_paths(reader, store.root):
         root = data_path if data_path.endswith("/") else f"{data_path}/"
         if root == store.root:
             raise ConfigError(
