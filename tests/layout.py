@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading.statements import Statements
 
-__all__ = ["CATALOG", "LAYOUT", "by_hand", "move", "plain_only"]
+__all__ = ["CATALOG", "LAYOUT", "add_row", "by_hand", "folder", "move", "plain_only"]
 
 LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
 """``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
@@ -29,6 +30,19 @@ def plain_only(reason: str) -> None:
 def by_hand(lines: Statements, sql: str) -> sa.CursorResult[Any]:
     """Run a text on the metadata as it is, which a shared lake would refuse; the lake has one catalog."""
     return lines._connection.exec_driver_sql(sql)
+
+
+def add_row(connection: sa.Connection, table: str, **values: Any) -> None:
+    """Add a row to a metadata table as it is; the lake has one catalog."""
+    if LAYOUT == "shared":
+        values["catalog_id"] = connection.exec_driver_sql("SELECT catalog_id FROM ducklake_catalog").scalar_one()
+    found = sa.table(table, *(sa.column(name) for name in values))
+    connection.execute(sa.insert(found).values(**values))
+
+
+def folder(data: Path) -> Path:
+    """Where a lake of a test has its files, whose data path is ``data``."""
+    return data / CATALOG if LAYOUT == "shared" else data
 
 
 def move(connection: sqlite3.Connection, data_path: str) -> None:

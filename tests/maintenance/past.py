@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake.catalog import parse_url
 from quacklake.catalog.tables import SPEC
-from tests.layout import CATALOG, LAYOUT
+from tests.layout import folder
 
 __all__ = ["Past", "State", "files_named", "files_on_disk", "make_past", "metadata", "numbers", "state", "states"]
 
@@ -95,10 +95,10 @@ def metadata(url: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def files_on_disk(folder: Path) -> set[str]:
+def files_on_disk(data: Path) -> set[str]:
     """The files below a data path, as the lake calls them."""
-    folder = folder / CATALOG if LAYOUT == "shared" else folder
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    root = folder(data)
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
 def files_named(lake: quacklake.Lake) -> set[str]:

@@ -16,6 +16,7 @@ from quacklake.errors import InputError, StorageUnavailableError
 from quacklake.storage import Store
 from services.s3 import S3Server
 from tests.catalog.stock import Stock
+from tests.layout import add_row, folder
 from tests.maintenance.past import files_named, files_on_disk, numbers, state
 
 
@@ -29,9 +30,13 @@ def scheduled(lake: quacklake.Lake) -> list[str]:
 
 def schedule(lake: quacklake.Lake, path: str, *, relative: bool, id_: int = 900) -> None:
     with sa.create_engine(lake.url).begin() as connection:
-        connection.exec_driver_sql(
-            "INSERT INTO ducklake_files_scheduled_for_deletion VALUES (?, ?, ?, '2020-01-01 00:00:00+00')",
-            (id_, path, int(relative)),
+        add_row(
+            connection,
+            "ducklake_files_scheduled_for_deletion",
+            data_file_id=id_,
+            path=path,
+            path_is_relative=int(relative),
+            schedule_start="2020-01-01 00:00:00+00",
         )
 
 
@@ -81,7 +86,7 @@ def test_stock_removes_what_we_have_scheduled_and_we_what_stock_has(
 
 
 def test_a_file_that_is_gone_already_is_fine(expired: quacklake.Lake, tmp_path: Path) -> None:
-    (tmp_path / "data" / scheduled(expired)[0]).unlink()
+    (folder(tmp_path / "data") / scheduled(expired)[0]).unlink()
     assert expired.cleanup_old_files(cleanup_all=True).failed == 0
     assert scheduled(expired) == []
 
@@ -89,7 +94,7 @@ def test_a_file_that_is_gone_already_is_fine(expired: quacklake.Lake, tmp_path: 
 def test_a_file_that_a_table_has_is_never_removed(expired: quacklake.Lake, tmp_path: Path) -> None:
     (used,) = expired.table("t").files().column("path").to_pylist()
     schedule(expired, used, relative=True)
-    schedule(expired, str(tmp_path / "data" / used), relative=False, id_=901)
+    schedule(expired, str(folder(tmp_path / "data") / used), relative=False, id_=901)
     report = expired.cleanup_old_files(cleanup_all=True)
     assert used not in report.paths
     assert [skipped.reason for skipped in report.skipped] == ["a table still has it"]
@@ -99,7 +104,7 @@ def test_a_file_that_a_table_has_is_never_removed(expired: quacklake.Lake, tmp_p
 
 def test_a_file_that_is_not_below_the_data_path_is_never_removed(expired: quacklake.Lake, tmp_path: Path) -> None:
     (tmp_path / "mine.parquet").write_bytes(b"mine")
-    (tmp_path / "data" / "link").symlink_to(tmp_path)
+    (folder(tmp_path / "data") / "link").symlink_to(tmp_path)
     for id_, (path, relative) in enumerate(
         {str(tmp_path / "mine.parquet"): False, "../mine.parquet": True, "link/mine.parquet": True}.items(), 900
     ):

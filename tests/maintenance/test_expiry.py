@@ -25,6 +25,7 @@ from quacklake.errors import (
 )
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG
+from tests.layout import LAYOUT, folder
 from tests.maintenance.past import Past, State, files_named, files_on_disk, make_past, metadata, numbers, state, states
 
 NewUrl = Callable[[str], str]
@@ -337,9 +338,12 @@ def test_a_file_that_another_row_names_is_not_scheduled(lake: quacklake.Lake, tm
     table = lake.create_table("t", numbers(0, 20))
     (path,) = table.files().column("path").to_pylist()
     table.overwrite(numbers(50, 20))
+    own = folder(tmp_path / "data")
     with sa.create_engine(lake.url).begin() as connection:  # as a restore may do it: the same file under a new id
         columns = "table_id, begin_snapshot, path_is_relative, file_format, record_count, file_size_bytes, row_id_start"
-        for id_, named, relative in ((800, "path", 1), (801, f"'{tmp_path}/data/' || 'main/t/' || path", 0)):
+        if LAYOUT == "shared":
+            columns += ", catalog_id"
+        for id_, named, relative in ((800, "path", 1), (801, f"'{own}/main/t/' || path", 0)):
             connection.exec_driver_sql(
                 f"INSERT INTO ducklake_data_file (data_file_id, path, {columns}) SELECT {id_}, {named},"
                 f" {columns.replace('path_is_relative', str(relative)).replace('begin_snapshot', '2')}"
@@ -350,36 +354,36 @@ def test_a_file_that_another_row_names_is_not_scheduled(lake: quacklake.Lake, tm
     assert [skipped.reason for skipped in report.kept][1:] == ["another file of the catalog has the same path"]
     assert report.data_files == 0
     lake.cleanup_old_files(cleanup_all=True)
-    assert (tmp_path / "data" / path).exists()
+    assert (own / path).exists()
     assert table.count() == 60
 
 
 def test_files_from_elsewhere_are_let_go_and_never_removed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
+    outside, own = tmp_path / "outside", folder(tmp_path / "data")
     outside.mkdir()
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "data", foreign_paths=[outside]) as lake:
         import pyarrow.parquet as pq
 
         pq.write_table(numbers(0, 20), outside / "a.parquet")
-        (tmp_path / "data" / "staged").mkdir(parents=True)
-        (tmp_path / "data" / "main" / "t").mkdir(parents=True)
-        pq.write_table(numbers(20, 20), tmp_path / "data" / "staged" / "b.parquet")
+        (own / "staged").mkdir(parents=True)
+        (own / "main" / "t").mkdir(parents=True)
+        pq.write_table(numbers(20, 20), own / "staged" / "b.parquet")
         table = lake.create_table("t", numbers(0, 1).schema)
-        pq.write_table(numbers(40, 20), tmp_path / "data" / "main" / "t" / "c.parquet")
-        table.add_files([outside / "a.parquet", tmp_path / "data" / "staged" / "b.parquet"])
-        table.add_files(tmp_path / "data" / "main" / "t" / "c.parquet")
+        pq.write_table(numbers(40, 20), own / "main" / "t" / "c.parquet")
+        table.add_files([outside / "a.parquet", own / "staged" / "b.parquet"])
+        table.add_files(own / "main" / "t" / "c.parquet")
         table.overwrite(numbers(0, 1))
         report = lake.expire_snapshots("0 seconds")
         assert report.data_files == 1
         assert sorted(skipped.what for skipped in report.kept)[:2] == [
-            f"{tmp_path}/data/staged/b.parquet",
+            f"{own}/staged/b.parquet",
             f"{outside}/a.parquet",
         ]
         assert lake.cleanup_old_files(cleanup_all=True).paths == ("main/t/c.parquet",)
         lake.delete_orphaned_files(cleanup_all=True)
     assert (outside / "a.parquet").exists()
-    assert (tmp_path / "data" / "staged" / "b.parquet").exists()
+    assert (own / "staged" / "b.parquet").exists()
 
 
 def test_an_expiry_on_a_read_only_lake_is_refused(old_lake: quacklake.Lake) -> None:

@@ -14,6 +14,7 @@ from quacklake import faults, telemetry
 from quacklake.errors import ConfigError, PathError
 from quacklake.maintenance.known import KnownPaths
 from tests.catalog.stock import Stock
+from tests.layout import folder
 from tests.maintenance.past import files_named, files_on_disk, numbers, state
 
 NAME = "ducklake-01a1de9f-1939-7000-8483-6f4460a2ad2a"
@@ -30,7 +31,7 @@ def lay(folder: Path, *names: str, hours: float = 3) -> None:
 
 
 def test_only_old_files_of_the_lake_s_own_kind_go(lake: quacklake.Lake, tmp_path: Path) -> None:
-    data = tmp_path / "data"
+    data, own = tmp_path / "data", folder(tmp_path / "data")
     lake.create_table("t", numbers(0, 20), partition_by=["g"])
     lake.table("t").overwrite(numbers(5, 20))
     lake.expire_snapshots("0 seconds")  # what is scheduled is the cleanup's
@@ -51,11 +52,11 @@ def test_only_old_files_of_the_lake_s_own_kind_go(lake: quacklake.Lake, tmp_path
         f"main/t/nested/main/t/{NAME}.parquet",
         f"main/t/g=1/nested/{NAME}.parquet",
     )
-    lay(data, *orphans, *others)
-    lay(data, f"main/t/young-{NAME}.parquet", f"main/t/{NAME}9.parquet", hours=0.5)
+    lay(own, *orphans, *others)
+    lay(own, f"main/t/young-{NAME}.parquet", f"main/t/{NAME}9.parquet", hours=0.5)
     young = {f"main/t/young-{NAME}.parquet", f"main/t/{NAME}9.parquet"}
     lay(tmp_path / "elsewhere", f"main/t/{NAME}.parquet")
-    (data / "main" / "linked").symlink_to(tmp_path / "elsewhere" / "main" / "t")
+    (own / "main" / "linked").symlink_to(tmp_path / "elsewhere" / "main" / "t")
     lake.set_option("delete_older_than", "1 day")
     assert lake.delete_orphaned_files().files == 0  # the longer of the two counts
     lake.unset_option("delete_older_than")
@@ -81,11 +82,11 @@ def test_the_files_of_an_open_transaction_are_safe(lake: quacklake.Lake, tmp_pat
 
 def test_a_file_that_is_committed_while_the_listing_runs_stays(lake: quacklake.Lake, tmp_path: Path) -> None:
     lake.create_table("t", numbers(0, 20))
-    lay(tmp_path / "data", f"main/t/{NAME}.parquet")
+    lay(folder(tmp_path / "data"), f"main/t/{NAME}.parquet")
     with lake.transaction() as tx:
         tx.table("t").append(numbers(50, 20))
         written = files_on_disk(tmp_path / "data") - files_named(lake) - {f"main/t/{NAME}.parquet"}
-        lay_back(tmp_path / "data", written)
+        lay_back(folder(tmp_path / "data"), written)
         done = []
 
         def commit_first(what: str, done_: int, total: int | None) -> None:
@@ -99,7 +100,7 @@ def test_a_file_that_is_committed_while_the_listing_runs_stays(lake: quacklake.L
                 done.append("commit")
                 with quacklake.connect(lake.url) as other:
                     other.table("t").append(numbers(90, 20))
-                    lay_back(tmp_path / "data", files_named(other) - files_named(lake))
+                    lay_back(folder(tmp_path / "data"), files_named(other) - files_named(lake))
             return found
 
         with pytest.MonkeyPatch.context() as patch:
@@ -117,21 +118,22 @@ def lay_back(folder: Path, names: set[str]) -> None:
 
 def test_a_path_that_cannot_be_told_stops_the_removal(lake: quacklake.Lake, tmp_path: Path) -> None:
     lake.create_table("t", numbers(0, 20))
-    lay(tmp_path / "data", f"main/t/{NAME}.parquet")
+    lay(folder(tmp_path / "data"), f"main/t/{NAME}.parquet")
     with sa.create_engine(lake.url).begin() as connection:
         connection.exec_driver_sql(f"UPDATE ducklake_data_file SET path = '../t/{NAME}.parquet'")
     with pytest.raises(PathError):
         lake.delete_orphaned_files()
-    assert (tmp_path / "data" / "main" / "t" / f"{NAME}.parquet").exists()
+    assert (folder(tmp_path / "data") / "main" / "t" / f"{NAME}.parquet").exists()
 
 
 def test_files_named_by_an_absolute_path_are_known(lake: quacklake.Lake, tmp_path: Path) -> None:
+    own = folder(tmp_path / "data")
     lake.create_table("t", numbers(0, 20))
     with sa.create_engine(lake.url).begin() as connection:
         connection.exec_driver_sql(
-            f"UPDATE ducklake_data_file SET path = '{tmp_path}/data/../data/main/t/' || path, path_is_relative = 0"
+            f"UPDATE ducklake_data_file SET path = '{own}/../{own.name}/main/t/' || path, path_is_relative = 0"
         )
-    lay_back(tmp_path / "data", files_on_disk(tmp_path / "data"))
+    lay_back(folder(tmp_path / "data"), files_on_disk(tmp_path / "data"))
     assert lake.delete_orphaned_files().files == 0
 
 
@@ -151,12 +153,12 @@ def test_lakes_of_one_database_do_not_touch_each_other(postgres_url: str, tmp_pa
 
 def test_we_and_stock_find_the_same_orphans(lake: quacklake.Lake, stock: Stock, tmp_path: Path) -> None:
     lake.create_table("t", numbers(0, 20))
-    lay(tmp_path / "data", f"main/t/{NAME}.parquet", f"main/u/g=1/{NAME}.parquet", hours=72)
+    lay(folder(tmp_path / "data"), f"main/t/{NAME}.parquet", f"main/u/g=1/{NAME}.parquet", hours=72)
     ours = lake.delete_orphaned_files(dry_run=True).paths
     before, url = state(lake), lake.url
     lake.close()
     theirs = stock.run(url, "SELECT * FROM ducklake_delete_orphaned_files('l')")
-    assert sorted(str(tmp_path / "data" / path) for path in ours) == sorted(row[0] for row in theirs)
+    assert sorted(str(folder(tmp_path / "data") / path) for path in ours) == sorted(row[0] for row in theirs)
     with quacklake.connect(url) as again:
         assert state(again) == before
         assert again.delete_orphaned_files(cleanup_all=True).files == 0
@@ -165,7 +167,7 @@ def test_we_and_stock_find_the_same_orphans(lake: quacklake.Lake, stock: Stock, 
 def test_a_removal_that_is_cut_short_is_simply_run_again(lake: quacklake.Lake, tmp_path: Path) -> None:
     lake.create_table("t", numbers(0, 20))
     for pattern in ("storage.list.after", "storage.delete.after", "maintenance.orphans.removed"):
-        lay(tmp_path / "data", *(f"main/t/{NAME}{number}.parquet" for number in range(5)))
+        lay(folder(tmp_path / "data"), *(f"main/t/{NAME}{number}.parquet" for number in range(5)))
         with faults.arm(faults.Fault(pattern=pattern)), pytest.raises(faults.FaultInjected):
             lake.delete_orphaned_files()
     lake.delete_orphaned_files()
@@ -180,9 +182,9 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_files(lake: q
         lake.delete_orphaned_files(dry_run=True)
         return telemetry.snapshot().counters["catalog.statements"] - before
 
-    lay(tmp_path / "data", f"main/t/{NAME}.parquet")
+    lay(folder(tmp_path / "data"), f"main/t/{NAME}.parquet")
     few = statements()
-    lay(tmp_path / "data", *(f"main/t/{NAME}{number}.parquet" for number in range(100)))
+    lay(folder(tmp_path / "data"), *(f"main/t/{NAME}{number}.parquet" for number in range(100)))
     assert statements() == few
 
 
@@ -191,7 +193,7 @@ def test_a_report_keeps_the_first_paths_and_whoever_wants_them_is_told_all(
 ) -> None:
     lake.create_table("t", numbers(0, 20))
     names = {f"main/t/{NAME}{number}.parquet" for number in range(5)}
-    lay(tmp_path / "data", *names)
+    lay(folder(tmp_path / "data"), *names)
     with quacklake.connect(lake.url, report_paths=2) as modest:
         for dry_run in (True, False):
             told: list[str] = []
