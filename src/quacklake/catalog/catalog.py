@@ -20,6 +20,7 @@ from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.snapshots import LIMITS
 from quacklake.catalog.registry import (
     CATALOG_REQUIRED,
     CatalogRow,
@@ -48,6 +49,7 @@ from quacklake.errors import (
 )
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.inline import PACKED
+from quacklake.format.limits import NO_LIMITS, Limits
 from quacklake.format.objects import SchemaInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.snapshots import Snapshot
@@ -120,6 +122,12 @@ class Catalog:
     def shared(self) -> bool:
         """True for a catalog of a shared lake."""
         return self.tenant is not None
+
+    @property
+    def limits(self) -> Limits:
+        """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
+        found: Limits = self._cache.get(LIMITS, NO_LIMITS)
+        return found
 
     @property
     def encoding(self) -> str:
