@@ -76,7 +76,7 @@ class TenantVisit:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What a round did. ``looked`` is at how many catalogs; ``complete`` when those were all there are."""
+    """What a round did. ``looked`` is at how many catalogs; ``complete`` when all had their turn and no bound was met."""
 
     tenants: Sequence[TenantVisit] = ()
     looked: int = 0
@@ -158,7 +158,7 @@ class Rounds:
                 running = _collect(running, visits)
         if last is not None:
             self.tenancy.maintained(last)
-        return RoundReport(tuple(visits), looked, budget.files, complete=not ended)
+        return RoundReport(tuple(visits), looked, budget.files, complete=not (ended or budget.is_set()))
 
     def run(self, stop: threading.Event, told: Callable[[RoundReport], None], progress: Progress = silent) -> None:
         """Round after round until ``stop`` is set, at once where one was not enough for all."""
