@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from quacklake.catalog import Catalog
-from quacklake.errors import TenantBusyError
+from quacklake.errors import CorruptFileError, TenantBusyError
 
 __all__ = ["ScanGate"]
 
@@ -21,7 +21,8 @@ _running: Counter[str] = Counter()
 class ScanGate:
     """Lets a scan in when its catalog may have one more. Waits up to ``wait`` seconds, then ``TenantBusyError``.
 
-    Without a limit nothing is counted, and none has to wait for those that began before there was one.
+    Without a limit nothing is counted, and none has to wait for those that began before there was one. Whoever finds no
+    files because the catalog was dropped is told so.
     """
 
     def __init__(self, catalog: Catalog, wait: float) -> None:
@@ -31,14 +32,18 @@ class ScanGate:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         row, limit = self._catalog.tenant_row, self._catalog.limits.concurrent_scans
-        if row is None or limit is None:
-            yield
-            return
-        self._enter(row.uuid, limit)
+        if row is not None and limit is not None:
+            self._enter(row.uuid, limit)
         try:
             yield
+        except CorruptFileError:
+            # a catalog that is dropped and purged takes its files away from those who read them
+            with self._catalog.read() as reader:
+                reader.check_there()
+            raise
         finally:
-            _leave(row.uuid)
+            if row is not None and limit is not None:
+                _leave(row.uuid)
 
     def _enter(self, uuid: str, limit: int) -> None:
         end = time.monotonic() + self._wait

@@ -76,7 +76,10 @@ class TenantVisit:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What a round did. ``looked`` is at how many catalogs; ``complete`` when all had their turn and no bound was met."""
+    """What a round did.
+
+    ``looked`` is at how many catalogs; it is ``complete`` when all had their turn, and no bound was met.
+    """
 
     tenants: Sequence[TenantVisit] = ()
     looked: int = 0

@@ -67,6 +67,14 @@ class SnapshotReader(Statements):
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
         return found
 
+    def check_there(self) -> None:
+        """Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
+
+        Whoever reads a snapshot need not ask.
+        """
+        if self._t.shared:
+            self.latest()
+
     def oldest(self) -> Snapshot | None:
         """The oldest snapshot that is kept."""
         table = self._t["snapshot"]
