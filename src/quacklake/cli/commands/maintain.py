@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import signal
 import sys
@@ -14,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun
+from quacklake.cli.options import DryRun, duration_of
 from quacklake.cli.output import plain
 from quacklake.cli.progress import stages
-from quacklake.config import parse_duration
 from quacklake.errors import InputError, QuacklakeError
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ __all__ = [
     "SmallFiles",
     "Watch",
     "check_watch",
-    "duration_of",
     "json_line",
     "maintain",
     "policy_of",
@@ -116,14 +113,6 @@ def policy_of(**given: Any) -> Policy:
     said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     said.update({name: duration_of(name, said[name]) for name in _TIMES if name in said})
     return Policy(**said)
-
-
-def duration_of(name: str, text: str) -> dt.timedelta:
-    """The time that an option says."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}", param_hint=f"'--{name.replace('_', '-')}'") from None
 
 
 def check_watch(watch: bool, dry_run: bool) -> None:

@@ -17,7 +17,6 @@ from quacklake.cli.commands.maintain import (
     SmallFiles,
     Watch,
     check_watch,
-    duration_of,
     json_line,
     policy_of,
     report_facts,
@@ -26,7 +25,7 @@ from quacklake.cli.commands.maintain import (
 )
 from quacklake.cli.commands.tenant import tenants_of
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun
+from quacklake.cli.options import DryRun, duration_of
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.config import parse_size
