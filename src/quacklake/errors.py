@@ -20,7 +20,9 @@ The tree::
     ├── LimitError                     a statement needs more than its session may take
     │   ├── StatementTimeoutError      … of time
     │   ├── MemoryLimitError           … of memory, or of room for what does not fit into it
-    │   └── ResultTooLargeError        … of rows or bytes in its result
+    │   ├── ResultTooLargeError        … of rows or bytes in its result
+    │   └── TenantLimitError           a catalog (tenant) would have more than it may
+    │       └── TenantBusyError        … commits in a second, or scans at a time            (Transient)
     ├── CatalogError                   the metadata database failed
     │   └── CatalogUnavailableError    … and trying again may help        (Transient)
     ├── StorageError                   the object store failed
@@ -83,6 +85,8 @@ __all__ = [
     "StreamError",
     "StreamFencedError",
     "StreamMismatchError",
+    "TenantBusyError",
+    "TenantLimitError",
     "Terminal",
     "Transient",
     "UnsupportedFeatureError",
@@ -196,6 +200,27 @@ class MemoryLimitError(LimitError):
 
 class ResultTooLargeError(LimitError):
     code = "limit.result"
+
+
+class TenantLimitError(LimitError):
+    """A catalog of a shared lake would have more than its operator lets it; nothing was changed."""
+
+    code = "limit.tenant"
+
+    def __init__(self, message: str, *, limit: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.limit = limit
+        """The name of the limit."""
+
+
+class TenantBusyError(TenantLimitError, Transient):
+    """A catalog does as much at a time as it may; nothing was changed. ``after`` seconds there may be room."""
+
+    code = "limit.tenant_busy"
+
+    def __init__(self, message: str, *, limit: str, after: float, hint: str | None = None) -> None:
+        super().__init__(message, limit=limit, hint=hint)
+        self.after = after
 
 
 class CatalogError(QuacklakeError):

@@ -110,7 +110,7 @@ def test_raw_sql_sees_own_rows_only(place: Place) -> None:
         assert len(found) > 8
         assert place.raw(role, "SELECT catalog_name FROM ducklake_catalog") == [(name,)]
     every = place.raw("quacklake", f"SELECT DISTINCT catalog_id FROM ({union}) u")
-    assert {id_ for (id_,) in every} == set(ids.values())
+    assert {id_ for (id_,) in every} >= set(ids.values())  # other tests may have made more
     for table in (*names, "ducklake_catalog", "quacklake_shared"):
         assert place.raw("quacklake", f"SELECT relforcerowsecurity FROM pg_class WHERE oid = '{table}'::regclass")[0][0]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):

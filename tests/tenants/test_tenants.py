@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -281,7 +282,7 @@ def test_purging_removes_rows_and_files_of_dropped_catalogs_alone(
         dropped = tenants.drop("gone")
         assert [tenant.id for tenant in tenants.dropped()] == [dropped.id]
         again = tenants.create("gone")
-        done = tenants.purge(batch_rows=2)
+        done = tenants.purge(batch_rows=2, grace=dt.timedelta(0))
         assert (done.catalogs, done.files) == (1, 1)
         assert tenants.dropped() == []
         assert {tenant.name: tenant.id for tenant in tenants} == {"keep": 0, "gone": again.id}

@@ -17,6 +17,7 @@ from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.snapshots import LIMITS
 from quacklake.catalog.registry import (
     CATALOG_REQUIRED,
     CatalogRow,
@@ -42,6 +43,7 @@ from quacklake.errors import (
     UnsupportedVersionError,
 )
 from quacklake.format.inline import PACKED
+from quacklake.format.limits import NO_LIMITS, Limits
 
 __all__ = ["Catalog", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
 
@@ -94,6 +96,12 @@ class Catalog(Connections):
     def shared(self) -> bool:
         """True for a catalog of a shared lake."""
         return self.tenant is not None
+
+    @property
+    def limits(self) -> Limits:
+        """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
+        found: Limits = self._cache.get(LIMITS, NO_LIMITS)
+        return found
 
     @property
     def encoding(self) -> str:

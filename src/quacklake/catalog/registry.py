@@ -170,11 +170,10 @@ class Registry:
             raise no_such_catalog(name)
         return found
 
-    def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
-        """The next catalogs by their names; ``dropped`` gives those that wait to be purged instead."""
+    def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
+        """The next catalogs by their names."""
         t = self._t.catalog
-        gone = t.c.dropped_ms.is_not(None) if dropped else t.c.dropped_ms.is_(None)
-        statement = self._select().where(gone).order_by(t.c.catalog_key).limit(limit)
+        statement = self._select().where(t.c.dropped_ms.is_(None)).order_by(t.c.catalog_key).limit(limit)
         if prefix:
             start = tenant_key(prefix)
             # the greatest character of ASCII stands in no name that is not a tombstone
@@ -305,9 +304,53 @@ class Registry:
         t = self._t.catalog
         self.run("update_catalog", sa.update(t).where(t.c.catalog_id == id_).values(**values))
 
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def limits(self, row: CatalogRow | None) -> tuple[str | None, str | None]:
+        """What is said of a catalog's limits, and of those of all; both as texts."""
+        t, shared = self._t.catalog, self._t.shared
+        default = self.run("default_limits", sa.select(shared.c.limits)).scalar()
+        if row is None:
+            return None, default
+        return self.run("limits", sa.select(t.c.limits).where(t.c.catalog_id == row.id)).scalar(), default
+
+    def set_limits(self, row: CatalogRow | None, text: str | None) -> None:
+        """Say what a catalog, or every one for which nothing is said, may take."""
+        if row is not None:
+            self._set(row.id, limits=text)
+        else:
+            self.run("set_default_limits", sa.update(self._t.shared).values(limits=text))
+
+    # -- care --------------------------------------------------------------------------------------------------------
+
+    def last_maintained(self) -> int:
+        """The catalog that maintenance looked at last; -1 when there is none."""
+        found = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
+        return -1 if found is None else int(found)
+
+    def set_maintained(self, id_: int) -> None:
+        """Note that maintenance has come to a catalog."""
+        self.run("set_maintained", sa.update(self._t.shared).values(maintained_id=id_))
+
     # -- removing ----------------------------------------------------------------------------------------------------
 
-    def purgeable(self) -> list[str]:
+    def dropped(self, limit: int) -> list[CatalogRow]:
+        """Those that were dropped, and not purged yet."""
+        t = self._t.catalog
+        waiting = self._select().where(t.c.dropped_ms.is_not(None), t.c.purged_ms.is_(None))
+        return [CatalogRow.of(row) for row in self.run("dropped", waiting.order_by(t.c.catalog_key).limit(limit))]
+
+    def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
+        """The same, and then those that were purged once, and dropped up to a time: whether each was."""
+        t = self._t.catalog
+        late = t.c.dropped_ms <= before_ms
+        statement = self._select().add_columns(t.c.purged_ms).where(t.c.dropped_ms.is_not(None))
+        statement = statement.where(sa.or_(t.c.purged_ms.is_(None), late))
+        order = (sa.case((t.c.purged_ms.is_(None), 0), else_=1), t.c.catalog_key)
+        rows = self.run("purgeable", statement.order_by(*order).limit(limit))
+        return [(CatalogRow.of(row[:-1]), row[-1] is not None) for row in rows]
+
+    def tables(self) -> list[str]:
         """The tables that ``purge`` takes rows from, in this order."""
         return list(self._t.definitions)
 
@@ -327,11 +370,14 @@ class Registry:
             self.run(f"purge_{name}", sa.delete(t).where(mine))
         return found
 
-    def forget(self, id_: int) -> None:
-        """Remove a catalog that was dropped and that holds nothing any more. Its id never comes back."""
+    def bury(self, id_: int, *, forget: bool) -> None:
+        """Note that a catalog that was dropped holds nothing any more, or ``forget`` it. Its id never comes back."""
         shares, t = self._t.shares, self._t.catalog
         self.run("forget_shares", sa.delete(shares).where(shares.c.borrower_id == id_))
-        self.run("forget_catalog", sa.delete(t).where(t.c.catalog_id == id_, t.c.dropped_ms.is_not(None)))
+        if forget:
+            self.run("forget_catalog", sa.delete(t).where(t.c.catalog_id == id_, t.c.dropped_ms.is_not(None)))
+        else:
+            self._set(id_, purged_ms=time.time_ns() // 1_000_000)
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 

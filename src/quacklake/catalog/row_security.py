@@ -34,7 +34,7 @@ __all__ = [
 _GRANTS = "quacklake_grants"
 _MINE = "quacklake_my_catalogs"
 _READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
-_SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted")
+_SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 """What a role may know of the whole lake; how many catalogs there were is not among it."""
 
 

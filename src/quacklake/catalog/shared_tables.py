@@ -78,6 +78,9 @@ class SharedTables:
                 sa.Column("created_ms", sa.BigInteger(), nullable=False),
                 sa.Column("dropped_ms", sa.BigInteger()),
                 sa.Column("borrows", Text()),
+                # when a dropped one was purged; its row stays as long as somebody may still write into its folder
+                sa.Column("purged_ms", sa.BigInteger()),
+                sa.Column("limits", Text()),
             )
         )
         self.shared = scoped.registry(
@@ -89,6 +92,9 @@ class SharedTables:
                 sa.Column("layout", Text(), nullable=False),
                 sa.Column("data_path", Text(), nullable=False),
                 sa.Column("encrypted", sa.BigInteger(), nullable=False),
+                sa.Column("limits", Text()),
+                # the last catalog that a round of maintenance looked at
+                sa.Column("maintained_id", sa.BigInteger()),
             )
         )
         #: Which files of a catalog must stay because of another, or of a plain lake elsewhere.

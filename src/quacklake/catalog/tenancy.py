@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from quacklake import telemetry
 from quacklake.catalog import exposing, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
+from quacklake.catalog.needs import CatalogNeed, Thresholds, needs
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, no_such_catalog, shared_facts
 from quacklake.catalog.row_security import Place
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
 from quacklake.errors import ConfigError, InputError, NotFoundError, ReadOnlyError, UnsupportedFeatureError
+from quacklake.format.limits import Limits, changed
 
 __all__ = ["Tenancy"]
 
@@ -34,6 +37,11 @@ class Tenancy:
     def url(self) -> str:
         """Where the metadata is; never with a password."""
         return str(self._catalog.url)
+
+    @property
+    def database(self) -> str:
+        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+        return self._catalog.database
 
     def close(self) -> None:
         """Give back every connection."""
@@ -117,10 +125,20 @@ class Tenancy:
         with self._reading() as registry:
             return registry.need(name)
 
-    def catalogs(self, prefix: str, after: str | None, limit: int, *, dropped: bool = False) -> list[CatalogRow]:
+    def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
         """The next catalogs by their names."""
         with self._reading() as registry:
-            return registry.catalogs(prefix, after, limit, dropped=dropped)
+            return registry.catalogs(prefix, after, limit)
+
+    def dropped(self, limit: int) -> list[CatalogRow]:
+        """Those that wait to be purged."""
+        with self._reading() as registry:
+            return registry.dropped(limit)
+
+    def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
+        """The same, and those to look at once more; see ``Registry.purgeable``."""
+        with self._reading() as registry:
+            return registry.purgeable(limit, before_ms)
 
     def rename(self, name: str, new_name: str) -> CatalogRow:
         """Give a catalog another name; whoever has it open goes on."""
@@ -133,12 +151,15 @@ class Tenancy:
         with self._writing(f"#{row.id}") as registry:
             return registry.drop(row)
 
-    def purge(self, row: CatalogRow, rows: int) -> Iterator[int]:
-        """Remove what a dropped catalog holds, a transaction for each batch of rows; gives the rows of each."""
+    def purge(self, row: CatalogRow, rows: int, *, forget: bool) -> Iterator[int]:
+        """Remove what a dropped catalog holds, a transaction for each batch of rows; gives the rows of each.
+
+        Last the catalog itself if ``forget``: its folder is then free.
+        """
         if self._catalog.database == "postgres":
             self.unexpose(row, dry_run=False)
         with self._reading() as registry:
-            names = registry.purgeable()
+            names = registry.tables()
         for name in names:
             while True:
                 with self._writing(f"#{row.id}") as registry:
@@ -147,12 +168,46 @@ class Tenancy:
                     break
                 yield found
         with self._writing() as registry:
-            registry.forget(row.id)
+            registry.bury(row.id, forget=forget)
+
+    def limits(self, name: str | None) -> Limits:
+        """What a catalog may take, or each for which nothing else is said."""
+        with self._reading() as registry:
+            return Limits.of(*registry.limits(None if name is None else registry.need(name)))
+
+    def set_limits(self, name: str | None, given: Mapping[str, Any], *, reset: bool) -> Limits:
+        """Say what a catalog may take, beside what is said already unless ``reset``."""
+        with self._writing() as registry:
+            row = None if name is None else registry.need(name)
+            own, default = registry.limits(row)
+            if row is None:
+                default = text = changed(None if reset else default, given)
+            else:
+                own = text = changed(None if reset else own, given)
+            registry.set_limits(row, text)
+            return Limits.of(own, default)
 
     def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
         """What catalogs hold."""
         with self._reading() as registry:
             return registry.totals(ids)
+
+    # -- care --------------------------------------------------------------------------------------------------------
+
+    def needs(self, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
+        """What the next catalogs by their ids may want; see ``needs``."""
+        with self._reading() as registry:
+            return needs(registry, after, limit, counted, orphans)
+
+    def last_maintained(self) -> int:
+        """The id of the catalog that maintenance looked at last; -1 when there is none."""
+        with self._reading() as registry:
+            return registry.last_maintained()
+
+    def maintained(self, id_: int) -> None:
+        """Note that maintenance has come to a catalog."""
+        with self._writing() as registry:
+            registry.set_maintained(id_)
 
     # -- sharing files -----------------------------------------------------------------------------------------------
 

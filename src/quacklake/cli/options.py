@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 from typing import Annotated, Literal
 
 import typer
 
 from quacklake.cli.completion import complete_table, complete_version
+from quacklake.config import parse_duration
 
 __all__ = [
     "COMMON",
@@ -24,6 +26,7 @@ __all__ = [
     "Where",
     "Yes",
     "count_of",
+    "duration_of",
     "names_of",
 ]
 
@@ -170,6 +173,14 @@ def count_of(text: str, option: str = "--limit") -> int | None:
     if not text.isascii() or not text.isdigit():
         raise typer.BadParameter(f"{text!r} is neither a number nor all", param_hint=f"'{option}'")
     return int(text)
+
+
+def duration_of(name: str, text: str) -> dt.timedelta:
+    """The time that an option says; its name is that of the parameter."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint=f"'--{name.replace('_', '-')}'") from None
 
 
 def names_of(text: str | None) -> list[str] | None:

@@ -55,6 +55,7 @@ class Config:
     ducklake_retry_wait_ms: int
     ducklake_retry_backoff: float
     turn_ms: int
+    limit_wait_ms: int
     data_inlining_row_limit: int | None
     busy_timeout_ms: int
     pool_size: int

@@ -121,6 +121,14 @@ SETTINGS: tuple[Setting, ...] = (
         600_000,
     ),
     _number(
+        "limit_wait_ms",
+        "QUACKLAKE_LIMIT_WAIT_MS",
+        "How long a commit or scan waits, in milliseconds, when its catalog (tenant) does as many as it may at a time",
+        5_000,
+        0,
+        3_600_000,
+    ),
+    _number(
         "data_inlining_row_limit",
         "QUACKLAKE_DATA_INLINING_ROW_LIMIT DUCKLAKE_DATA_INLINING_ROW_LIMIT",
         "Inserts up to this many rows go into the metadata database (default: what the lake says)",

@@ -12,6 +12,7 @@ from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.lake import Lake
+from quacklake.lake.scan_gate import ScanGate
 from quacklake.lake.settings import Shared
 from quacklake.lake.stores import open_store
 from quacklake.storage import Store
@@ -72,7 +73,12 @@ def connect(
         metadata.close()
         raise
     limit = config.duckdb_memory_limit
-    engine = DuckDBEngine(store, memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
+    engine = DuckDBEngine(
+        store,
+        memory_limit=None if limit is None else f"{limit}B",
+        threads=config.duckdb_threads,
+        gate=ScanGate(metadata, config.limit_wait_ms / 1000),
+    )
     writer = FileWriter(store, encrypted=metadata.encrypted)
     return Lake(Shared(metadata, store, engine, config, TableCache(metadata), writer))
 

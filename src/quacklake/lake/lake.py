@@ -34,6 +34,7 @@ from quacklake.lake.settings import Shared
 from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table
+from quacklake.lake.tenant_limits import Limited
 from quacklake.lake.times import instant
 from quacklake.lake.undo import RollingBack, Undropping
 from quacklake.lake.upkeep import Maintaining
@@ -257,6 +258,7 @@ class Lake(
     BackingUp,
     Configuring,
     Streaming,
+    Limited,
 ):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 

@@ -69,6 +69,7 @@ class Shared:
             config.ducklake_retry_wait_ms,
             config.ducklake_retry_backoff,
             turn_ms=config.turn_ms,
+            limit_wait_ms=config.limit_wait_ms,
         )
 
     def latest(self) -> Snapshot:

@@ -58,16 +58,14 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
-        from quacklake.engines.spark import SparkScan, SparkWriter, find_session, is_connect
+        from quacklake.engines.spark import is_connect
         from quacklake.lake.spark_dml import SparkParts
-        from quacklake.lake.spark_slices import Sealed
 
         self._lake = lake
         self._shared = lake._shared
-        self.session: SparkSession = find_session(session, self._shared.store)
-        self._scan = SparkScan(self.session, self._shared.store, Sealed(self.session, self._shared.store))
-        self._writer = SparkWriter(self.session, self._shared.store)
-        self._parts = SparkParts(self._shared, self._scan, self._writer)
+        self._parts = SparkParts.of(self._shared, session)
+        self._scan, self._writer = self._parts.scan, self._parts.writer
+        self.session: SparkSession = self._writer.session
         if has_sources() and not is_connect(self.session):
             register_spark(self.session, lake)
 

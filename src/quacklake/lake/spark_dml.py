@@ -14,12 +14,21 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from quacklake.engines.duckdb import FileWriter
-from quacklake.engines.spark import SparkScan, SparkWriter, Staging, each_group, each_own_group, has_time
+from quacklake.engines.spark import (
+    SparkScan,
+    SparkWriter,
+    Staging,
+    each_group,
+    each_own_group,
+    find_session,
+    has_time,
+)
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
 from quacklake.format.spark import as_stored, quote, read_type, shown
 from quacklake.lake.settings import Shared
+from quacklake.lake.spark_slices import Sealed
 from quacklake.lake.spark_writing import SparkRows
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
@@ -27,7 +36,7 @@ from quacklake.storage import Store
 from quacklake.transaction import NewDeleteFile, Target, TouchedFile, Transaction, touched_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "CHANGED",
@@ -90,6 +99,13 @@ class SparkParts:
     shared: Shared
     scan: SparkScan
     writer: SparkWriter
+
+    @classmethod
+    def of(cls, shared: Shared, session: SparkSession | None) -> SparkParts:
+        """Those of a lake in a session: the given one, else the active one, else a new one."""
+        found = find_session(session, shared.store)
+        scan = SparkScan(found, shared.store, Sealed(found, shared.store))
+        return cls(shared, scan, SparkWriter(found, shared.store))
 
     def staging(self, table: TableInfo) -> Staging:
         """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from quacklake.lake.lake import Lake
@@ -12,10 +12,26 @@ from quacklake.maintenance.reports import CompactionReport, Progress, silent
 from quacklake.maintenance.scheduler import MaintenanceReport
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from quacklake.lake.spark_compaction import SparkTable
     from quacklake.lake.spark_dml import SparkParts
 
-__all__ = ["SparkMaintaining"]
+__all__ = ["SparkMaintaining", "compacted_by"]
+
+
+def compacted_by(lake: Lake, session: SparkSession | None) -> tuple[Callable[[str], SparkTable], SparkSession]:
+    """The tables of a lake as a session compacts them, and the session: without one the active one, or a new one.
+
+    What the session means by ``format("quacklake")`` stays as it is.
+    """
+    from quacklake.engines.spark import require
+    from quacklake.lake.spark_compaction import SparkTable
+    from quacklake.lake.spark_dml import SparkParts
+
+    parts = SparkParts.of(lake._shared, session)
+    require(parts.writer.session, "to compact")
+    return (lambda name: SparkTable.of(lake.table(name), parts)), parts.writer.session
 
 
 class SparkMaintaining:

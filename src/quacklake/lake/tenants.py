@@ -20,6 +20,8 @@ from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
 from quacklake.lake.tenant_access import TenantAccess
+from quacklake.lake.tenant_limits import TenantLimits
+from quacklake.lake.tenant_upkeep import TenantUpkeep
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage.copying import same_place
 
@@ -64,7 +66,7 @@ class PurgeReport:
     waiting: int = 0
 
 
-class Tenants(Moving, TenantAccess):
+class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
@@ -144,26 +146,38 @@ class Tenants(Moving, TenantAccess):
 
     def dropped(self, *, limit: int = _PAGE) -> builtins.list[Tenant]:
         """Catalogs that were dropped and not purged yet, under the names they have now."""
-        return [self._tenant(row) for row in self._tenancy.catalogs("", None, limit, dropped=True)]
+        return [self._tenant(row) for row in self._tenancy.dropped(limit)]
 
-    def purge(self, *, limit: int = _PAGE, batch_rows: int = _ROWS, progress: Progress = silent) -> PurgeReport:
+    def purge(
+        self,
+        *,
+        limit: int = _PAGE,
+        batch_rows: int = _ROWS,
+        grace: dt.timedelta | None = None,
+        progress: Progress = silent,
+    ) -> PurgeReport:
         """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
 
         A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
-        use, forks or exported lakes, waits for them.
+        use, forks or exported lakes, waits for them. Whoever was writing when the catalog was dropped may leave a file
+        after that. So its folder is not given to another, and the first purge when ``grace`` (the setting
+        ``orphan_grace``) has passed since then looks there again.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
-        waiting = self._tenancy.catalogs("", None, limit, dropped=True)
-        files = rows = left = 0
-        for number, row in enumerate(waiting):
+        late = dt.datetime.now(dt.UTC) - (self._config.orphan_grace if grace is None else grace)
+        late_ms = int(late.timestamp() * 1000)
+        waiting = self._tenancy.purgeable(limit, late_ms)
+        catalogs = files = rows = left = 0
+        for number, (row, purged) in enumerate(waiting):
             progress("purge", number, len(waiting))
             if not self._tenancy.settle(row, self._path(row.folder)):
                 left += 1
                 continue
             files += self._remove_files(row.folder)
-            rows += sum(self._tenancy.purge(row, batch_rows))
-        return PurgeReport(len(waiting) - left, files, rows, left)
+            rows += sum(self._tenancy.purge(row, batch_rows, forget=(row.dropped_ms or 0) <= late_ms))
+            catalogs += not purged
+        return PurgeReport(catalogs, files, rows, left)
 
     def _remove_files(self, folder: str) -> int:
         store = open_store(self._path(folder), self._config)

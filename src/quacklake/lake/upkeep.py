@@ -12,7 +12,7 @@ from quacklake.lake.compaction import TableCompaction
 from quacklake.lake.expiry import DELETE_AFTER
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.reports import Progress, silent
-from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler
+from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, Stop
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake
@@ -23,11 +23,17 @@ __all__ = ["CheckpointReport", "Maintainer", "Maintaining"]
 class Maintainer:
     """Does for a lake what a policy says: once, or until it is told to stop.
 
-    ``table`` gives the tables that are compacted, where it is not the lake itself that compacts them.
+    ``table`` gives the tables that are compacted, where it is not the lake itself that compacts them. One pass makes at
+    most ``most_merges`` files of the small ones of a table.
     """
 
     def __init__(
-        self, lake: Lake, policy: Policy | None = None, table: Callable[[str], TableCompaction] | None = None
+        self,
+        lake: Lake,
+        policy: Policy | None = None,
+        table: Callable[[str], TableCompaction] | None = None,
+        *,
+        most_merges: int | None = None,
     ) -> None:
         given = policy or Policy()
         self.policy = replace(
@@ -37,6 +43,7 @@ class Maintainer:
         )
         self._lake = lake
         self._table = lake.table if table is None else table
+        self._most_merges = most_merges
         self._scheduler = self._make_scheduler()
 
     def _make_scheduler(self) -> Scheduler:
@@ -49,7 +56,9 @@ class Maintainer:
         }
         workers: dict[JobKind, Callable[[Job], Any]] = {
             JobKind.FLUSH: lambda job: self._table(str(job.table)).flush_inlined_data(),
-            JobKind.MERGE: lambda job: self._table(str(job.table)).merge_adjacent_files(max_file_size=job.below),
+            JobKind.MERGE: lambda job: self._table(str(job.table)).merge_adjacent_files(
+                self._most_merges, max_file_size=job.below
+            ),
             JobKind.REWRITE: lambda job: self._table(str(job.table)).rewrite_data_files(
                 delete_threshold=policy.delete_ratio, small_file_size=job.below
             ),
@@ -64,9 +73,12 @@ class Maintainer:
         """What a pass would do now."""
         return self._scheduler.due()
 
-    def run_once(self, progress: Progress = silent) -> MaintenanceReport:
-        """One pass. Raises ``LeaseHeldError`` when another process maintains the lake."""
-        return self._scheduler.run_once(progress)
+    def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
+        """One pass, which ends before its next job when ``stop`` is set.
+
+        Raises ``LeaseHeldError`` when another process maintains the lake.
+        """
+        return self._scheduler.run_once(progress, stop)
 
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent

@@ -79,7 +79,7 @@ class View(Rows):
     def _query(self, query: str) -> pa.Table:
         tx = self._view()
         view = self._find(tx)
-        with closing(_Session(self._shared, tx)) as session:
+        with self._shared.engine.gate(), closing(_Session(self._shared, tx)) as session:
             session.add_view(view)
             return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
 

@@ -43,6 +43,7 @@ def cleanup_old_files(
         after = -1
         while True:
             with catalog.read() as reader:
+                reader.check_there()
                 page = file_names.scheduled(reader, after, BATCH)
                 due = [file for file in page if before is None or (file.since is not None and file.since < before)]
                 due = _not_lent(due, lent_below(reader), work)

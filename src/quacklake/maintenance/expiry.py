@@ -118,6 +118,7 @@ def expire_snapshots(
 
 def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bool, progress: Progress) -> ExpiryReport:
     now = dt.datetime.now(dt.UTC)
+    writer.check_there()
     times = dict(expiring.snapshot_times(writer))
     chosen, kept = _choose(writer, times, request, now)
     progress("snapshots", len(chosen), len(chosen))

@@ -32,8 +32,12 @@ class Work(enum.IntEnum):
 
 
 def claim(catalog: Catalog, work: Work, length: dt.timedelta, holder: str) -> None:
-    """Take a lease, or keep it longer. Raises ``LeaseHeldError`` when another process has it."""
+    """Take a lease, or keep it longer. Raises ``LeaseHeldError`` when another process has it.
+
+    Also ``NotFoundError`` for a catalog of a shared lake that was dropped.
+    """
     with catalog.commit() as writer:
+        writer.check_there()
         left = writer.take_lease(int(work), holder, int(length.total_seconds() * 1000))
     if left:
         raise LeaseHeldError(

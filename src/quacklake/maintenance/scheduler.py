@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
@@ -19,12 +19,19 @@ from quacklake.maintenance.lease import Work, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.maintenance.reports import Progress, silent
 
-__all__ = ["JobReport", "MaintenanceReport", "Scheduler", "examine"]
+__all__ = ["JobReport", "MaintenanceReport", "Scheduler", "Stop", "examine"]
 
 _log = logging.getLogger("quacklake.maintenance")
 
 #: Does one job.
 Worker = Callable[[Job], Any]
+
+
+class Stop(Protocol):
+    """Tells whether to stop, as ``threading.Event`` does."""
+
+    def is_set(self) -> bool:
+        """True when there is to be no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Scheduler:
         health = examine(self.catalog, self.policy, self.small, self.small_of)
         return [job for job in due(self.policy, health) if self._changed(job)]
 
-    def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> MaintenanceReport:
+    def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
         """One pass. Raises ``LeaseHeldError`` when another process is at it."""
         with hold(self.catalog, Work.MAINTENANCE, self.policy.lease) as lost:
             jobs = self.due()

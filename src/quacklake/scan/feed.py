@@ -166,6 +166,7 @@ def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tup
     first = max(since - 1, 0)
     made = reader.changes_between(first, until)
     if len(made) != until - first + 1:
+        reader.check_there()
         missing = next(id_ for id_ in range(first, until + 1) if id_ not in made)
         oldest = max(id_ for id_ in range(missing, until + 1) if id_ not in made) + 1
         raise SnapshotExpiredError(

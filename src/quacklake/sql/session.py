@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -331,8 +331,13 @@ class Session:
         """Run a query over lakes."""
         bound = Binder(self, params).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
+        # a query is one scan of each catalog, however many of its tables it reads
+        engines = {scan.attached.shared.catalog.tenant_row: scan.attached.shared.engine for scan in bound.scans}
         try:
-            return self.run(bound.sql, bound.values, odd=odd)
+            with ExitStack() as gates:
+                for engine in engines.values():
+                    gates.enter_context(engine.gate())
+                return self.run(bound.sql, bound.values, odd=odd, gates=gates)
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             raise self._in_own_words(sql, params, error) from error
 
@@ -356,12 +361,15 @@ class Session:
             return Result()
         return self._result(description)
 
-    def run(self, sql: str, values: Any = None, *, odd: bool = False) -> Result:
-        """Run a bound query; ``odd`` when it may give values that Arrow does not carry."""
+    def run(self, sql: str, values: Any = None, *, odd: bool = False, gates: ExitStack | None = None) -> Result:
+        """Run a bound query; ``odd`` when it may give values that Arrow does not carry.
+
+        What ``gates`` holds is left when the rows have been read, or nobody can read them any more.
+        """
         if odd or "variant" in sql.lower() or "hugeint" in sql.lower():
             sql = self._exportable(sql, values)
         self.connection.execute(sql, values)
-        return self._result(self.connection.description or [])
+        return self._result(self.connection.description or [], gates)
 
     def _exportable(self, sql: str, values: Any) -> str:
         try:
@@ -374,21 +382,23 @@ class Session:
         changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
         return f"SELECT * REPLACE ({changed}) FROM ({sql})"
 
-    def _result(self, description: Sequence[Any]) -> Result:
+    def _result(self, description: Sequence[Any], gates: ExitStack | None = None) -> Result:
         types = tuple(str(column[1]) for column in description)
         reader = self.connection.to_arrow_reader(self.guard.batch_rows)
-        batches = self.guard.limited(self._batches(reader, self._budget))
+        held = ExitStack() if gates is None else gates.pop_all()
+        batches = self.guard.limited(self._batches(reader, self._budget, held))
         return Result(_started(reader.schema, batches), types=types)
 
-    def _batches(self, reader: pa.RecordBatchReader, budget: Budget) -> Iterator[pa.RecordBatch]:
+    def _batches(self, reader: pa.RecordBatchReader, budget: Budget, held: ExitStack) -> Iterator[pa.RecordBatch]:
         """What DuckDB gives, batch after batch; it works on each only when it is asked for."""
-        while True:
-            with self.running.working(budget), self._translated():
-                try:
-                    batch = reader.read_next_batch()
-                except StopIteration:
-                    return
-            yield batch
+        with held:
+            while True:
+                with self.running.working(budget), self._translated():
+                    try:
+                        batch = reader.read_next_batch()
+                    except StopIteration:
+                        return
+                yield batch
 
     def rows(self, sql: str, values: Any = None) -> pa.Table:
         """The rows of a bound query as a table."""

@@ -21,6 +21,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, merge
 from quacklake.format.streams import StreamMark, marked
 from quacklake.transaction.changeset import ChangeSet, TableChange
+from quacklake.transaction.limits import Allowance
 from quacklake.transaction.validation import check_conflicts
 
 __all__ = ["Attempt"]
@@ -67,6 +68,8 @@ class Attempt:
                 self._put_marks(marks, self.latest)
             return self.latest
         check_conflicts(writer, self.changes, self.latest, self.catalog.encoding)
+        allowance = Allowance(writer, self.changes)
+        allowance.check()
         changes = self.changes = self.dated(self.latest.id + 1)
         created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
         created += _new_layouts(changes)
@@ -92,6 +95,7 @@ class Attempt:
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
+        allowance.weigh()
         self._insert_inlined([found for found in rows.inlined if len(found[2]) > writer.batch_rows], draft)
         with writer.batch():
             self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)

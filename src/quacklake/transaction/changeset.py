@@ -298,6 +298,26 @@ class ChangeSet:
             or self.dropped_schemas
         )
 
+    @property
+    def only_moves(self) -> bool:
+        """True when rows change their place and nothing else does."""
+        return bool(self.tables) and all(table.compaction for table in self.tables) and not self.alters_schema
+
+    @property
+    def more_tables(self) -> int:
+        """By how many the tables become more."""
+        return len(self.created_tables) + len(self.revived_tables) - len(self.dropped_tables)
+
+    @property
+    def adds_rows(self) -> bool:
+        """True when the lake gets rows: new ones, or those of a table that comes back."""
+        return bool(self.revived_tables) or any(table.data_files or table.inlined for table in self.tables)
+
+    @property
+    def added_bytes(self) -> int:
+        """The size of the new data files."""
+        return sum(file.file_size_bytes for table in self.tables for file in table.data_files)
+
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
         """The changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}

@@ -12,10 +12,11 @@ from types import TracebackType
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
-from quacklake.errors import CatalogUnavailableError, CommitConflict, CommitUnknown
+from quacklake.errors import CatalogUnavailableError, CommitConflict, CommitUnknown, TenantBusyError
 from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet
+from quacklake.transaction.limits import Patience
 
 __all__ = ["Retry", "Turn", "commit"]
 
@@ -27,7 +28,8 @@ class Retry:
     """How often and how long to try again: exponential backoff with full jitter.
 
     Whoever loses again and again is given a turn: the next attempt plans at the head of the commit queue. Those that
-    take longer than ``turn_ms`` are not: everybody would wait for them.
+    take longer than ``turn_ms`` are not: everybody would wait for them. A catalog that makes as many commits as it may
+    waits up to ``limit_wait_ms`` for the next.
     """
 
     count: int = 10
@@ -36,6 +38,7 @@ class Retry:
     max_wait_ms: float = 5_000
     turn_ms: float = 5_000
     turn_after: int = 3
+    limit_wait_ms: float = 0
 
     def gives_turn(self, attempt: int, seconds: float) -> bool:
         """True when an attempt, after the one that took so long, may keep others from committing."""
@@ -79,11 +82,13 @@ def commit(
 ) -> Snapshot:
     """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
 
-    Raises ``CommitConflict`` when another commit excludes it (nothing is changed) and ``CommitUnknown`` when the
-    database's answer was lost and could not be found again.
+    Raises ``CommitConflict`` when another commit excludes it, ``TenantLimitError`` (nothing is changed then) and
+    ``CommitUnknown`` when the database's answer was lost and could not be found again.
     """
+    patience = Patience(retry.limit_wait_ms / 1000)
+    attempt = 0
     with telemetry.timed("commit"):
-        for attempt in range(retry.count + 1):
+        while attempt <= retry.count:
             try:
                 mine, turn = turn or Turn(catalog), None
                 with mine:
@@ -93,6 +98,9 @@ def commit(
                 found = _recover(catalog, changes, retry)
                 if found is not None:
                     return found
+            except TenantBusyError as error:
+                patience.wait(error)
+                continue
             except CatalogUnavailableError:
                 if attempt == retry.count:
                     raise
@@ -102,6 +110,7 @@ def commit(
             telemetry.count("commit.retries")
             _log.debug("commit %s: attempt %d lost, trying again", changes.token, attempt + 1)
             retry.pause(attempt)
+            attempt += 1
     raise CommitConflict("the commit lost every race for its turn", hint="try again, or raise ducklake_max_retry_count")
 
 

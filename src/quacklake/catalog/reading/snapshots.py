@@ -8,12 +8,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake.catalog import scoped
 from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.shared_tables import SharedTables
 from quacklake.errors import NotFoundError
 from quacklake.format.changes import Change, parse
+from quacklake.format.limits import Limits
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["SnapshotReader"]
+__all__ = ["LIMITS", "SnapshotReader"]
+
+LIMITS = "limits"
+"""Where the cache of a catalog has the limits that were read last."""
+_FACTS = 5
+"""How many columns a snapshot has."""
 
 
 class SnapshotReader(Statements):
@@ -28,9 +36,22 @@ class SnapshotReader(Statements):
         return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
-        statement = self._cached(("snapshot", name), build)
+        statement = self._cached(("snapshot", name), lambda: build().add_columns(*self._limit_columns()))
         row = self.run(name, statement, parameters).first()
-        return None if row is None else Snapshot(*row)
+        if row is None:
+            return None
+        facts, texts = row[:_FACTS], row[_FACTS:]
+        if texts:
+            self.limits = self._cache[LIMITS] = Limits.of(*texts)
+        return Snapshot(*facts)
+
+    def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
+        """The limits of a catalog of a shared lake travel with its snapshots, so that nobody has to ask for them."""
+        if not self._t.shared:
+            return []
+        tables = SharedTables.of(self._t.metadata.schema)
+        own = sa.select(tables.catalog.c.limits).where(tables.catalog.c.catalog_id == scoped.bind)
+        return [own.scalar_subquery(), sa.select(tables.shared.c.limits).scalar_subquery()]
 
     def latest(self) -> Snapshot:
         """The newest snapshot."""
@@ -45,6 +66,14 @@ class SnapshotReader(Statements):
         if found is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
         return found
+
+    def check_there(self) -> None:
+        """Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
+
+        Whoever reads a snapshot need not ask.
+        """
+        if self._t.shared:
+            self.latest()
 
     def oldest(self) -> Snapshot | None:
         """The oldest snapshot that is kept."""

@@ -13,6 +13,7 @@ from quacklake import faults, telemetry
 from quacklake.catalog.database import Database
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError, SnapshotExpiredError
+from quacklake.format.limits import NO_LIMITS
 
 __all__ = ["Statements", "arrow_table"]
 
@@ -25,6 +26,8 @@ class Statements:
         self._t = tables
         self._database = database
         self._cache = cache
+        self.limits = NO_LIMITS
+        """What a catalog of a shared lake may take; known after a snapshot was read."""
 
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun
+from quacklake.cli.options import DryRun, duration_of
 from quacklake.cli.output import plain
 from quacklake.cli.progress import stages
-from quacklake.config import parse_duration
 from quacklake.errors import InputError, QuacklakeError
 
 if TYPE_CHECKING:
-    from quacklake.lake.upkeep import Maintainer
-    from quacklake.maintenance.policy import Job
+    from quacklake.maintenance.policy import Job, Policy
     from quacklake.maintenance.scheduler import JobReport, MaintenanceReport
 
-__all__ = ["maintain"]
+__all__ = [
+    "DeleteAge",
+    "DeleteRatio",
+    "ExpireAge",
+    "FlushAge",
+    "FlushRows",
+    "Interval",
+    "OrphansEvery",
+    "SmallFiles",
+    "Watch",
+    "check_watch",
+    "json_line",
+    "maintain",
+    "policy_of",
+    "report_facts",
+    "sentence",
+    "until_interrupted",
+]
 
 
 _POLICY = "What makes care due"
@@ -34,88 +49,109 @@ def _option(name: str, metavar: str, help: str) -> Any:
     return typer.Option(name, metavar=metavar, help=help, rich_help_panel=_POLICY)
 
 
+Watch = Annotated[bool, typer.Option("--watch", help="Go on until interrupted, one pass every --interval.")]
+Interval = Annotated[str | None, _option("--interval", "TIME", "Time between passes; 1m unless given.")]
+FlushRows = Annotated[int | None, _option("--flush-rows", "N", "Flush tables with N inlined rows.")]
+FlushAge = Annotated[str | None, _option("--flush-age", "TIME", "Flush inlined rows older than this.")]
+SmallFiles = Annotated[int | None, _option("--small-files", "N", "Merge tables with N small files.")]
+DeleteRatio = Annotated[
+    float | None, _option("--delete-ratio", "SHARE", "Rewrite files that lost this share of their rows.")
+]
+ExpireAge = Annotated[str | None, _option("--expire-older-than", "TIME", "Expire snapshots of this age.")]
+DeleteAge = Annotated[str | None, _option("--delete-older-than", "TIME", "Delete files that are unused for this long.")]
+OrphansEvery = Annotated[str | None, _option("--orphans-every", "TIME", "Look for orphans this often.")]
+
+
 def maintain(
     context: Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, one pass every --interval.")] = False,
+    watch: Watch = False,
     dry_run: DryRun = False,
-    interval: Annotated[str | None, _option("--interval", "TIME", "Time between passes; 1m unless given.")] = None,
-    flush_rows: Annotated[int | None, _option("--flush-rows", "N", "Flush tables with N inlined rows.")] = None,
-    flush_age: Annotated[str | None, _option("--flush-age", "TIME", "Flush inlined rows older than this.")] = None,
-    small_files: Annotated[int | None, _option("--small-files", "N", "Merge tables with N small files.")] = None,
-    delete_ratio: Annotated[
-        float | None, _option("--delete-ratio", "SHARE", "Rewrite files that lost this share of their rows.")
-    ] = None,
-    expire_older_than: Annotated[
-        str | None, _option("--expire-older-than", "TIME", "Expire snapshots of this age.")
-    ] = None,
-    delete_older_than: Annotated[
-        str | None, _option("--delete-older-than", "TIME", "Delete files that are unused for this long.")
-    ] = None,
-    orphans_every: Annotated[str | None, _option("--orphans-every", "TIME", "Look for orphans this often.")] = None,
+    interval: Interval = None,
+    flush_rows: FlushRows = None,
+    flush_age: FlushAge = None,
+    small_files: SmallFiles = None,
+    delete_ratio: DeleteRatio = None,
+    expire_older_than: ExpireAge = None,
+    delete_older_than: DeleteAge = None,
+    orphans_every: OrphansEvery = None,
 ) -> None:
     """One process at a time does so: with --watch others wait and take over when it is gone, else it is an error."""
     from quacklake.lake.upkeep import Maintainer
-    from quacklake.maintenance.policy import Policy
 
-    given = {
-        "interval": _duration("--interval", interval),
-        "flush_rows": flush_rows,
-        "flush_age": _duration("--flush-age", flush_age),
-        "small_files": small_files,
-        "delete_ratio": delete_ratio,
-        "expire_older_than": _duration("--expire-older-than", expire_older_than),
-        "delete_older_than": _duration("--delete-older-than", delete_older_than),
-        "orphans_every": _duration("--orphans-every", orphans_every),
-    }
-    policy = Policy(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    if watch and dry_run:
-        raise InputError("--watch and --dry-run exclude each other")
+    policy = policy_of(
+        interval=interval,
+        flush_rows=flush_rows,
+        flush_age=flush_age,
+        small_files=small_files,
+        delete_ratio=delete_ratio,
+        expire_older_than=expire_older_than,
+        delete_older_than=delete_older_than,
+        orphans_every=orphans_every,
+    )
+    check_watch(watch, dry_run)
     with context.open(write=True) as lake:
         maintainer = Maintainer(lake, policy)
         if dry_run:
             _tell(context, [_job_facts(job) for job in maintainer.due()])
         elif watch:
-            _watch(context, maintainer)
+            until_interrupted(lambda stop: maintainer.run(stop, lambda report: _told(context, report)))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)
-            _tell(context, [_report_facts(job) for job in report.jobs])
+            _tell(context, [report_facts(job) for job in report.jobs])
             if report.failed:
                 raise report.failed[0].error or QuacklakeError("maintenance failed")
 
 
-def _duration(option: str, text: str | None) -> dt.timedelta | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}", param_hint=f"'{option}'") from None
+_TIMES = ("interval", "flush_age", "expire_older_than", "delete_older_than", "orphans_every")
 
 
-def _watch(context: Context, maintainer: Maintainer) -> None:
-    """Passes until Ctrl-C or SIGTERM, each told as it ends; the one that runs then is finished first."""
+def policy_of(**given: Any) -> Policy:
+    """The policy that options say."""
+    from quacklake.maintenance.policy import Policy
+
+    said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    said.update({name: duration_of(name, said[name]) for name in _TIMES if name in said})
+    return Policy(**said)
+
+
+def check_watch(watch: bool, dry_run: bool) -> None:
+    """Raises ``InputError`` for what makes no sense."""
+    if watch and dry_run:
+        raise InputError("--watch and --dry-run exclude each other")
+
+
+def until_interrupted(run: Callable[[threading.Event], None]) -> None:
+    """Work until Ctrl-C or SIGTERM; what runs then is finished first."""
     stop = threading.Event()
-
-    def told(report: MaintenanceReport) -> None:
-        jobs = [_report_facts(job) for job in report.jobs]
-        if context.output.format == "json":
-            sys.stdout.write(json.dumps({"jobs": plain(jobs)}, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
-        elif jobs:
-            _tell(context, jobs)
-
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        maintainer.run(stop, told)
+        run(stop)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def json_line(facts: dict[str, Any]) -> None:
+    """What a pass did, for programs that read while others follow."""
+    sys.stdout.write(json.dumps(plain(facts), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _told(context: Context, report: MaintenanceReport) -> None:
+    jobs = [report_facts(job) for job in report.jobs]
+    if context.output.format == "json":
+        json_line({"jobs": jobs})
+    elif jobs:
+        _tell(context, jobs)
 
 
 def _job_facts(job: Job) -> dict[str, Any]:
     return {"job": job.kind.value, "table": job.table, "reason": job.reason}
 
 
-def _report_facts(done: JobReport) -> dict[str, Any]:
+def report_facts(done: JobReport) -> dict[str, Any]:
+    """What became of a job, for programs."""
     error = None if done.error is None else done.error.message
     report = asdict(done.report) if is_dataclass(done.report) and not isinstance(done.report, type) else None
     return {**_job_facts(done.job), "seconds": round(done.seconds, 3), "error": error, "report": report}
@@ -126,12 +162,13 @@ def _tell(context: Context, jobs: list[dict[str, Any]]) -> None:
         context.output.result("nothing is due", {"jobs": []})
     elif context.output.for_people:
         for job in jobs:
-            context.output.result(_sentence(job), job)
+            context.output.result(sentence(job), job)
     else:
         context.output.facts({"jobs": jobs})
 
 
-def _sentence(job: dict[str, Any]) -> str:
+def sentence(job: dict[str, Any]) -> str:
+    """The same for people."""
     what = f"{job['job']} {job['table'] or ''}".rstrip()
     outcome = f"failed: {job['error']}" if job.get("error") else f"{job['seconds']} s" if "seconds" in job else "due"
     return f"{what}: {job['reason']}, {outcome}"

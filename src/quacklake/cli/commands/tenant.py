@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quacklake.cli.context import Context
-from quacklake.cli.options import Yes, count_of
+from quacklake.cli.options import Yes, count_of, duration_of
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError
@@ -107,11 +107,19 @@ def drop(context: Context, name: Name, yes: Yes = False) -> None:
     context.output.result(f"{name} is dropped; `quacklake tenant purge` removes what it holds", {"id": tenant.id})
 
 
-def purge(context: Context, limit: Count = "1000", yes: Yes = False) -> None:
-    """What was dropped cannot come back afterwards."""
+def purge(
+    context: Context,
+    limit: Count = "1000",
+    grace: Annotated[
+        str | None, typer.Option("--grace", metavar="TIME", help="How long those who were writing may still do so.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """What was dropped cannot come back afterwards. After --grace its folder is looked at once more."""
+    span = None if grace is None else duration_of("grace", grace)
     with tenants_of(context) as found, stages() as progress:
         context.confirm("Remove the rows and files of all dropped catalogs for good?", yes=yes)
-        done = found.purge(limit=count_of(limit) or 1_000_000, progress=progress)
+        done = found.purge(limit=count_of(limit) or 1_000_000, grace=span, progress=progress)
     context.output.result(
         f"{plural(done.catalogs, 'catalog')} purged: {plural(done.files, 'file')}, {plural(done.rows, 'row')}",
         asdict(done),

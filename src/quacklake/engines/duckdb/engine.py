@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import FileShapes
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, scan_sql
-from quacklake.engines.duckdb.stream import ROW_ID, stream
+from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
@@ -61,7 +61,9 @@ class DuckDBEngine:
 
     name = "duckdb"
 
-    def __init__(self, store: Store, *, memory_limit: str | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, store: Store, *, memory_limit: str | None = None, threads: int | None = None, gate: Gate = nullcontext
+    ) -> None:
         # nothing from outside: no downloads, and times with a zone stay in UTC as long as no extension changes that
         config: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         if memory_limit is not None:
@@ -69,6 +71,8 @@ class DuckDBEngine:
         if threads is not None:
             config["threads"] = threads
         self.store = store
+        self.gate = gate
+        """What everyone who reads rows for a user passes, and is in for as long as that takes."""
         self._config = config
         self._root = self.session()
         self._shapes = FileShapes(store)
@@ -240,7 +244,7 @@ class DuckDBEngine:
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
-        batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows)
+        batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate)
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
@@ -254,7 +258,7 @@ class DuckDBEngine:
         return self._count(partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes), plan.schema, where)
 
     def _count(self, bind: Callable[[duckdb.DuckDBPyConnection], str], schema: TableSchema, where: str | None) -> int:
-        with self.connection() as connection, _filtering(where, schema), reading():
+        with self.gate(), self.connection() as connection, _filtering(where, schema), reading():
             relation = connection.sql(bind(connection))
             relation = relation if where is None else relation.filter(where)
             found = relation.aggregate("count(*)").fetchone()

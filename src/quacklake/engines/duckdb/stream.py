@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import duckdb
 import pyarrow as pa
@@ -11,7 +12,10 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading, translate
 
-__all__ = ["ROW_ID", "stream"]
+__all__ = ["ROW_ID", "Gate", "stream"]
+
+#: Lets those in who read; each is in until the block ends.
+Gate = Callable[[], AbstractContextManager[None]]
 
 #: The column with the row id, last where it is asked for.
 ROW_ID = pa.field("rowid", pa.int64())
@@ -24,25 +28,27 @@ def stream(
     expression: pc.Expression | None,
     limit: int | None,
     batch_rows: int,
+    gate: Gate = nullcontext,
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
     ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
-    The connection is closed at the end, early or not.
+    The connection is closed, and the ``gate`` left, at the end, early or not.
     """
     left = limit if expression is not None else None
     try:
-        with telemetry.timed("engine.scan"), reading():
-            source = start(batch_rows)
-        for batch in _translated(source):
-            found = batch if expression is None else _filtered(batch, expression, schema, left)
-            if left is not None:
-                left -= found.num_rows
-            if found.num_rows:
-                telemetry.count("engine.rows", found.num_rows)
-                yield _typed(found, schema)
-            if left is not None and left <= 0:
-                return
+        with gate():
+            with telemetry.timed("engine.scan"), reading():
+                source = start(batch_rows)
+            for batch in _translated(source):
+                found = batch if expression is None else _filtered(batch, expression, schema, left)
+                if left is not None:
+                    left -= found.num_rows
+                if found.num_rows:
+                    telemetry.count("engine.rows", found.num_rows)
+                    yield _typed(found, schema)
+                if left is not None and left <= 0:
+                    return
     finally:
         connection.close()
 

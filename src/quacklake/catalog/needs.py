@@ -1,0 +1,149 @@
+"""Which catalogs of a shared lake may want care: told by one statement for a page of them, not by opening each."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog.columns import Instant
+from quacklake.catalog.inlined import ROWS
+from quacklake.catalog.registry import Registry
+
+__all__ = ["CatalogNeed", "Thresholds", "needs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What counts: files below ``small`` bytes, and those that have lost a share of their rows, ``worn``."""
+
+    small: int
+    worn: float
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogNeed:
+    """What says whether a catalog may want care.
+
+    ``small_files`` and ``inlined_rows`` are the most that one of its tables has; the times are those of the oldest.
+    ``expire`` and ``delete`` are the options of the catalog itself, ``looked_ms`` is until when nobody has to look for
+    orphans.
+    """
+
+    id: int
+    name: str
+    small_files: int = 0
+    worn_files: int = 0
+    inlined_rows: int = 0
+    inlined_since: dt.datetime | None = None
+    snapshot_since: dt.datetime | None = None
+    removable_since: dt.datetime | None = None
+    expire: str | None = None
+    delete: str | None = None
+    looked_ms: int = 0
+
+
+def needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
+    """The next catalogs by their ids; ``orphans`` is the lease of those who look for orphans."""
+    statement = _Statement(registry, after, limit, counted, orphans).build()
+    return [_need(row) for row in registry.run("needs", statement)]
+
+
+def _need(row: Any) -> CatalogNeed:
+    id_, name, small, worn, inlined, inlined_since, removable, expire, delete, looked, snapshot = row
+    numbers = (int(small or 0), int(worn or 0), int(inlined or 0))
+    return CatalogNeed(id_, name, *numbers, inlined_since, snapshot, removable, expire, delete, int(looked or 0))
+
+
+class _Statement:
+    """The statement: a page of catalogs, with what each table of the lake says about them beside it."""
+
+    def __init__(self, registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> None:
+        self._t = registry._t
+        self._text_times = registry._database.name == "duckdb"
+        self._counted = counted
+        self._orphans = orphans
+        t = self._t.catalog
+        chosen = sa.select(t.c.catalog_id, t.c.catalog_name).where(t.c.dropped_ms.is_(None), t.c.catalog_id > after)
+        self._page = chosen.order_by(t.c.catalog_id).limit(limit).cte("page")
+
+    def build(self) -> sa.Select[Any]:
+        page = self._page
+        source: Any = page
+        columns: list[Any] = [page.c.catalog_id, page.c.catalog_name]
+        options = (self._option("expire_older_than"), self._option("delete_older_than"))
+        parts = (self._small(), self._worn(), self._inlined(), self._removable(), *options, self._looked())
+        for number, part in enumerate(parts):
+            found = part.subquery(f"part_{number}")
+            source = source.outerjoin(found, found.c.catalog_id == page.c.catalog_id)
+            columns += [column for column in found.c if column.name != "catalog_id"]
+        return sa.select(*columns, self._oldest()).select_from(source).order_by(page.c.catalog_id)
+
+    def _of_page(self, table: sa.Table, *others: tuple[Any, Any]) -> Any:
+        source = self._page.join(table, table.c.catalog_id == self._page.c.catalog_id)
+        for other, condition in others:
+            source = source.join(other, sa.and_(other.c.catalog_id == table.c.catalog_id, condition))
+        return source
+
+    def _small(self) -> sa.Select[Any]:
+        f = self._t["data_file"]
+        small = sa.and_(f.c.end_snapshot.is_(None), f.c.file_size_bytes < self._counted.small)
+        return _most(
+            sa.select(f.c.catalog_id, sa.func.count().label("n")).select_from(self._of_page(f)).where(small), f
+        )
+
+    def _worn(self) -> sa.Select[Any]:
+        f, d = self._t["data_file"], self._t["delete_file"]
+        mine = sa.and_(f.c.data_file_id == d.c.data_file_id, f.c.end_snapshot.is_(None))
+        worn = sa.and_(d.c.end_snapshot.is_(None), d.c.delete_count > 0)
+        enough = d.c.delete_count >= self._counted.worn * f.c.record_count
+        found = sa.select(d.c.catalog_id, sa.func.count().label("worn")).select_from(self._of_page(d, (f, mine)))
+        return found.where(worn, enough).group_by(d.c.catalog_id)
+
+    def _inlined(self) -> sa.Select[Any]:
+        rows, t, s = self._t.definitions[ROWS], self._t["table"], self._t["snapshot"]
+        alive = sa.and_(t.c.table_id == rows.c.table_id, t.c.end_snapshot.is_(None))
+        came = sa.and_(s.c.catalog_id == rows.c.catalog_id, s.c.snapshot_id == rows.c.begin_snapshot)
+        source = self._of_page(rows, (t, alive)).outerjoin(s, came)
+        count, since = sa.func.count().label("n"), self._first(s.c.snapshot_time)
+        grouped = sa.select(rows.c.catalog_id, count, since).select_from(source)
+        found = grouped.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
+        # times are compared again as they are, of which the text is one
+        oldest = sa.type_coerce(sa.func.min(found.c.since), Instant()).label("since")
+        return sa.select(found.c.catalog_id, sa.func.max(found.c.n).label("n"), oldest).group_by(found.c.catalog_id)
+
+    def _oldest(self) -> sa.ScalarSelect[Any]:
+        s = self._t["snapshot"]
+        # for each by itself: an index has the answer, however many snapshots there are
+        mine = s.c.catalog_id == self._page.c.catalog_id
+        return sa.select(self._first(s.c.snapshot_time)).where(mine).correlate(self._page).scalar_subquery()
+
+    def _removable(self) -> sa.Select[Any]:
+        f = self._t["files_scheduled_for_deletion"]
+        found = sa.select(f.c.catalog_id, self._first(f.c.schedule_start)).select_from(self._of_page(f))
+        return found.group_by(f.c.catalog_id)
+
+    def _option(self, name: str) -> sa.Select[Any]:
+        m = self._t["metadata"]
+        found = sa.select(m.c.catalog_id, sa.func.max(m.c.value).label("value")).select_from(self._of_page(m))
+        return found.where(m.c.key == name, m.c.scope.is_(None)).group_by(m.c.catalog_id)
+
+    def _looked(self) -> sa.Select[Any]:
+        leases = self._t.definitions["quacklake_leases"]
+        found = sa.select(leases.c.catalog_id, leases.c.expires_ms).select_from(self._of_page(leases))
+        return found.where(leases.c.lease_id == self._orphans)
+
+    def _first(self, time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """The first of some times; duckdb's Python client gives zoned ones as text only."""
+        first: sa.ColumnElement[Any] = sa.func.min(time)
+        if self._text_times:
+            first = sa.cast(first, sa.String)
+        return sa.type_coerce(first, Instant()).label("since")
+
+
+def _most(counted: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
+    """The most that one table of each catalog has."""
+    each = counted.group_by(table.c.catalog_id, table.c.table_id).subquery()
+    return sa.select(each.c.catalog_id, sa.func.max(each.c.n).label("n")).group_by(each.c.catalog_id)

@@ -1,0 +1,67 @@
+"""How many scans of a catalog (tenant) run at a time in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quacklake.catalog import Catalog
+from quacklake.errors import CorruptFileError, TenantBusyError
+
+__all__ = ["ScanGate"]
+
+_left = threading.Condition()
+_running: Counter[str] = Counter()
+"""The scans of each catalog, by its uuid: all lakes that are open for it count together."""
+
+
+class ScanGate:
+    """Lets a scan in when its catalog may have one more. Waits up to ``wait`` seconds, then ``TenantBusyError``.
+
+    Without a limit nothing is counted, and none has to wait for those that began before there was one. Whoever finds no
+    files because the catalog was dropped is told so.
+    """
+
+    def __init__(self, catalog: Catalog, wait: float) -> None:
+        self._catalog = catalog
+        self._wait = wait
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        row, limit = self._catalog.tenant_row, self._catalog.limits.concurrent_scans
+        if row is not None and limit is not None:
+            self._enter(row.uuid, limit)
+        try:
+            yield
+        except CorruptFileError:
+            # a catalog that is dropped and purged takes its files away from those who read them
+            with self._catalog.read() as reader:
+                reader.check_there()
+            raise
+        finally:
+            if row is not None and limit is not None:
+                _leave(row.uuid)
+
+    def _enter(self, uuid: str, limit: int) -> None:
+        end = time.monotonic() + self._wait
+        with _left:
+            while _running[uuid] >= limit:
+                if not _left.wait(end - time.monotonic()):
+                    raise TenantBusyError(
+                        f"the catalog may run {limit:,} scans at a time",
+                        limit="concurrent_scans",
+                        after=self._wait,
+                        hint="read the scans that are open to their end, or wait longer by limit_wait_ms",
+                    )
+            _running[uuid] += 1
+
+
+def _leave(uuid: str) -> None:
+    with _left:
+        _running[uuid] -= 1
+        if not _running[uuid]:
+            del _running[uuid]
+        _left.notify_all()

@@ -1,0 +1,103 @@
+"""Keeping a catalog of a shared lake within its limits, inside the commit that would exceed them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+
+from quacklake.catalog import Writer
+from quacklake.catalog.usage import Usage, live_bytes, usage
+from quacklake.errors import TenantBusyError, TenantLimitError
+from quacklake.format.limits import Limits
+from quacklake.transaction.changeset import ChangeSet
+
+__all__ = ["Allowance", "Patience"]
+
+_JITTER = 0.05
+"""Seconds by which those who wait for the same moment are spread."""
+
+
+class Allowance:
+    """What a change set may take. Commits of one catalog come one after the other, so that no two share a rest.
+
+    A change set that only moves rows (a compaction, a flush) is let through: it makes a catalog smaller, or what is in
+    it countable. Without limits nothing is asked.
+    """
+
+    def __init__(self, writer: Writer, changes: ChangeSet) -> None:
+        self._writer = writer
+        self._changes = changes
+        self._limits: Limits = writer.limits
+        self._free = changes.only_moves
+        self._weigh = False
+
+    def check(self) -> None:
+        """Before anything is written. Raises ``TenantLimitError`` or ``TenantBusyError``."""
+        limits, changes = self._limits, self._changes
+        more_tables = changes.more_tables
+        tables = limits.tables is not None and more_tables > 0
+        size = limits.bytes is not None and changes.adds_rows
+        pace = limits.pace
+        if self._free or not (tables or size or pace or limits.snapshots is not None):
+            return
+        found = usage(
+            self._writer,
+            snapshots=limits.snapshots is not None,
+            tables=tables,
+            size=size,
+            commits=None if pace is None else pace[0],
+        )
+        self._check_pace(found)
+        if limits.snapshots is not None and (found.snapshots or 0) >= limits.snapshots:
+            raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
+        if tables and (found.tables or 0) + more_tables > (limits.tables or 0):
+            raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
+        # the totals of tables are never too low, and cheap; only when they do not suffice are files summed up
+        enough = (found.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
+        self._weigh = size and not (enough and not changes.revived_tables)
+
+    def weigh(self) -> None:
+        """After the files were entered. Raises ``TenantLimitError`` when there are more bytes than may be."""
+        limit = self._limits.bytes or 0
+        if self._weigh and live_bytes(self._writer) > limit:
+            hint = "delete rows or drop tables, then rewrite_data_files() makes room"
+            raise _exceeded("bytes", limit, "bytes of data", hint)
+
+    def _check_pace(self, found: Usage) -> None:
+        pace = self._limits.pace
+        if pace is None or found.paced is None:
+            return
+        _, seconds = pace
+        passed = (dt.datetime.now(dt.UTC) - found.paced).total_seconds()
+        # clocks that disagree by more than that tell nothing
+        if -seconds < passed < seconds:
+            after = min(seconds - passed, seconds)
+            raise TenantBusyError(
+                f"the catalog may make {self._limits.commits_per_second:g} commits per second",
+                limit="commits_per_second",
+                after=after,
+                hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
+            )
+
+
+def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
+    return TenantLimitError(
+        f"the catalog may have {number:,} {what}, and would have more",
+        limit=limit,
+        hint=f"{hint}; whoever runs the shared lake may allow more",
+    )
+
+
+class Patience:
+    """How long one who is refused for now goes on waiting."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def wait(self, error: TenantBusyError) -> None:
+        """Sleep until there may be room; raises the error when that would be too long."""
+        pause = error.after + random.uniform(0, _JITTER)
+        if time.monotonic() + pause > self._end:
+            raise error
+        time.sleep(pause)
