@@ -244,7 +244,8 @@ class Registry:
         for start in range(0, len(asked), _IN):
             some = asked[start : start + _IN]
             # a catalog that was renamed or dropped still has its folder
-            statement = self._select().where(sa.or_(t.c.catalog_key.in_(some), t.c.folder_key.in_(some)))
+            mine = (self._database.among(column, some) for column in (t.c.catalog_key, t.c.folder_key))
+            statement = self._select().where(sa.or_(*mine))
             for row in map(CatalogRow.of, self.run("catalogs_named", statement)):
                 named[tenant_key(row.name)] = row
                 taken.add(tenant_key(row.folder))
