@@ -143,7 +143,9 @@ def test_a_death_leaves_all_or_nothing_and_the_next_one_ends_it(
     stage.tenants.close()
 
 
-@pytest.mark.parametrize("database", ["postgres", *(pytest.param(name, marks=pytest.mark.daily(0)) for name in ("sqlite", "mysql"))])
+@pytest.mark.parametrize(
+    "database", ["postgres", *(pytest.param(name, marks=pytest.mark.daily(0)) for name in ("sqlite", "mysql"))]
+)
 def test_of_32_processes_that_make_one_name_one_wins(
     database: str, forks: Forks, new_url: Callable[[str], str], tmp_path: Path
 ) -> None:

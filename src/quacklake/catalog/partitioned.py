@@ -39,4 +39,4 @@ def making(
 
 
 def _ddl(text: str) -> sa.DDL:
-    return sa.DDL(text.replace("%", "%%"))
+    return sa.DDL(text.replace("%", "%%"))  # type: ignore[no-untyped-call]
