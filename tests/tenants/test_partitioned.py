@@ -114,8 +114,8 @@ def test_stock_duckdb_writes_one_of_many_in_parts_and_touches_no_other(
             "INSERT INTO t SELECT range FROM range(100, 150)",
             "DELETE FROM t WHERE a < 10",
             "CALL l.set_option('target_file_size', '32MB')",
-            "CALL ducklake_expire_snapshots('l', older_than => now())",
-            "CALL ducklake_cleanup_old_files('l', cleanup_all => true)",
+            "SELECT count(*) FROM ducklake_expire_snapshots('l', older_than => now()::TIMESTAMP)",
+            "SELECT count(*) FROM ducklake_cleanup_old_files('l', cleanup_all => true)",
             options=options,
         )
         with tenants.open("acme") as lake:
