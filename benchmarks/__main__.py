@@ -23,6 +23,7 @@ NAMES = (
     "feed",
     "partitions",
     "writers",
+    "tenants",
     "add_files",
     "compaction",
     "expiry",

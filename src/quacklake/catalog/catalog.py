@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import telemetry
-from quacklake.catalog import making, migrations
+from quacklake.catalog import making, migrations, scoped
 from quacklake.catalog.connections import Connections
 from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
@@ -138,9 +138,8 @@ class Catalog(Connections):
         self.shared_facts = shared_facts(connection, self._database, self._schema)
         if self.shared_facts is None:
             metadata = self._tables["metadata"]
-            if sa.inspect(connection).has_table(metadata.name, schema=self._schema) and not self._unfinished(
-                connection
-            ):
+            here = self._database.has_table(connection, metadata.name, self._schema)
+            if here and not self._unfinished(connection):
                 raise ConfigError(
                     f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
                     hint="leave catalog out",
@@ -150,8 +149,12 @@ class Catalog(Connections):
         return self.tenant_row is not None
 
     def _unfinished(self, connection: Connection) -> bool:
-        # on MySQL a making that failed leaves its tables behind, all empty
-        return self.database == "mysql" and self._database.has_table(connection, "ducklake_catalog", self._schema)
+        # on MySQL a making that failed, or that is under way, shows its tables, all empty
+        if self.database != "mysql":
+            return False
+        table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self._schema))
+        found: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+        return connection.execute(found).first() is None
 
     def _find_tenant(self, connection: Connection) -> None:
         assert self.tenant is not None

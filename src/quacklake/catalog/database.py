@@ -178,6 +178,10 @@ class Database(ABC):
         # a sign or letter in front ('-infinity', BC years) must not pass for a year
         return sa.and_(element.like(pattern), element.between("0", "9~"))
 
+    def among(self, element: sa.ColumnElement[str], texts: Sequence[str]) -> sa.ColumnElement[bool]:
+        """True for one of some texts."""
+        return element.in_(texts)
+
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
         """True when there is a table of that name, which another may be making at this moment."""
         return sa.inspect(connection).has_table(name, schema=schema)

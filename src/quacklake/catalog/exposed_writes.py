@@ -100,9 +100,9 @@ def _trigger(table: str, name: str, function: str) -> str:
 
 
 def _delete_one(table: str, columns: list[str], row: str, condition: str) -> str:
-    """One of the rows that are alike: the tables have no key."""
+    """One of the rows that are alike: the tables have no key. In another part of a table a row has the same ctid."""
     alike = f"ROW({', '.join(columns)}) IS NOT DISTINCT FROM ROW({', '.join(f'{row}.{name}' for name in columns)})"
-    return f"DELETE FROM {table} WHERE ctid = (SELECT ctid FROM {table} WHERE {condition}{alike} LIMIT 1)"
+    return f"DELETE FROM {table} WHERE {condition}ctid = (SELECT ctid FROM {table} WHERE {condition}{alike} LIMIT 1)"
 
 
 def give_writes(schema: str, role: str) -> list[str]:

@@ -133,6 +133,12 @@ class PostgresDatabase(Database):
             )
         )
 
+    def among(self, element: sa.ColumnElement[str], texts: Sequence[str]) -> sa.ColumnElement[bool]:
+        from sqlalchemy.dialects.postgresql import ARRAY
+
+        # one parameter: a statement with one for each text takes longer to write than to run
+        return element == sa.any_(sa.bindparam(None, list(texts), type_=ARRAY(sa.String)))
+
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element.collate("C")
 

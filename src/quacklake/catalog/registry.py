@@ -8,24 +8,24 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.schema import CreateTable
 
 from quacklake import faults
-from quacklake.catalog import scoped
+from quacklake.catalog import partitioned, scoped
 from quacklake.catalog.database import Database
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import VERSION
-from quacklake.errors import AlreadyExistsError, NotFoundError, UnsupportedVersionError
+from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, ChangeKind, render
-from quacklake.format.tenants import check_tenant_name, folder_of, tenant_key, tombstone
+from quacklake.format.tenants import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
 
 __all__ = [
     "CATALOG_REQUIRED",
@@ -47,9 +47,10 @@ _IN = 500
 
 
 def no_such_catalog(name: str) -> NotFoundError:
-    """The error for a name that no catalog has."""
+    """The error for a name that no catalog has; whatever it is, the message can be printed."""
+    shown = name.encode(errors="backslashreplace").decode()
     return NotFoundError(
-        f"Catalog '{name}' does not exist in this DuckLake instance", hint="pass create=True to make it"
+        f"Catalog '{shown}' does not exist in this DuckLake instance", hint="pass create=True to make it"
     )
 
 
@@ -129,19 +130,33 @@ class Registry:
 
     # -- the lake ----------------------------------------------------------------------------------------------------
 
-    def create_lake(self, data_path: str, *, encrypted: bool) -> None:
-        """Make the tables, without any catalog."""
+    def create_lake(self, data_path: str, *, encrypted: bool, partitions: int | None = None) -> None:
+        """Make the tables, without any catalog; those of catalogs in ``partitions`` parts."""
         if self._t.metadata.schema is not None:
             self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
         mysql = self._database.name == "mysql"  # where a making that failed may have left some
         for table in self._t.all():
-            self.run("create_table", CreateTable(table, if_not_exists=mysql))
-        have = self._database.index_names(self._connection, self._t.metadata.schema) if mysql else set()
-        for index in self._t.indexes(self._database.name):
-            if index.name not in have:
-                self.run("create_index", sa.schema.CreateIndex(index))
+            parts = partitions if table.name in self._t.definitions else None
+            for statement in partitioned.making(table, self._connection.dialect, parts, if_not_exists=mysql):
+                self.run("create_table", statement)
+        for index in self.missing_indexes() if mysql else self._t.indexes(self._database.name):
+            self.run("create_index", sa.schema.CreateIndex(index))
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self._t.shared).values(row))
+
+    def missing_indexes(self) -> list[sa.Index]:
+        """Indexes that the lake should have and has not."""
+        have = self._database.index_names(self._connection, self._t.metadata.schema)
+        return [index for index in self._t.indexes(self._database.name) if index.name not in have]
+
+    def mend_indexes(self) -> None:
+        """Make the indexes that a lake lacks which was made by an older version, and remove what they replace."""
+        for index in self.missing_indexes():
+            self.run("create_index", sa.schema.CreateIndex(index))
+        have = self._database.index_names(self._connection, self._t.metadata.schema)
+        for index in self._t.retired():
+            if index.name in have:
+                self.run("drop_index", sa.schema.DropIndex(index))
 
     def facts(self) -> SharedFacts | None:
         """What the lake says of itself; None when it was never finished."""
@@ -158,6 +173,8 @@ class Registry:
 
     def find(self, name: str) -> CatalogRow | None:
         """The catalog of a name, whatever the case of its letters."""
+        if not may_be_in_name(name):
+            return None
         t = self._t.catalog
         statement = self._select().where(t.c.catalog_key == tenant_key(name), t.c.dropped_ms.is_(None))
         row = self.run("catalog", statement).first()
@@ -174,6 +191,9 @@ class Registry:
         """The next catalogs by their names."""
         t = self._t.catalog
         statement = self._select().where(t.c.dropped_ms.is_(None)).order_by(t.c.catalog_key).limit(limit)
+        for text in (prefix, after):
+            if text and not may_be_in_name(text):
+                raise InvalidNameError(f"no catalog has {text!a} in its name")
         if prefix:
             start = tenant_key(prefix)
             # the greatest character of ASCII stands in no name that is not a tombstone
@@ -190,26 +210,24 @@ class Registry:
         keys = {tenant_key(check_tenant_name(name)): name for name in names}
         if len(keys) < len(names):
             raise AlreadyExistsError("two of the catalogs have the same name")
-        known = {tenant_key(row.name): row for row in self._among(list(keys), "catalog_key")}
+        known, taken = self._known(keys)
         if known and not if_not_exists:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            for row in self._make(new, path_of):
-                known[tenant_key(row.name)] = row
-        return [known[tenant_key(name)] for name in names]
-
-    def _make(self, names: Sequence[str], path_of: Callable[[str], str]) -> list[CatalogRow]:
-        made = self._rows(names)
-        encrypted = self._encrypted()
-        for start in range(0, len(made), _TOGETHER):
-            self._insert(made[start : start + _TOGETHER], path_of, encrypted=encrypted)
-        return made
+            first, encrypted = self._next_id()
+            made = _rows(new, first, taken)
+            for start in range(0, len(made), _TOGETHER):
+                self._insert(made[start : start + _TOGETHER], path_of, encrypted=encrypted)
+            known |= zip((key for key in keys if key not in known), made, strict=True)
+        return [known[key] for key in keys]
 
     def reserve(self, name: str) -> CatalogRow:
         """A catalog that does not exist before ``enter``. Raises ``AlreadyExistsError`` and ``InvalidNameError``."""
         self.check_free(check_tenant_name(name))
-        return self._rows([name])[0]
+        row = _rows([name], self._next_id()[0], self._known([tenant_key(name)])[1])[0]
+        self._count(1)
+        return row
 
     def check_free(self, name: str) -> None:
         """Raises ``AlreadyExistsError`` when a catalog has this name."""
@@ -217,54 +235,53 @@ class Registry:
         if found is not None:
             raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
 
-    def _rows(self, names: Sequence[str]) -> list[CatalogRow]:
-        first, now = self._next_ids(len(names)), time.time_ns() // 1_000_000
-        # a catalog that was renamed or dropped still has its folder
-        taken = {tenant_key(row.folder) for row in self._among([tenant_key(name) for name in names], "folder_key")}
-        made = []
-        for id_, name in enumerate(names, first):
-            folder = folder_of(name, id_, taken=tenant_key(name) in taken)
-            made.append(CatalogRow(id_, name, str(uuid.uuid4()), folder, now))
-        return made
+    def _known(self, keys: Collection[str]) -> tuple[dict[str, CatalogRow], set[str]]:
+        """The catalogs that have some names, and those of the names whose folder a catalog has, whatever its name."""
+        t, asked = self._t.catalog, list(keys)
+        named: dict[str, CatalogRow] = {}
+        taken: set[str] = set()
+        for start in range(0, len(asked), _IN):
+            some = asked[start : start + _IN]
+            # a catalog that was renamed or dropped still has its folder
+            mine = (self._database.among(column, some) for column in (t.c.catalog_key, t.c.folder_key))
+            statement = self._select().where(sa.or_(*mine))
+            for row in map(CatalogRow.of, self.run("catalogs_named", statement)):
+                named[tenant_key(row.name)] = row
+                taken.add(tenant_key(row.folder))
+        return {key: named[key] for key in asked if key in named}, taken
 
-    def _among(self, values: Sequence[str], column: str) -> Iterator[CatalogRow]:
-        t = self._t.catalog
-        for start in range(0, len(values), _IN):
-            statement = self._select().where(t.c[column].in_(values[start : start + _IN]))
-            for row in self.run("catalogs_named", statement):
-                yield CatalogRow.of(row)
+    def _next_id(self) -> tuple[int, bool]:
+        """The first id that no catalog has had, and whether new ones are encrypted; ``_count`` takes ids."""
+        t = self._t.shared
+        row = self.run("next_catalog_id", sa.select(t.c.next_catalog_id, t.c.encrypted)).one()
+        return int(row[0]), bool(row[1])
 
-    def _next_ids(self, count: int) -> int:
-        """The first of some ids, none of which any catalog has had or will have."""
+    def _count(self, count: int) -> None:
         t = self._t.shared
         self.run("count_catalogs", sa.update(t).values(next_catalog_id=t.c.next_catalog_id + count))
-        return int(self.run("next_catalog_id", sa.select(t.c.next_catalog_id)).scalar_one()) - count
 
-    def _encrypted(self) -> str:
-        facts = self.facts()
-        return "true" if facts is not None and facts.encrypted else "false"
-
-    def _insert(self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: str) -> None:
+    def _insert(self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool) -> None:
+        """All that some catalogs begin with, in as few messages to the database as there can be."""
+        facts = (("version", VERSION), ("created_by", "quacklake"), ("encrypted", str(encrypted).lower()))
+        options = [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))]
         now = datetime.now(UTC)
         changes = render([Change(ChangeKind.CREATED_SCHEMA, schema="main")])
-        self._put(
-            "snapshot",
-            "snapshot_id snapshot_time schema_version next_catalog_id next_file_id",
-            [(row.id, 0, now, 0, 1, 0) for row in made],
-        )
-        self._put("snapshot_changes", "snapshot_id changes_made", [(row.id, 0, changes) for row in made])
-        self._put(
-            "schema",
-            "schema_id schema_uuid begin_snapshot schema_name path path_is_relative",
-            [(row.id, 0, str(uuid.uuid4()), 0, "main", "main/", True) for row in made],
-        )
-        facts = (("version", VERSION), ("created_by", "quacklake"), ("encrypted", encrypted))
-        self._put(
-            "metadata",
-            "key value",
-            [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))],
-        )
-        self.enter(made)
+        few = len(options) <= self._database.batch_rows
+        with self._database.batch(self._connection) if few else nullcontext():
+            self._count(len(made))
+            self._put(
+                "snapshot",
+                "snapshot_id snapshot_time schema_version next_catalog_id next_file_id",
+                [(row.id, 0, now, 0, 1, 0) for row in made],
+            )
+            self._put("snapshot_changes", "snapshot_id changes_made", [(row.id, 0, changes) for row in made])
+            self._put(
+                "schema",
+                "schema_id schema_uuid begin_snapshot schema_name path path_is_relative",
+                [(row.id, 0, str(uuid.uuid4()), 0, "main", "main/", True) for row in made],
+            )
+            self._put("metadata", "key value", options)
+            self.enter(made)
 
     def enter(self, made: Sequence[CatalogRow], created_snapshot: int = 0) -> None:
         """Make catalogs visible that hold all they shall hold."""
@@ -422,6 +439,15 @@ class Registry:
             for row in self.run(f"totals_{name}", statement):
                 found[row[0]] = tuple(int(value or 0) for value in row[1:])
         return found
+
+
+def _rows(names: Sequence[str], first: int, taken: Collection[str]) -> list[CatalogRow]:
+    """New catalogs; ``taken`` are the folders that others have."""
+    now = time.time_ns() // 1_000_000
+    return [
+        CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in taken), now)
+        for id_, name in enumerate(names, first)
+    ]
 
 
 _PAGED = ("data_file_id", "delete_file_id", "snapshot_id", "row_id", "table_id", "object_id", "mapping_id", "macro_id")

@@ -34,6 +34,7 @@ __all__ = [
 _GRANTS = "quacklake_grants"
 _MINE = "quacklake_my_catalogs"
 _READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
+_OURS = "^(duck|quack)lake_"
 _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 """What a role may know of the whole lake; how many catalogs there were is not among it."""
 
@@ -42,7 +43,7 @@ _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 class Place:
     """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
 
-    ``secured`` are the tables that have row-level security already.
+    ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
     """
 
     schema: str
@@ -50,6 +51,7 @@ class Place:
     group: str
     group_exists: bool
     secured: frozenset[str]
+    open_parts: tuple[str, ...]
 
     def name(self, table: str) -> str:
         """A table or function with its schema, quoted."""
@@ -64,9 +66,15 @@ def find_place(connection: Connection, metadata_schema: str | None) -> Place:
     owner = rows_of(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
     policies = f"SELECT tablename, roles[1]::text FROM pg_policies WHERE {where} AND policyname = {literal(_READ)}"
     known = {str(table): str(group) for table, group in rows_of(connection, policies)}
+    parts = (
+        "SELECT c.relname FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid JOIN pg_class p ON p.oid ="
+        f" i.inhparent WHERE c.relkind = 'r' AND NOT c.relrowsecurity AND p.relname ~ {literal(_OURS)}"
+        f" AND c.relnamespace = {literal(quote(schema))}::regnamespace ORDER BY 1"
+    )
+    found = tuple(str(part) for (part,) in rows_of(connection, parts))
     made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
     group = next(iter(known.values()), made)
-    return Place(schema, str(owner[0][0]), group, _has_role(connection, group), frozenset(known))
+    return Place(schema, str(owner[0][0]), group, _has_role(connection, group), frozenset(known), found)
 
 
 def execute(connection: Connection, statements: list[str]) -> None:
@@ -103,6 +111,9 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
         statements += _lock(place, "quacklake_shared", "true")
         columns = ", ".join(_SHARED_COLUMNS)
         statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shared')} TO {quote(place.group)}")
+    for part in place.open_parts:  # the policies are those of the whole: nobody but the owner may pass it by
+        statements.append(f"ALTER TABLE {place.name(part)} ENABLE ROW LEVEL SECURITY")
+        statements.append(f"REVOKE ALL ON {place.name(part)} FROM PUBLIC")
     return statements
 
 

@@ -147,11 +147,23 @@ class SharedTables:
                 sa.Index(name, *(self.definitions[table].c[column] for column in (scoped.CATALOG_ID, *columns)))
                 for name, (table, columns) in _INDEXES.items()
             ]
-            # those that wait to be purged are few among many
-            self._indexes[database].append(sa.Index("quacklake_catalog_dropped", self.catalog.c.dropped_ms))
+            self._indexes[database].append(self._dropped(database))
             self._indexes[database].append(sa.Index("quacklake_shares_owner", self.shares.c.owner_id))
             self._indexes[database].append(sa.Index("quacklake_shares_borrower", self.shares.c.borrower_id))
         return self._indexes[database]
+
+    def _dropped(self, database: str) -> sa.Index:
+        """Those that wait to be purged are few among many, whose own listing must not be led astray by it."""
+        t = self.catalog
+        if database == "mysql":
+            return sa.Index("quacklake_catalog_gone", t.c.dropped_ms, t.c.catalog_key)
+        few = t.c.dropped_ms.is_not(None)
+        return sa.Index("quacklake_catalog_gone", t.c.catalog_key, postgresql_where=few, sqlite_where=few)
+
+    def retired(self) -> list[sa.Index]:
+        """Indexes that older versions made and that have been replaced."""
+        table = sa.Table(self.catalog.name, sa.MetaData(schema=self.metadata.schema), sa.Column("dropped_ms"))
+        return [sa.Index("quacklake_catalog_dropped", table.c.dropped_ms)]
 
 
 def _key() -> sa.types.TypeEngine[Any]:

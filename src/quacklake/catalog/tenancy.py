@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from quacklake import telemetry
@@ -69,8 +69,8 @@ class Tenancy:
             raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to make one")
         return found
 
-    def create_lake(self, data_path: str, *, encrypted: bool) -> SharedFacts:
-        """Make a shared lake without catalogs, unless there is one."""
+    def create_lake(self, data_path: str, *, encrypted: bool, partitions: int | None = None) -> SharedFacts:
+        """Make a shared lake without catalogs, unless there is one; see ``Registry.create_lake``."""
         catalog = self._catalog
         if catalog.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
@@ -80,8 +80,16 @@ class Tenancy:
             catalog._database.prepare_write(connection)
         with self._writing() as registry:
             if shared_facts(registry._connection, catalog._database, catalog._schema) is None:
-                registry.create_lake(data_path, encrypted=encrypted)
+                registry.create_lake(data_path, encrypted=encrypted, partitions=partitions)
         return self.need_facts()
+
+    def mend_indexes(self) -> None:
+        """Give a lake that an older version made the indexes that it lacks, where the rights suffice."""
+        with self._reading() as registry:
+            if not registry.missing_indexes():
+                return
+        with suppress(ReadOnlyError), self._writing() as registry:
+            registry.mend_indexes()
 
     def is_convertible(self) -> bool:
         """True for a shared lake that a fork of DuckLake with catalogs has made."""

@@ -42,6 +42,7 @@ class Config:
     encrypted: bool | None
     foreign_paths: tuple[str, ...]
     metadata_schema: str | None
+    metadata_partitions: int | None
     s3_endpoint: str | None
     s3_access_key: Secret | None
     s3_secret_key: Secret | None

@@ -11,12 +11,13 @@ import re
 from quacklake.errors import InvalidNameError
 from quacklake.format.names import fold
 
-__all__ = ["MAX_TENANT_NAME", "check_tenant_name", "folder_of", "tenant_key", "tombstone"]
+__all__ = ["MAX_TENANT_NAME", "check_tenant_name", "folder_of", "may_be_in_name", "tenant_key", "tombstone"]
 
 MAX_TENANT_NAME = 63
 """The longest name, in characters: what every database takes for the name of a schema or role."""
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
+_PART = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 _RESERVED = _DEVICES | {"information_schema", "pg_catalog", "system", "temp"}
 _TAKEN = ("ducklake_", "quacklake_", "__ducklake", "pg_")
@@ -41,6 +42,11 @@ def check_tenant_name(name: str) -> str:
     if key.split(".")[0] in _RESERVED or key.startswith(_TAKEN):
         raise InvalidNameError(f"the catalog name {name!r} is reserved", hint="choose another")
     return name
+
+
+def may_be_in_name(text: str) -> bool:
+    """False for a text that no name contains; some of them no database takes for a text at all."""
+    return bool(_PART.fullmatch(text))
 
 
 def tenant_key(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quacklake.catalog import Catalog, CatalogUrl, Tenancy, no_such_catalog, open_catalog, parse_url
+from quacklake.catalog import Catalog, CatalogUrl, SharedFacts, Tenancy, no_such_catalog, open_catalog, parse_url
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
@@ -18,7 +18,7 @@ from quacklake.lake.stores import open_store
 from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
-__all__ = ["connect", "folder_path", "new_root", "open_metadata"]
+__all__ = ["connect", "create_lake", "folder_path", "new_root", "open_metadata"]
 
 
 def connect(
@@ -154,12 +154,18 @@ def _create_catalog(
     try:
         facts = catalog.shared_facts
         if facts is None:
-            facts = whole.create_lake(new_root(url, config, data_path), encrypted=bool(config.encrypted))
+            facts = create_lake(whole, url, config, data_path)
         root = facts.data_path
         whole.create([catalog.tenant], if_not_exists=True, path_of=lambda folder: folder_path(root, folder))
     finally:
         whole.close()
     catalog.load()
+
+
+def create_lake(tenancy: Tenancy, url: CatalogUrl, config: Config, data_path: str | None) -> SharedFacts:
+    """Make a shared lake without catalogs."""
+    root = new_root(url, config, data_path)
+    return tenancy.create_lake(root, encrypted=bool(config.encrypted), partitions=config.metadata_partitions)
 
 
 def _check_encryption(catalog: Catalog, config: Config) -> None:

@@ -14,7 +14,7 @@ from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
 from quacklake.format.tenants import check_tenant_name
-from quacklake.lake.connect import folder_path, new_root, open_metadata
+from quacklake.lake.connect import create_lake, folder_path, new_root, open_metadata
 from quacklake.lake.stores import open_store
 from quacklake.maintenance.moving import Moved, move_catalog
 from quacklake.maintenance.reports import Progress, silent
@@ -192,7 +192,7 @@ def reserve_catalog(url: str, name: str, data_path: str, config: Config) -> tupl
     try:
         facts = tenancy.facts()
         if facts is None:
-            facts = tenancy.create_lake(new_root(parsed, config, data_path), encrypted=bool(config.encrypted))
+            facts = create_lake(tenancy, parsed, config, data_path)
         row = tenancy.reserve(name)
         return row, folder_path(facts.data_path, row.folder)
     finally:

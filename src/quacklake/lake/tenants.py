@@ -15,7 +15,7 @@ from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError
 from quacklake.format.tenants import check_tenant_name
-from quacklake.lake.connect import connect, folder_path, migrate_layout, new_root, open_metadata
+from quacklake.lake.connect import connect, create_lake, folder_path, migrate_layout, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
@@ -232,9 +232,11 @@ def tenants(
             migrate_layout(tenancy.facts, parsed, config)
         facts = tenancy.facts()
         if facts is None and create is not False and (given is not None or create):
-            facts = tenancy.create_lake(new_root(parsed, config, given), encrypted=bool(config.encrypted))
+            facts = create_lake(tenancy, parsed, config, given)
         elif facts is None:
             facts = tenancy.need_facts()
+        elif migrate:
+            tenancy.mend_indexes()
     except BaseException:
         tenancy.close()
         raise

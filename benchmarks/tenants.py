@@ -1,0 +1,387 @@
+"""Tenants: many lakes in one set of metadata tables, and what one of them feels of the others.
+
+A platform has a lake for every customer. Three questions decide whether that holds: is a lake among very many as quick
+as one among ten, does it cost anything that they share tables, and do their writers wait for each other? All of it on
+PostgreSQL. The peer is what stock DuckLake offers, a database schema for each tenant; its schemas are made by the
+extension at first and then by copying the tables of one, which is much faster.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import psycopg
+
+import quacklake
+from benchmarks.common import (
+    EXTENSION,
+    Bench,
+    Detail,
+    Measure,
+    Place,
+    Result,
+    Target,
+    at_least,
+    at_most,
+    chunks,
+    install_extensions,
+    mixed_rows,
+    open_duckdb,
+    percentile,
+    slowdown,
+)
+
+TITLE = "tenants: many lakes in one database, on PostgreSQL"
+
+_FEW = 10
+_EXTENSIONS = ("ducklake", "postgres_scanner")
+_PATIENCE = 60.0
+"""Seconds for which processes are waited for."""
+
+
+def run(bench: Bench, result: Result) -> None:
+    """Measure the crowd, the shared tables, the writers, and the peer."""
+    many = bench.pick(200, 10_000, 1_000_000)
+    with bench.directory() as directory:
+        lakes = {count: bench.place(directory, "postgres", f"crowd{count}") for count in (_FEW, many)}
+        result.measures += _make(bench, lakes, many)
+        result.measures += _open(bench, result, lakes)
+        result.measures.append(_commit(bench, lakes[many], bench.place(directory, "postgres", "plain")))
+        result.measures.append(_write(bench, result, lakes[many]))
+        _compare(bench, result, bench.place(directory, "postgres", "peer"))
+
+
+def _timed(work: Callable[..., object], *arguments: object) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+# -- making ------------------------------------------------------------------------------------------------------------
+
+
+def _make(bench: Bench, lakes: dict[int, Place], many: int) -> list[Measure]:
+    """Fill both lakes; some of the catalogs have a table."""
+    for count, place in lakes.items():
+        with (
+            quacklake.tenants(place.url, place.data) as tenants,
+            bench.step(f"making {count:,} tenants", count) as done,
+        ):
+            start, batch = time.perf_counter(), 50_000
+            for part in chunks(count, -(-count // batch)):
+                tenants.create_many(_name(number) for number in part)
+                done(len(part))
+            seconds = time.perf_counter() - start
+            if count == many:
+                rounds = bench.pick(5, 200, 300)
+                ones = [_timed(tenants.create, f"one{number}") for number in range(rounds)]
+        _analyze(place)
+        with bench.step("a table in some"):
+            for name in _sample(bench, count):
+                with quacklake.connect(place.url, catalog=name) as lake:
+                    lake.create_table("t", mixed_rows(0))
+    size = _size(lakes[many])
+    rate = Measure(f"create_many, {many:,} tenants", "/s", many / seconds, target=Target("≥", 10_000, "ours"))
+    one = Measure(f"create one among {many:,}, p50", "ms", percentile(ones, 50) * 1e3, target=at_most(5, "ours"))
+    return [rate, one, Measure(f"database with {many:,} tenants", "MB", size / 1e6)]
+
+
+def _name(number: int) -> str:
+    return f"tenant-{number:07}"
+
+
+def _sample(bench: Bench, count: int) -> list[str]:
+    """The catalogs that are opened."""
+    wanted = min(count, bench.pick(10, 50, 200))
+    return [_name(number) for number in sorted(random.Random(1).sample(range(count), wanted))]
+
+
+def _analyze(place: Place) -> None:
+    """What autovacuum would do a little later."""
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+
+
+def _size(place: Place) -> int:
+    with psycopg.connect(place.url) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+    return int(row[0]) if row else 0
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+def _open(bench: Bench, result: Result, lakes: dict[int, Place]) -> list[Measure]:
+    """Connect to a catalog and read its table, in turn among few and among many."""
+    rounds = bench.pick(5, 150, 600)
+    seconds: dict[int, list[float]] = {count: [] for count in lakes}
+    names = {count: _sample(bench, count) for count in lakes}
+    with bench.step("connecting", rounds) as done:
+        for number in range(-3, rounds):
+            for count, place in lakes.items():
+                name = names[count][number % len(names[count])]
+                taken = _timed(_first_query, place.url, name)
+                if number >= 0:
+                    seconds[count].append(taken)
+            done(1)
+    few, many = lakes
+    return [
+        slowdown(
+            f"connect and first query among {many:,}, p{percent}",
+            percentile(seconds[many], percent) * 1e3,
+            percentile(seconds[few], percent) * 1e3,
+            "ms",
+            at_most(1.2),
+            f"among {few}",
+        )
+        for percent in (50, 99)
+    ]
+
+
+def _first_query(url: str, name: str) -> None:
+    with quacklake.connect(url, catalog=name) as lake:
+        assert lake.table("t").to_arrow().num_rows == mixed_rows(0).num_rows
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def _commit(bench: Bench, shared: Place, plain: Place) -> Measure:
+    """Small appends to a catalog among many, and to a lake of its own, in turn."""
+    count, rounds = bench.pick((10, 2), (600, 30), (3_000, 100))
+    schema = mixed_rows(0).schema
+    with (
+        closing(quacklake.connect(shared.url, catalog="commits", create=True)) as one,
+        closing(quacklake.connect(plain.url, plain.data)) as other,
+        bench.step("commits", count) as done,
+    ):
+        tables = [lake.create_table("t", schema) for lake in (one, other)]
+        seconds: list[list[float]] = [[], []]
+        for table in tables:
+            for number in range(5):
+                table.append(mixed_rows(number))
+        for part in chunks(count, rounds):
+            for table, taken in zip(tables, seconds, strict=True):
+                for rows in [mixed_rows(number) for number in part]:
+                    start = time.perf_counter()
+                    table.append(rows)
+                    taken.append(time.perf_counter() - start)
+            done(len(part))
+    ours, peer = (percentile(taken, 50) * 1e3 for taken in seconds)
+    return slowdown("commit of 10 rows, p50", ours, peer, "ms", at_most(1.1), "a plain lake")
+
+
+# -- writers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Writers in several processes; ``tenants`` names that of each writer in each round."""
+
+    url: str
+    processes: int
+    threads: int
+    seconds: float
+    rounds: tuple[tuple[str, ...], ...]
+
+
+def _write(bench: Bench, result: Result, place: Place) -> Measure:
+    """Writers on a tenant each, and as many on one, in turn."""
+    processes, threads, seconds, rounds = bench.pick((2, 2, 1.0, 1), (8, 4, 4.0, 2), (8, 4, 10.0, 3))
+    writers = processes * threads
+    apart = tuple(f"writer-{number:02}" for number in range(writers))
+    together = ("writer-00",) * writers
+    with quacklake.tenants(place.url) as tenants:
+        for name in apart:
+            with tenants.open(name, create=True) as lake:
+                lake.create_table("t", mixed_rows(0).schema)
+    job = _Job(place.url, processes, threads, seconds, (apart, together) * rounds)
+    with bench.step(f"{writers} writers, {2 * rounds} rounds of {seconds:.0f} s"):
+        commits = _conduct(job)
+    rates = [sum(commits[side::2]) / (seconds * rounds) for side in (0, 1)]
+    what = f"{writers} writers on {writers} tenants, commits a second"
+    ratio = rates[0] / rates[1] if rates[1] else None
+    return Measure(what, "/s", rates[0], rates[1], f"{writers} writers on one", ratio, "the rate", at_least(4))
+
+
+def _conduct(job: _Job) -> list[int]:
+    """How many commits all writers made in each round."""
+    context = multiprocessing.get_context("spawn")
+    gate, results = context.Barrier(job.processes), context.Queue()
+    workers = [
+        context.Process(target=_work, args=(number, job, gate, results), daemon=True) for number in range(job.processes)
+    ]
+    for worker in workers:
+        worker.start()
+    try:
+        limit = _PATIENCE + len(job.rounds) * (job.seconds + _PATIENCE)
+        found: list[list[int]] = [results.get(timeout=limit) for _ in workers]
+        for worker in workers:
+            worker.join()
+    finally:
+        for worker in workers:
+            worker.kill()
+    return [sum(counts) for counts in zip(*found, strict=True)]
+
+
+def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
+    """One process: its threads write until the time is over, round after round."""
+    mine = slice(number * job.threads, (number + 1) * job.threads)
+    names = {name for tenants in job.rounds for name in tenants[mine]}
+    lakes = {name: quacklake.connect(job.url, catalog=name, duckdb_threads=1) for name in names}
+    counts = []
+    for tenants in (job.rounds[0], *job.rounds):  # the first opens connections
+        made: list[int] = []
+        threads = [
+            threading.Thread(target=_append, args=(lakes[name].table("t"), 0.5 if not counts else job.seconds, made))
+            for name in tenants[mine]
+        ]
+        gate.wait()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        counts.append(sum(made))
+    results.put(counts[1:])
+    for lake in lakes.values():
+        lake.close()
+
+
+def _append(table: quacklake.Table, seconds: float, made: list[int]) -> None:
+    rows, count, end = mixed_rows(threading.get_ident() % 1_000), 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        table.append(rows)
+        count += 1
+    made.append(count)
+
+
+# -- the peer ----------------------------------------------------------------------------------------------------------
+
+
+def _compare(bench: Bench, result: Result, place: Place) -> None:
+    """A schema for each tenant with stock DuckDB, beside as many catalogs of ours in another database."""
+    install_extensions(*_EXTENSIONS)
+    counts, rounds = bench.pick(((10, 12), 3), ((10, 200), 15), ((10, 1_000, 5_000), 30))
+    deadline = bench.pick(20.0, 90.0, 900.0)
+    with bench.directory() as directory:
+        ours = bench.place(directory, "postgres", "beside")
+        detail = Detail(
+            "a schema per tenant with the extension, beside a shared lake",
+            ("tenants", "ours ms", "extension ms", "extension alone ms", "ours MB", "extension MB", "extension tables"),
+            [],
+        )
+        made = 0
+        end = time.perf_counter() + deadline
+        for count in counts:
+            with bench.step(f"{count:,} schemas of the peer", count - made) as done:
+                made = _schemas(place, made, count, end, done)
+            with quacklake.tenants(ours.url, ours.data) as tenants:
+                tenants.create_many((_name(number) for number in range(made)), if_not_exists=True)
+                for number in range(_FEW):
+                    with tenants.open(_name(number)) as lake:
+                        lake.create_table("t", mixed_rows(0), if_not_exists=True)
+            for each in (place, ours):
+                _analyze(each)
+            names = [_name(number % _FEW) for number in range(rounds)]
+            mine = [_timed(_first_query, ours.url, name) for name in names]
+            peers = _in_process(_attach_times, place, rounds)
+            figures = [percentile(taken, 50) * 1e3 for taken in (mine, *peers)]
+            sizes = (_size(ours) / 1e6, _size(place) / 1e6)
+            detail.rows.append((f"{made:,}", *figures, *sizes, _tables(place)))
+            if made < count:
+                result.notes.append(f"Of {count:,} schemas of the peer {made:,} were made in {deadline:.0f} s.")
+                break
+        ratio = figures[1] / figures[0]
+        result.measures.append(
+            Measure(
+                f"connect and first query among {made:,}, p50",
+                "ms",
+                figures[0],
+                figures[1],
+                EXTENSION,
+                ratio,
+                "as fast",
+            )
+        )
+    result.details.append(detail)
+    result.notes.append(
+        "The extension is given META_SCHEMA, which spares it a look at all schemas; the figure without is that of"
+        " ATTACH as the manual has it (“alone”)."
+    )
+
+
+def _in_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What ``work`` gives in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, arguments)
+
+
+def _schemas(place: Place, made: int, count: int, end: float, done: Callable[[int], None]) -> int:
+    """Make schemas up to ``count``, or until the time is over; the first by the extension, with a table each."""
+    if made < _FEW:
+        _in_process(_make_by_stock, place, range(_FEW))
+        done(_FEW)
+        made = _FEW
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [_schema(0)]).fetchall()
+        while made < count and time.perf_counter() < end:
+            schema = _schema(made)
+            copies = "".join(
+                f"CREATE TABLE {schema}.{name} (LIKE {_schema(0)}.{name} INCLUDING ALL);"
+                f"INSERT INTO {schema}.{name} SELECT * FROM {_schema(0)}.{name};"
+                for (name,) in tables
+            )
+            connection.execute(f"BEGIN; CREATE SCHEMA {schema}; {copies} COMMIT")  # type: ignore[arg-type]
+            made += 1
+            done(1)
+    return made
+
+
+def _schema(number: int) -> str:
+    return f"tenant_{number:07}"
+
+
+def _tables(place: Place) -> int:
+    with psycopg.connect(place.url) as connection:
+        row = connection.execute("SELECT count(*) FROM pg_class").fetchone()
+    return int(row[0]) if row else 0
+
+
+@contextmanager
+def _attached(place: Place, number: int, *, alone: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Stock DuckDB with a tenant's schema as ``lake``; ``alone`` is without the word that spares it the others."""
+    schema = _schema(number)
+    options = [f"METADATA_SCHEMA '{schema}'", f"DATA_PATH '{place.data}/{schema}'"]
+    options += [] if alone else [f"META_SCHEMA '{schema}'"]
+    with closing(open_duckdb(*_EXTENSIONS, threads=1)) as connection:
+        connection.execute(f"ATTACH '{place.attach}' AS lake ({', '.join(options)})")
+        yield connection
+
+
+def _make_by_stock(place: Place, numbers: range) -> None:
+    for number in numbers:
+        with _attached(place, number, alone=True) as connection:
+            connection.register("batch", mixed_rows(0))
+            connection.execute("CREATE TABLE lake.t AS FROM batch")
+
+
+def _attach_times(place: Place, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds of ATTACH and a first query, with and without META_SCHEMA; the slow way a few times only."""
+    _read(place, 0, False)
+    return (
+        [_timed(_read, place, number % _FEW, False) for number in range(rounds)],
+        [_timed(_read, place, number % _FEW, True) for number in range(min(rounds, 5))],
+    )
+
+
+def _read(place: Place, number: int, alone: bool) -> None:
+    with _attached(place, number, alone=alone) as connection:
+        assert connection.execute("SELECT count(*) FROM lake.t").fetchone() == (mixed_rows(0).num_rows,)

@@ -1,0 +1,129 @@
+"""However many catalogs a shared lake has, no statement of daily work looks through the rows of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import quacklake
+from quacklake.catalog import parse_url
+from services import PostgresServer
+from tests.tenants import histories
+from tests.tenants.plans import Statement, astray, captured, multiply
+
+MANY = 2_000
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a shared lake with very many catalogs, all of which hold the same."""
+    home = tmp_path_factory.mktemp("crowd")
+    url = f"sqlite:///{home}/l.db"
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.create_database("crowd")
+    with quacklake.tenants(url, home / "data") as tenants:
+        tenants.create_many([f"t{i:04}" for i in range(MANY)])
+        with tenants.open("t0000") as lake:
+            histories.write_little(lake, "word")
+            lake.create_table("p", {"day": [1, 2] * 20, "a": list(range(40))}, partition_by=["day"], sort_by=["a"])
+            lake.create_view("v", "SELECT 1 AS one")
+            lake.create_macro("twice", ["x"], "x * 2")
+            lake.table("t").set_comment("of all")
+            lake.set_retention("p", "60 days")
+            lake.claim_stream("s", "query")
+    engine = sa.create_engine(parse_url(url).url)
+    with engine.connect() as connection:
+        multiply(connection, 0)
+        if request.param == "postgres":
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(sa.text("VACUUM ANALYZE"))
+    engine.dispose()
+    yield url
+    if request.param == "postgres":
+        server.drop_database("crowd")
+
+
+def _append_file(lake: quacklake.Lake) -> None:
+    assert lake.table("t").append({"id": list(range(40)), "name": ["x"] * 40, "note": ["y"] * 40}) == 40
+
+
+WORK: dict[str, Callable[[quacklake.Lake], object]] = {
+    "append a row": lambda lake: lake.table("t").append([{"id": 1, "name": "x", "note": "y"}]),
+    "append a file": _append_file,
+    "delete": lambda lake: lake.table("t").delete("id = 7"),
+    "plan": lambda lake: lake.table("t").scan(where="id > 240").to_arrow(),
+    "plan a partition": lambda lake: lake.table("p").scan(where="day = 2 AND a > 3").to_arrow(),
+    "count": lambda lake: lake.table("t").count(),
+    "tables": lambda lake: (lake.tables(), lake.views(), lake.schemas()),
+    "snapshots": lambda lake: lake.snapshots(),
+    "feed": lambda lake: lake.table("t").changes(since=1).to_arrow(),
+    "travel": lambda lake: lake.at(version="first").table("t").count(),
+    "create a table": lambda lake: lake.create_table("new", [{"a": 1}]),
+    "drop a table": lambda lake: lake.drop_table("new"),
+    "expire": lambda lake: lake.expire_snapshots(versions=[2]),
+}
+
+
+def _check(url: str, statements: list[Statement]) -> None:
+    engine = sa.create_engine(parse_url(url).url)
+    found: dict[str, list[str]] = {}
+    with engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        for sql, statement in {each.sql: each for each in statements}.items():
+            if "ducklake_" in sql and "quacklake_unseen_" not in sql and (lost := astray(driver, statement)):
+                found[sql] = lost
+    engine.dispose()
+    assert not found
+
+
+def test_a_lake_among_many_is_used_without_looking_at_the_others(crowd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        captured(monkeypatch) as statements,
+        quacklake.connect(crowd, catalog="t1000", data_inlining_row_limit=10) as lake,
+    ):
+        for name, work in WORK.items():
+            before = len(statements)
+            work(lake)
+            assert len(statements) > before, name
+    assert len({each.sql for each in statements}) > 40
+    _check(crowd, statements)
+
+
+def test_one_of_many_catalogs_is_found_made_and_removed_without_looking_at_the_others(
+    crowd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with captured(monkeypatch) as statements, quacklake.tenants(crowd) as tenants:
+        tenants.create("alone")
+        tenants.create_many(["more", "most"], if_not_exists=True)
+        assert tenants.get("ALONE").name == "alone"
+        assert len(tenants.list("t", after="t0500", limit=7)) == 7
+        assert len(tenants.list(limit=3)) == 3
+        tenants.rename("alone", "lonely")
+        tenants.fork("t0001", "child")
+        assert tenants.shares("t0001")
+        assert tenants.stats("t0777")[0].rows == 100 + 40
+        for name in ("lonely", "child", "more", "most"):
+            tenants.drop(name)
+        assert len(tenants.dropped()) == 4
+        assert tenants.purge().catalogs == 4
+    _check(crowd, statements)
+
+
+def test_a_lake_of_an_older_version_gets_the_indexes_that_it_lacks(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/l.db"
+    quacklake.tenants(url, tmp_path / "data").close()
+    engine = sa.create_engine(url)
+    indexes = sa.text("SELECT name FROM sqlite_master WHERE type = 'index'")
+    with engine.connect() as connection:
+        wanted = set(connection.execute(indexes).scalars())
+        for name in ("quacklake_catalog_gone", "idx_table_catalog"):
+            connection.execute(sa.text(f"DROP INDEX {name}"))
+        connection.execute(sa.text("CREATE INDEX quacklake_catalog_dropped ON ducklake_catalog (dropped_ms)"))
+        connection.commit()
+        quacklake.tenants(url).close()
+        assert set(connection.execute(indexes).scalars()) == wanted
+    engine.dispose()
