@@ -11,13 +11,16 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading.statements import Statements
 
-__all__ = ["CATALOG", "LAYOUT", "by_hand", "move", "plain_only"]
+__all__ = ["CATALOG", "LAYOUT", "NAMED", "by_hand", "move", "plain_only"]
 
 LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
 """``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
 
 CATALOG = "acme"
 """The catalog that every lake of a test then is."""
+
+NAMED = f"CATALOG '{CATALOG}', " if LAYOUT == "shared" else ""
+"""What ATTACH says of it, before its other options: settings do not name the catalog there."""
 
 
 def plain_only(reason: str) -> None:

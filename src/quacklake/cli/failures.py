@@ -24,6 +24,7 @@ _TYPED = (
     ("quacklake.backups(…)", "`quacklake backups`"),
     ("hive_partitioning=False", "--no-hive-partitioning"),
     ("as_=", "--as"),
+    ("catalog=", "--catalog"),
     ("data_path=", "--data-path"),
     ('on="id"', "--on id"),
 )

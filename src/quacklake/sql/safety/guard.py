@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.errors import NotPermittedError, ResultTooLargeError, nearest
+from quacklake.errors import ConfigError, NotPermittedError, ResultTooLargeError, nearest
 from quacklake.format.names import fold
 from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.safety import statements, walk
@@ -73,9 +73,18 @@ class SafeGuard(Guard):
         self.safety = safety
         self.seconds = safety.seconds
         self._seal = seal
+        self._tenant: str | None = None
 
     def attaching(self, attached: Attached) -> None:
+        """A session whose statements others write is for one tenant: it never has two catalogs of shared lakes."""
         self._seal.allows(attached)
+        row = attached.shared.catalog.tenant_row
+        if row is not None and self._tenant not in (None, row.uuid):
+            raise ConfigError(
+                f'the lake "{attached.alias}" cannot be attached: a safe session is for one catalog of a shared lake',
+                hint="make a session for each catalog",
+            )
+        self._tenant = self._tenant if row is None else row.uuid
 
     def text(self, text: str) -> None:
         if len(text) > self.safety.max_text:
