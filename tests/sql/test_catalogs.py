@@ -52,7 +52,7 @@ def test_a_catalog_is_attached_by_its_name_on_every_database(
 
     session.sql(f"ATTACH 'ducklake:{url}' AS x (CATALOG 'x', CREATE_IF_NOT_EXISTS true)")
     assert session.sql("SELECT max(snapshot_id) FROM ducklake_snapshots('x')").fetchall() == [(0,)]
-    with pytest.raises(SqlError, match="Table with name users does not exist"):
+    with pytest.raises(NotFoundError, match='Table with name "users" does not exist'):
         session.sql("SELECT * FROM x.users")
     session.sql("DETACH x")
     session.sql(f"ATTACH 'ducklake:{url}' AS a (CATALOG 'acme'); USE a")
@@ -82,7 +82,7 @@ def test_a_duckdb_file_is_attached_for_one_catalog_at_a_time(
     session.sql(f"ATTACH 'ducklake:{url}' AS a (CATALOG 'acme')")
     second = f"ATTACH 'ducklake:{url}' AS b (CATALOG 'beta')"
     if database == "duckdb":
-        with pytest.raises(ConfigError, match="^Unique file handle conflict") as conflict:
+        with pytest.raises(ConfigError, match=r"^Unique file handle conflict") as conflict:
             session.sql(second)
         assert "PostgreSQL" in str(conflict.value.hint)
         session.sql("DETACH a")
@@ -90,24 +90,18 @@ def test_a_duckdb_file_is_attached_for_one_catalog_at_a_time(
     assert session.sql("SELECT count(*) FROM b.snapshots()").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_the_promised_indexes_are_there(database: str, new_url: Callable[[str], str], tmp_path: Path) -> None:
-    url = new_url(database)
+    url = new_url(database)  # not on DuckDB, where an index would only be in the way of changes
     quacklake.tenants(url, tmp_path / "data").close()
     engine = sa.create_engine(parse_url(url).url)
-    listed = {
-        "sqlite": "SELECT name FROM sqlite_master WHERE type = 'index'",
-        "duckdb": "SELECT index_name FROM duckdb_indexes()",
-        "postgres": "SELECT indexname FROM pg_indexes",
-    }
-    keys = {"sqlite": "pragma_table_info('ducklake_snapshot') WHERE pk > 0 ORDER BY pk"}
-    with engine.connect() as connection:
-        names = set(connection.execute(sa.text(listed[database])).scalars())
-        assert {"idx_snapshot_catalog", "idx_schema_catalog", "idx_table_catalog"} <= names
-        if database in keys:
-            found = connection.execute(sa.text(f"SELECT name FROM {keys[database]}")).scalars().all()
-            assert found == ["catalog_id", "snapshot_id"]
+    found = sa.inspect(engine).get_multi_indexes().values()
+    columns = {index["name"]: index["column_names"] for indexes in found for index in indexes}
+    keys = sa.inspect(engine).get_pk_constraint("ducklake_snapshot")["constrained_columns"]
     engine.dispose()
+    for name in ("idx_snapshot_catalog", "idx_schema_catalog", "idx_table_catalog"):
+        assert columns[name][0] == "catalog_id"
+    assert keys == ["catalog_id", "snapshot_id"]
 
 
 def test_only_the_statement_itself_names_the_catalog(

@@ -208,7 +208,9 @@ def test_threads_speak_to_one_lake_each_with_its_own_transaction(tmp_path: Path)
 
 def test_an_encrypted_lake_is_asked_again_and_again(tmp_path: Path) -> None:
     with quacklake.session() as session:
-        session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/l.db' AS l ({NAMED}DATA_PATH '{tmp_path}/d', ENCRYPTED); USE l")
+        session.sql(
+            f"ATTACH 'ducklake:sqlite:{tmp_path}/l.db' AS l ({NAMED}DATA_PATH '{tmp_path}/d', ENCRYPTED); USE l"
+        )
         session.sql("CREATE TABLE t AS SELECT * FROM range(1000) r(i)")
         for path in (tmp_path / "d").rglob("*.parquet"):
             os.utime(path, (0, 0))  # DuckDB keeps the footers of old files only

@@ -19,6 +19,7 @@ import pytest
 from quacklake.cli.context import Context, Options
 from quacklake.cli.statements import Statements
 from quacklake.errors import CancelledError
+from quacklake.sql.opening import session_of
 from tests.cli.conftest import Run
 
 
@@ -91,7 +92,7 @@ def ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_statement_is_cancelled_and_the_session_goes_on(lake: Path) -> None:
     with Context(Options()).open(write=True) as opened:
-        statements = Statements(opened)
+        statements = Statements(session_of(opened))
         begun = threading.Event()
 
         def press() -> None:

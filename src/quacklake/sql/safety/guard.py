@@ -1,4 +1,4 @@
-"""What stands between a statement and its session: nothing, or a safe session's two locks and its limits."""
+"""The two locks and the limits of a safe session."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from quacklake.errors import ConfigError, NotPermittedError, ResultTooLargeError, nearest
 from quacklake.format.names import fold
 from quacklake.sql.attached import PREFIX, Attached
+from quacklake.sql.guard import Guard
 from quacklake.sql.safety import statements, walk
 from quacklake.sql.safety.limits import Safety
 from quacklake.sql.safety.sealing import Seal
@@ -20,47 +21,9 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["Guard", "SafeGuard"]
+__all__ = ["SafeGuard"]
 
-_BATCH_ROWS = 122_880
 _SAFE_BATCH_ROWS = 8_192
-
-
-class Guard:
-    """Lets everything pass, as is right for statements of one's own."""
-
-    safe = False
-    seconds: float | None = None
-    batch_rows = _BATCH_ROWS
-
-    def attaching(self, attached: Attached) -> None:
-        """Before a lake is attached."""
-
-    def text(self, text: str) -> None:
-        """Before a text is cut into statements."""
-
-    def admit(self, session: Session, cursor: Cursor) -> Cursor:
-        """Before a statement is run: as which one."""
-        return cursor
-
-    def native(self) -> None:
-        """Before DuckDB gets the text of a statement as it is."""
-
-    def check(self, parsed: Node, known: Known) -> None:
-        """Before anything of a parsed query or expression is computed."""
-
-    def value(self, expression: Node) -> None:
-        """Before an expression is computed whose names nobody looks up."""
-
-    def foreign(self, session: Session, names: Sequence[str]) -> None:
-        """Before a table is read that is of no lake."""
-
-    def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a result."""
-        return batches
-
-    def close(self) -> None:
-        """When the databases of the session are closed."""
 
 
 class SafeGuard(Guard):

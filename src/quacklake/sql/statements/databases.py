@@ -264,7 +264,7 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
         chosen.pop(field, None)
     else:
         chosen[field] = checked
-    for attached in session.attachments.lakes.values():
+    for attached in session.attachments.attached.values():
         session.attachments.apply(attached, field)
 
 
