@@ -98,10 +98,15 @@ class Context:
 
     def view(self, lake: Lake, at: str | None) -> Lake | LakeAt:
         """The lake, or what it was at a snapshot, tag or time."""
+        return lake if at is None else self._at(lake, at)
+
+    def snapshot(self, lake: Lake, at: str | None) -> int | None:
+        """The number of a snapshot, where one is said."""
+        return None if at is None else self._at(lake, at).snapshot_id
+
+    def _at(self, lake: Lake, at: str) -> LakeAt:
         from quacklake.format.snapshot_tags import is_tag
 
-        if at is None:
-            return lake
         version = version_of(at)
         if isinstance(version, int) or is_tag(version):
             return lake.at(version=version)
