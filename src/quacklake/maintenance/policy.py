@@ -127,11 +127,7 @@ def _many(count: int, what: str) -> str:
 def _rounded(age: dt.timedelta) -> str:
     """A time in its two largest units.
 
-    >>> (
-    ...     _rounded(dt.timedelta(days=1)),
-    ...     _rounded(dt.timedelta(hours=1, minutes=5, seconds=7.8)),
-    ...     _rounded(dt.timedelta()),
-    ... )
+    >>> [_rounded(dt.timedelta(seconds=age)) for age in (86_400, 3_907.8, 0)]
     ['1 day', '1 hour 5 minutes', '0 seconds']
     """
     left = round(age.total_seconds())
