@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading.statements import Statements
 
-__all__ = ["CATALOG", "LAYOUT", "NAMED", "by_hand", "move", "plain_only"]
+__all__ = ["CATALOG", "LAYOUT", "NAMED", "by_hand", "folder", "move", "plain_only"]
 
 LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
 """``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
@@ -27,6 +28,11 @@ def plain_only(reason: str) -> None:
     """Skip what cannot be done with a catalog of a shared lake."""
     if LAYOUT == "shared":
         pytest.skip(reason)
+
+
+def folder(data_path: Path) -> Path:
+    """Where the files of a lake that was made with a data path are."""
+    return data_path / CATALOG if LAYOUT == "shared" else data_path
 
 
 def by_hand(lines: Statements, sql: str) -> sa.CursorResult[Any]:

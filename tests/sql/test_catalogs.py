@@ -11,7 +11,14 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import Safety
 from quacklake.catalog import parse_url
-from quacklake.errors import ConfigError, NotFoundError, NotPermittedError, QuacklakeError, SqlError
+from quacklake.errors import (
+    ConfigError,
+    NotFoundError,
+    NotPermittedError,
+    QuacklakeError,
+    SqlError,
+    UnsupportedFeatureError,
+)
 
 REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 DATABASES = ["sqlite", "duckdb", "postgres"]
@@ -67,6 +74,10 @@ def test_two_catalogs_of_one_database_are_open_together(tmp_path: Path, session:
     session.sql("CREATE TABLE b.users AS SELECT unnest(['Xavier', 'Yuki', 'Zara']) AS name")
     counts = "SELECT (SELECT count(*) FROM a.users), (SELECT count(*) FROM b.users)"
     assert session.sql(counts).fetchall() == [(2, 3)]
+    assert session.sql("SELECT table_name FROM __ducklake_metadata_a.ducklake_table").fetchall() == [("users",)]
+    for statement in ("DELETE FROM {}.ducklake_table", "UPDATE {}.ducklake_table SET table_name = 'x'"):
+        with pytest.raises(UnsupportedFeatureError, match="other catalogs"):
+            session.sql(statement.format("__ducklake_metadata_a"))
     session.sql(f"ATTACH '{place}' AS empty (CATALOG 'tenant_a', SNAPSHOT_VERSION 0)")
     with pytest.raises(QuacklakeError, match="does not exist"):
         session.sql("SELECT * FROM empty.users")
