@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading.statements import Statements
 
-__all__ = ["CATALOG", "LAYOUT", "add_row", "by_hand", "folder", "move", "plain_only"]
+__all__ = ["CATALOG", "LAYOUT", "NAMED", "add_row", "by_hand", "folder", "move", "plain_only"]
 
 LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
 """``shared`` runs the tests on the layout for many catalogs; those that let stock DuckDB open the lake are skipped."""
@@ -20,11 +20,19 @@ LAYOUT = os.environ.get("QUACKLAKE_TEST_LAYOUT", "plain")
 CATALOG = "acme"
 """The catalog that every lake of a test then is."""
 
+NAMED = f"CATALOG '{CATALOG}', " if LAYOUT == "shared" else ""
+"""What ATTACH says of it, before its other options: settings do not name the catalog there."""
+
 
 def plain_only(reason: str) -> None:
     """Skip what cannot be done with a catalog of a shared lake."""
     if LAYOUT == "shared":
         pytest.skip(reason)
+
+
+def folder(data_path: Path) -> Path:
+    """Where the files of a lake that was made with a data path are."""
+    return data_path / CATALOG if LAYOUT == "shared" else data_path
 
 
 def by_hand(lines: Statements, sql: str) -> sa.CursorResult[Any]:
@@ -38,11 +46,6 @@ def add_row(connection: sa.Connection, table: str, **values: Any) -> None:
         values["catalog_id"] = connection.exec_driver_sql("SELECT catalog_id FROM ducklake_catalog").scalar_one()
     found = sa.table(table, *(sa.column(name) for name in values))
     connection.execute(sa.insert(found).values(**values))
-
-
-def folder(data: Path) -> Path:
-    """Where a lake of a test has its files, whose data path is ``data``."""
-    return data / CATALOG if LAYOUT == "shared" else data
 
 
 def move(connection: sqlite3.Connection, data_path: str) -> None:

@@ -13,11 +13,11 @@
 >>> lake.close()
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from quacklake import errors
 from quacklake.errors import QuacklakeError
+from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
     from quacklake.lake import (
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     )
     from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
+    from quacklake.lake.result import Result
     from quacklake.lake.spark import SparkLake, spark, spark_settings
     from quacklake.lake.spark_registration import register_spark
     from quacklake.lake.tenants import Tenant, Tenants, TenantStats, tenants
-    from quacklake.sql import Result, Safety, Session
     from quacklake.sql.opening import session
+    from quacklake.sql.safety import Safety
+    from quacklake.sql.session import Session
 
 __version__ = "0.1.0"
 
@@ -76,32 +78,29 @@ __all__ = [
     "tenants",
 ]
 
-_ELSEWHERE = {
-    "Result": "quacklake.sql",
-    "Safety": "quacklake.sql",
-    "Session": "quacklake.sql",
-    "SparkLake": "quacklake.lake.spark",
-    "Tenant": "quacklake.lake.tenants",
-    "TenantStats": "quacklake.lake.tenants",
-    "Tenants": "quacklake.lake.tenants",
-    "register_spark": "quacklake.lake.spark_registration",
-    "session": "quacklake.sql",
-    "spark": "quacklake.lake.spark",
-    "spark_settings": "quacklake.lake.spark",
-    "tenants": "quacklake.lake.tenants",
-}
-"""Where names come from that are not in ``quacklake.lake``."""
-
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Names come from their modules when they are first used: who needs a part of the package loads that part."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(_ELSEWHERE.get(name, "quacklake.lake")), name)
-        globals()[name] = found
-        return found
+    __getattr__ = lazily(
+        __name__,
+        {
+            "quacklake.lake.connect": "connect",
+            "quacklake.lake.dataframe": "DataFrame",
+            "quacklake.lake.expression": "Expression",
+            "quacklake.lake.feed": "ChangeFrame",
+            "quacklake.lake.from_backup": "backups prune_backups restore_backup",
+            "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
+            "quacklake.lake.operations": "MergeResult",
+            "quacklake.lake.result": "Result",
+            "quacklake.lake.spark": "SparkLake spark spark_settings",
+            "quacklake.lake.spark_registration": "register_spark",
+            "quacklake.lake.table": "Table",
+            "quacklake.lake.tenants": "Tenant TenantStats Tenants tenants",
+            "quacklake.lake.view": "View",
+            "quacklake.maintenance.undo": "RestoredTable UndoReport",
+            "quacklake.sql.opening": "session",
+            "quacklake.sql.safety": "Safety",
+            "quacklake.sql.session": "Session",
+        },
+    )
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import quacklake
+from tests.layout import NAMED
 
 Run = Callable[..., list[tuple[Any, ...]]]
 
@@ -22,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shared(home: Path) -> Iterator[quacklake.Session]:
     with quacklake.session() as found:
-        found.sql(f"ATTACH 'ducklake:sqlite:{home}/lake.db' AS lake (DATA_PATH '{home}/data'); USE lake")
+        found.sql(f"ATTACH 'ducklake:sqlite:{home}/lake.db' AS lake ({NAMED}DATA_PATH '{home}/data'); USE lake")
         yield found
 
 

@@ -12,8 +12,9 @@ import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
 import quacklake
-from quacklake.errors import InputError, QuacklakeError
+from quacklake.errors import InputError, NotFoundError, QuacklakeError
 from services.s3 import S3Server
+from tests.layout import NAMED
 
 Run = Callable[..., list[tuple[Any, ...]]]
 Version = Callable[[], int]
@@ -33,7 +34,7 @@ def test_a_lake_is_attached_with_its_options(tmp_path: Path) -> None:
     with quacklake.session() as session:
         session.sql(f"""
             ATTACH 'ducklake:{tmp_path}/meta.db' AS a (
-                DATA_PATH '{tmp_path}/data/', METADATA_SCHEMA 'kept', DATA_INLINING_ROW_LIMIT 3,
+                {NAMED}DATA_PATH '{tmp_path}/data/', METADATA_SCHEMA 'kept', DATA_INLINING_ROW_LIMIT 3,
                 CREATE_IF_NOT_EXISTS true, MIGRATE_IF_REQUIRED true, ENCRYPTED false
             )
         """)
@@ -42,7 +43,7 @@ def test_a_lake_is_attached_with_its_options(tmp_path: Path) -> None:
         session.sql("INSERT INTO a.t SELECT * FROM range(4)")
         assert len(list((tmp_path / "data").rglob("*.parquet"))) == 1
         session.sql("DETACH a")
-        options = f"METADATA_SCHEMA 'kept', DATA_PATH '{tmp_path}/data/'"
+        options = f"{NAMED}METADATA_SCHEMA 'kept', DATA_PATH '{tmp_path}/data/'"
         session.sql(f"ATTACH 'ducklake:{tmp_path}/meta.db' AS old ({options}, SNAPSHOT_VERSION 2)")
         assert session.sql("SELECT count(*) FROM old.t").fetchall() == [(2,)]
         with pytest.raises(QuacklakeError, match="read-only"):
@@ -54,23 +55,13 @@ def test_a_lake_is_attached_with_its_options(tmp_path: Path) -> None:
 
 
 def test_a_lake_that_is_not_there_is_made_only_where_that_is_allowed(tmp_path: Path) -> None:
-    with quacklake.session() as session, pytest.raises(QuacklakeError, match="no lake"):
+    with quacklake.session() as session, pytest.raises(NotFoundError) as error:
         session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/none.db' AS none (CREATE_IF_NOT_EXISTS false)")
-
-
-def test_several_lakes_in_one_database_are_told_apart_by_name(tmp_path: Path) -> None:
-    place = f"ducklake:sqlite:{tmp_path}/t.db"
-    with quacklake.session() as session:
-        session.sql(f"ATTACH '{place}' AS a (CATALOG 'tenant_a', DATA_PATH '{tmp_path}/d')")
-        session.sql(f"ATTACH '{place}' AS b (CATALOG 'tenant_b', CREATE_IF_NOT_EXISTS true)")
-        session.sql("CREATE TABLE a.users AS SELECT unnest(['Alice', 'Bob']) AS name")
-        with pytest.raises(QuacklakeError, match=r"users. does not exist"):
-            session.sql("SELECT * FROM b.users")
-        session.sql("CREATE TABLE b.users AS SELECT unnest(['Xavier', 'Yuki', 'Zara']) AS name")
-        counts = "SELECT (SELECT count(*) FROM a.users), (SELECT count(*) FROM b.users)"
-        assert session.sql(counts).fetchall() == [(2, 3)]
-        with pytest.raises(QuacklakeError, match="CATALOG is required"):
-            session.sql(f"ATTACH '{place}' AS c")
+    assert error.value.message == (
+        f'Existing DuckLake at metadata catalog "sqlite:///{tmp_path}/none.db" does not exist'
+        " - and creating a new DuckLake is explicitly disabled"
+    )
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_the_extension_is_here_already(run: Run) -> None:
@@ -167,17 +158,18 @@ def old_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[quacklake.Ses
     """A lake with transactions since 2023: one in its snapshot 2, another in each up to snapshot 6."""
     home = tmp_path_factory.mktemp("old")
     with quacklake.session() as session:
-        session.sql(f"ATTACH 'ducklake:sqlite:{home}/lake.db' AS lake (DATA_PATH '{home}/data'); USE lake")
+        session.sql(f"ATTACH 'ducklake:sqlite:{home}/lake.db' AS lake ({NAMED}DATA_PATH '{home}/data'); USE lake")
         session.sql("CREATE TABLE transactions (tx_hash VARCHAR, block_number INTEGER)")
         for number in range(5):
             session.sql("INSERT INTO transactions VALUES (?, ?)", [f"h{number}", number])
-        for version, time in enumerate(
-            ("2023-12-30 00:00", "2023-12-31 00:00", "2023-12-31 12:00", "2024-01-01 11:00")
-        ):
-            session.sql(
-                f"UPDATE __ducklake_metadata_lake.ducklake_snapshot SET snapshot_time = '{time}:00+00'"
-                f" WHERE snapshot_id = {version}"
-            )
+        with sqlite3.connect(home / "lake.db") as catalog:
+            for version, time in enumerate(
+                ("2023-12-30 00:00", "2023-12-31 00:00", "2023-12-31 12:00", "2024-01-01 11:00")
+            ):
+                catalog.execute(
+                    "UPDATE ducklake_snapshot SET snapshot_time = ? WHERE snapshot_id = ?", [f"{time}:00+00", version]
+                )
+        catalog.close()
         yield session
 
 

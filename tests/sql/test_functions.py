@@ -10,6 +10,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import ConfigError, NotFoundError, QuacklakeError, SqlError
+from tests.layout import folder
 
 Run = Callable[..., list[tuple[Any, ...]]]
 
@@ -105,7 +106,7 @@ def test_listings_have_the_lakes(run: Run, session: quacklake.Session) -> None:
 
 def test_files_from_elsewhere_are_added(run: Run, session: quacklake.Session, home: Path) -> None:
     run("CREATE TABLE t (id BIGINT)")
-    path = home / "data" / session.names.schema / "added.parquet"
+    path = folder(home / "data") / session.names.schema / "added.parquet"
     path.parent.mkdir(parents=True)
     run(f"COPY (SELECT range AS id FROM range(30)) TO '{path}' (FORMAT parquet)")
     run(f"CALL ducklake_add_data_files('lake', 't', '{path}', schema => '{session.names.schema}')")

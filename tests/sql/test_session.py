@@ -12,12 +12,13 @@ import pytest
 
 import quacklake
 from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
+from tests.layout import NAMED
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[quacklake.Session]:
     with quacklake.session() as found:
-        found.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS lake (DATA_PATH '{tmp_path}/data')")
+        found.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS lake ({NAMED}DATA_PATH '{tmp_path}/data')")
         found.sql("CREATE TABLE lake.t (id INTEGER, name VARCHAR DEFAULT 'x', day DATE)")
         found.sql("INSERT INTO lake.t VALUES (1, 'a', '2024-01-01'), (2, DEFAULT, NULL)")
         yield found
@@ -101,7 +102,7 @@ def test_a_transaction_is_one_snapshot(session: quacklake.Session) -> None:
 
 
 def test_a_transaction_cannot_write_two_lakes(session: quacklake.Session, tmp_path: Path) -> None:
-    session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/other.db' AS other (DATA_PATH '{tmp_path}/other')")
+    session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/other.db' AS other ({NAMED}DATA_PATH '{tmp_path}/other')")
     session.sql("BEGIN; INSERT INTO lake.t(id) VALUES (3)")
     with pytest.raises(SqlError, match='already modified database "lake"'):
         session.sql("CREATE TABLE other.u (i INTEGER)")
@@ -141,11 +142,11 @@ def test_texts_of_statements_keep_every_quote_and_cannot_end_early(session: quac
 
 
 def test_a_lake_is_attached_at_a_snapshot_or_read_only(session: quacklake.Session, tmp_path: Path) -> None:
-    session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS past (SNAPSHOT_VERSION 1)")
+    session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS past ({NAMED}SNAPSHOT_VERSION 1)")
     assert session.sql("SELECT count(*) FROM past.t").fetchone() == (0,)
     with pytest.raises(ReadOnlyError):
         session.sql("DELETE FROM past.t")
-    session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS ro (READ_ONLY)")
+    session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.db' AS ro ({NAMED}READ_ONLY)")
     with pytest.raises(ReadOnlyError):
         session.sql("DELETE FROM ro.t")
     session.sql("DETACH past; DETACH ro")
@@ -169,9 +170,9 @@ def test_the_options_of_attach(tmp_path: Path) -> None:
     with quacklake.session() as session:
         url = f"ducklake:sqlite:{tmp_path}/new.db"
         with pytest.raises(NotFoundError):
-            session.sql(f"ATTACH '{url}' AS l (DATA_PATH '{tmp_path}/data', CREATE_IF_NOT_EXISTS false)")
+            session.sql(f"ATTACH '{url}' AS l ({NAMED}DATA_PATH '{tmp_path}/data', CREATE_IF_NOT_EXISTS false)")
         session.sql(
-            f"ATTACH '{url}' AS l (DATA_PATH '{tmp_path}/data', DATA_INLINING_ROW_LIMIT 0, METADATA_CATALOG 'meta')"
+            f"ATTACH '{url}' AS l ({NAMED}DATA_PATH '{tmp_path}/data', DATA_INLINING_ROW_LIMIT 0, METADATA_CATALOG 'meta')"
         )
         session.sql("CREATE TABLE l.t AS SELECT 1 AS id")
         assert len(list((tmp_path / "data").rglob("*.parquet"))) == 1
@@ -179,12 +180,12 @@ def test_the_options_of_attach(tmp_path: Path) -> None:
         time = session.sql("SELECT max(snapshot_time)::VARCHAR FROM l.snapshots()").fetchone()
         assert time is not None
         session.sql("DROP TABLE l.t; DETACH l")
-        session.sql(f"ATTACH IF NOT EXISTS '{url}' AS l (SNAPSHOT_TIME '{time[0]}')")
+        session.sql(f"ATTACH IF NOT EXISTS '{url}' AS l ({NAMED}SNAPSHOT_TIME '{time[0]}')")
         assert session.sql("FROM l.t").fetchall() == [(1,)]
         for wrong in ("SNAPSHOT_VERSION 1, SNAPSHOT_TIME '2024-01-01'", "NOPE 1", f"DATA_PATH '{tmp_path}/elsewhere'"):
             with pytest.raises(quacklake.QuacklakeError):
-                session.sql(f"ATTACH '{url}' AS other ({wrong})")
-        session.sql(f"ATTACH '{url}' AS moved (DATA_PATH '{tmp_path}/elsewhere', OVERRIDE_DATA_PATH true)")
+                session.sql(f"ATTACH '{url}' AS other ({NAMED}{wrong})")
+        session.sql(f"ATTACH '{url}' AS moved ({NAMED}DATA_PATH '{tmp_path}/elsewhere', OVERRIDE_DATA_PATH true)")
         assert session.sql("SELECT count(*) FROM moved.snapshots()").fetchone() == (3,)
 
 
@@ -207,7 +208,9 @@ def test_threads_speak_to_one_lake_each_with_its_own_transaction(tmp_path: Path)
 
 def test_an_encrypted_lake_is_asked_again_and_again(tmp_path: Path) -> None:
     with quacklake.session() as session:
-        session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/l.db' AS l (DATA_PATH '{tmp_path}/d', ENCRYPTED); USE l")
+        session.sql(
+            f"ATTACH 'ducklake:sqlite:{tmp_path}/l.db' AS l ({NAMED}DATA_PATH '{tmp_path}/d', ENCRYPTED); USE l"
+        )
         session.sql("CREATE TABLE t AS SELECT * FROM range(1000) r(i)")
         for path in (tmp_path / "d").rglob("*.parquet"):
             os.utime(path, (0, 0))  # DuckDB keeps the footers of old files only

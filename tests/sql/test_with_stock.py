@@ -9,6 +9,7 @@ import pytest
 
 import quacklake
 from tests.catalog.stock import Stock
+from tests.layout import NAMED
 
 _STATEMENTS = (
     "CREATE TABLE t (id INTEGER, name VARCHAR DEFAULT 'none', d DATE)",
@@ -81,7 +82,7 @@ def test_statements_by_turns_give_one_lake(
 def test_every_catalog_database_speaks_sql(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
     url = f"duckdb:///{tmp_path}/lake.duckdb" if database == "duckdb" else request.getfixturevalue(f"{database}_url")
     with quacklake.session() as session:
-        session.sql(f"ATTACH 'ducklake:{url}' AS l (DATA_PATH '{tmp_path}/data'); USE l")
+        session.sql(f"ATTACH 'ducklake:{url}' AS l ({NAMED}DATA_PATH '{tmp_path}/data'); USE l")
         for statement in _STATEMENTS:
             session.sql(statement)
         assert session.sql("SELECT count(*), sum(id) FROM t").fetchone() == (36, 1026)

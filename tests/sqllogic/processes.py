@@ -11,8 +11,17 @@ from tests.sqllogic.runner import Outcome, run_file
 __all__ = ["run"]
 
 TIMEOUT = 900
-#: What a session loads when it begins: loaded once, it is there in every process.
-_NEEDED = ("quacklake.sql.opening", "quacklake.sql.session", "quacklake.lake.connect", "pyarrow.dataset", "sqlglot")
+#: What a session loads when it begins or runs a statement: loaded once, it is there in every process.
+_NEEDED = (
+    *(f"quacklake.sql.{name}" for name in ("opening", "session", "functions", "listing", "known", "pruning")),
+    *(
+        f"quacklake.sql.statements.{name}"
+        for name in ("alter", "databases", "inserting", "objects", "queries", "tables")
+    ),
+    "quacklake.lake.connect",
+    "pyarrow.dataset",
+    "sqlglot",
+)
 
 
 def run(root: Path, path: Path) -> Outcome:

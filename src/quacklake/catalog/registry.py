@@ -46,12 +46,14 @@ _TOGETHER = 5_000
 _IN = 500
 
 
-def no_such_catalog(name: str) -> NotFoundError:
-    """The error for a name that no catalog has; whatever it is, the message can be printed."""
+def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
+    """The error for a name that no catalog has, for one who would open it, or sees the list of them.
+
+    Whatever the name is, the message can be printed.
+    """
     shown = name.encode(errors="backslashreplace").decode()
-    return NotFoundError(
-        f"Catalog '{shown}' does not exist in this DuckLake instance", hint="pass create=True to make it"
-    )
+    hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
+    return NotFoundError(f"Catalog '{shown}' does not exist in this DuckLake instance", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Registry:
         """The same. Raises ``NotFoundError``."""
         found = self.find(name)
         if found is None:
-            raise no_such_catalog(name)
+            raise no_such_catalog(name, listed=True)
         return found
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
@@ -312,7 +314,7 @@ class Registry:
         """Take a catalog away; nobody sees it any more, and its name is free. ``purge`` removes what it holds."""
         found = self.find(row.name)
         if found is None or found.id != row.id:
-            raise no_such_catalog(row.name)
+            raise no_such_catalog(row.name, listed=True)
         now, gone = time.time_ns() // 1_000_000, tombstone(row.name, row.id)
         self._set(row.id, catalog_name=gone, catalog_key=tenant_key(gone), dropped_ms=now)
         return replace(row, name=gone, dropped_ms=now)

@@ -230,7 +230,7 @@ class Tenancy:
         with self._writing(f"#{source.id}") as registry:
             found = registry.find(name)
             if found is None or found.id != source.id:
-                raise no_such_catalog(name)
+                raise no_such_catalog(name, listed=True)
             registry.check_free(new_name)
             self._check_unwritten(registry, found)
             return registry.fork(found, row, root, path_of(row.folder))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from quacklake.cli.context import Context
+from quacklake.cli.failures import as_typed
 from quacklake.cli.output import plural
 from quacklake.config import redact
 from quacklake.errors import ConfigError, QuacklakeError
@@ -186,20 +187,22 @@ def _lake(context: Context) -> Iterator[Finding]:
     try:
         lake = context.open()
     except QuacklakeError as error:
-        yield Finding(
-            "lake", "catalog", "failed", error.message, error.hint or "check the URL and that it can be reached"
-        )
+        yield _failed("catalog", error, "check the URL and that it can be reached")
         return
     with lake:
         yield from _catalog(lake)
         yield _store(lake)
 
 
+def _failed(what: str, error: QuacklakeError, fix: str) -> Finding:
+    return Finding("lake", what, "failed", error.message, fix if error.hint is None else as_typed(error.hint))
+
+
 def _catalog(lake: Lake) -> Iterator[Finding]:
     try:
         snapshot, tables = lake.current_snapshot(), len(lake.tables())
     except QuacklakeError as error:
-        yield Finding("lake", "catalog", "failed", error.message, error.hint or "run `quacklake verify`")
+        yield _failed("catalog", error, "run `quacklake verify`")
         return
     yield Finding("lake", "catalog", "ok", f"{lake.url}, snapshot {snapshot}, {plural(tables, 'table')}")
     if lake._shared.catalog.outdated:
@@ -214,9 +217,7 @@ def _store(lake: Lake) -> Finding:
     try:
         there = store.exists_root()
     except QuacklakeError as error:
-        return Finding(
-            "lake", "files", "failed", error.message, error.hint or "check s3_endpoint, its keys and the network"
-        )
+        return _failed("files", error, "check s3_endpoint, its keys and the network")
     if not there:
         return Finding("lake", "files", "ok", f"{store.root}: empty, or not there yet")
     if store.is_local and not os.access(store.root, os.W_OK):

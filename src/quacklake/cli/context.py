@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from quacklake.lake import Lake, LakeAt
 
-__all__ = ["Context", "Options", "version_of"]
+__all__ = ["NO_LAKE", "Context", "Options", "version_of"]
+
+NO_LAKE = "pass --lake sqlite:///lake.db, set QUACKLAKE_URL, or run `quacklake init`"
+"""What to do without one."""
 
 _LEVELS = (None, "info", "debug")
 
@@ -68,12 +71,10 @@ class Context:
 
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> Lake:
         """The lake that the settings name: read-only unless ``write``, and only with ``create`` made when missing."""
-        from quacklake.lake import connect
+        from quacklake.lake.connect import connect
 
         if self.config.url is None:
-            raise ConfigError(
-                "no lake was given", hint="pass --lake sqlite:///lake.db, set QUACKLAKE_URL, or run `quacklake init`"
-            )
+            raise ConfigError("no lake was given", hint=NO_LAKE)
         try:
             return connect(
                 self.options.lake,
@@ -97,10 +98,15 @@ class Context:
 
     def view(self, lake: Lake, at: str | None) -> Lake | LakeAt:
         """The lake, or what it was at a snapshot, tag or time."""
+        return lake if at is None else self._at(lake, at)
+
+    def snapshot(self, lake: Lake, at: str | None) -> int | None:
+        """The number of a snapshot, where one is said."""
+        return None if at is None else self._at(lake, at).snapshot_id
+
+    def _at(self, lake: Lake, at: str) -> LakeAt:
         from quacklake.format.snapshot_tags import is_tag
 
-        if at is None:
-            return lake
         version = version_of(at)
         if isinstance(version, int) or is_tag(version):
             return lake.at(version=version)

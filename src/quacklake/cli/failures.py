@@ -15,15 +15,17 @@ from quacklake.errors import InternalError, QuacklakeError, nearest
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["report", "report_usage"]
+__all__ = ["as_typed", "report", "report_usage"]
 
 _TYPED = (
     ("use lake.transaction(message=…, author=…) or lake.signed(…)", "pass --message and --author"),
     ("lake.untag() removes the tag", "`quacklake tag NAME --delete` removes the tag"),
     ("lake.tags()", "`quacklake tag`"),
+    ("tenants.list()", "`quacklake tenant list`"),
     ("quacklake.backups(…)", "`quacklake backups`"),
     ("hive_partitioning=False", "--no-hive-partitioning"),
     ("as_=", "--as"),
+    ("catalog=", "--catalog"),
     ("data_path=", "--data-path"),
     ('on="id"', "--on id"),
 )
@@ -35,16 +37,16 @@ def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
     if debug:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     known = error if isinstance(error, QuacklakeError) else _unforeseen(error)
-    hint = None if known.hint is None else _as_typed(known.hint)
+    hint = None if known.hint is None else as_typed(known.hint)
     if hint is not None and hint.startswith("did you mean") and "Did you mean" in known.message:
         hint = None  # DuckDB has said so already
     _tell(known.code, known.message, hint, json_wanted=json_wanted)
 
 
-def _as_typed(hint: str) -> str:
+def as_typed(hint: str) -> str:
     """A hint in the words of the command line.
 
-    >>> _as_typed("lake.snapshots() lists those that exist"), _as_typed("pass replace=True to move it")
+    >>> as_typed("lake.snapshots() lists those that exist"), as_typed("pass replace=True to move it")
     ('`quacklake snapshots` lists those that exist', 'pass --replace to move it')
     """
     for written, typed in _TYPED:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from quacklake.lake import Lake, LakeAt
-    from quacklake.sql import Session
+    from quacklake.sql.session import Session
 
 __all__ = ["Statements"]
 
@@ -21,10 +20,8 @@ _GLANCE = 0.1
 class Statements:
     """A session for the statements of one person."""
 
-    def __init__(self, lake: Lake | LakeAt) -> None:
-        from quacklake.sql.opening import session_of
-
-        self.session: Session = session_of(lake)
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.session.python_frames = False  # a statement does not see the variables of this program
         self.interrupted = False
         """Whether Ctrl-C was pressed during the last piece of work."""

@@ -230,6 +230,10 @@ def _parse_dsn(text: str) -> dict[str, str]:
 def _shown(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g}s"
     if isinstance(value, tuple):
         value = ",".join(value)
     return redact(value) if isinstance(value, str) else str(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from quacklake import telemetry
@@ -19,29 +18,12 @@ from quacklake.errors import (
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import operations
 from quacklake.lake.settings import Shared
+from quacklake.lake.signature import Signature
 from quacklake.transaction import Transaction, Turn
 
-__all__ = ["NO_SIGNATURE", "Committing", "Signature"]
+__all__ = ["Committing"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What a snapshot says of who made it and why."""
-
-    author: str | None = None
-    message: str | None = None
-    extra: str | None = None
-
-    @property
-    def given(self) -> bool:
-        """True when it says anything."""
-        return self != NO_SIGNATURE
-
-
-NO_SIGNATURE = Signature()
-"""Nothing is said."""
 
 
 class Committing:

@@ -195,7 +195,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     mine = open_store(given, config, borrows, closed=closed)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
-            f"the lake's files are in {own.root}, not in {mine.root}",
+            f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
             hint="leave data_path out, or pass override_data_path=True when the files were moved",
         )
     if closed and (own is None or mine.root != own.root):

@@ -21,7 +21,7 @@ from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
 from quacklake.lake.backups import BackingUp
-from quacklake.lake.committing import NO_SIGNATURE, Committing, Signature
+from quacklake.lake.committing import Committing
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expiry import Expiring
@@ -31,6 +31,7 @@ from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.settings import Shared
+from quacklake.lake.signature import NO_SIGNATURE, Signature
 from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table

@@ -104,19 +104,20 @@ def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth
         return  # dropped since
     rows, age = table.inlined_rows, health.inlined_age.get(id_)
     if policy.flush_rows is not None and rows >= policy.flush_rows:
-        yield Job(JobKind.FLUSH, f"{rows:,} inlined rows", name, (rows,))
+        yield Job(JobKind.FLUSH, _many(rows, "inlined row"), name, (rows,))
     elif policy.flush_age is not None and age is not None and age >= policy.flush_age:
-        yield Job(JobKind.FLUSH, f"inlined rows since {_rounded(age)}", name, (rows, table.inlined_since))
+        yield Job(JobKind.FLUSH, f"inlined rows for {_rounded(age)}", name, (rows, table.inlined_since))
     below = _crowded(policy, table, table.small)
     if below is not None:
-        yield Job(JobKind.MERGE, f"{sum(table.small):,} small files", name, (table.files, table.small), below)
+        yield Job(JobKind.MERGE, _many(sum(table.small), "small file"), name, (table.files, table.small), below)
     if policy.delete_ratio is not None:
         below = _crowded(policy, table, table.chipped)
         state = (table.worn_files, table.chipped)
         if below is not None:
-            yield Job(JobKind.REWRITE, f"{sum(table.chipped):,} small files with deletes", name, state, below)
+            reason = f"{_many(sum(table.chipped), 'small file')} with deletes"
+            yield Job(JobKind.REWRITE, reason, name, state, below)
         elif table.worn_files:
-            yield Job(JobKind.REWRITE, f"{table.worn_files:,} files with many deletes", name, state)
+            yield Job(JobKind.REWRITE, f"{_many(table.worn_files, 'file')} with many deletes", name, state)
 
 
 def _crowded(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int | None:
@@ -129,12 +130,27 @@ def _crowded(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int |
 def _lake_jobs(policy: Policy, health: LakeHealth) -> Iterator[Job]:
     age = health.oldest_snapshot_age
     if policy.expire_older_than is not None and age > policy.expire_older_than:
-        yield Job(JobKind.EXPIRE, f"snapshots since {_rounded(age)}")
+        yield Job(JobKind.EXPIRE, f"snapshots of {_rounded(age)}")
     if policy.delete_older_than is not None and health.removable_files:
-        yield Job(JobKind.CLEANUP, f"{health.removable_files:,} files to remove")
+        yield Job(JobKind.CLEANUP, f"{_many(health.removable_files, 'file')} to remove")
     if policy.orphans_every is not None:
         yield Job(JobKind.ORPHANS, f"every {_rounded(policy.orphans_every)}")
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _rounded(age: dt.timedelta) -> str:
-    return str(dt.timedelta(seconds=round(age.total_seconds())))
+    """A time in its two largest units.
+
+    >>> [_rounded(dt.timedelta(seconds=age)) for age in (86_400, 3_907.8, 0)]
+    ['1 day', '1 hour 5 minutes', '0 seconds']
+    """
+    left = round(age.total_seconds())
+    parts = []
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(_many(count, unit))
+    return " ".join(parts[:2]) or "0 seconds"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -13,10 +13,14 @@ from quacklake.config.settings import BY_NAME
 from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS
-from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-from quacklake.lake.settings import Shared
 
-__all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "parts_of"]
+if TYPE_CHECKING:
+    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+    from quacklake.lake.settings import Shared
+
+    Handle = Lake | LakeAt | LakeTransaction
+
+__all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "attached_as", "parts_of"]
 
 #: Settings of the extension that are one of ``connect`` under another name.
 SETTING_NAMES = {
@@ -27,8 +31,6 @@ PREFIX = "qls_"
 """What the names of our own temporary objects begin with."""
 METADATA = "__ducklake_metadata_"
 """What the name of a lake's metadata database begins with."""
-
-Handle = Lake | LakeAt | LakeTransaction
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,21 @@ class Attached:
         return self.handle._shared
 
     @property
+    def whole(self) -> Lake | None:
+        """The lake, where the name stands for it as it is now."""
+        return self.lake if self.lake is self.handle else None
+
+    @property
     def metadata(self) -> str:
         """The name of its metadata database."""
         return self.metadata_name or f"{METADATA}{self.alias}"
+
+
+def attached_as(alias: str, handle: Handle) -> Attached:
+    """An open lake, a past snapshot or an open transaction under a name."""
+    from quacklake.lake.lake import Lake
+
+    return Attached(alias, handle, handle if isinstance(handle, Lake) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,10 @@ class Attachments:
 
     root: duckdb.DuckDBPyConnection
     planner: duckdb.DuckDBPyConnection
-    lakes: dict[str, Attached] = field(default_factory=dict)
+    attached: dict[str, Attached] = field(default_factory=dict)
+    """The lakes that are open."""
+    late: dict[str, Callable[[], Attached]] = field(default_factory=dict)
+    """Those that are opened when a statement first speaks of them."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     cursors: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
@@ -94,22 +111,48 @@ class Attachments:
     copies: dict[str, Any] = field(default_factory=dict)
     """What the planner's copies of the lakes were made from."""
 
+    @property
+    def lakes(self) -> dict[str, Attached]:
+        """All lakes; they are open from now on."""
+        with self.lock:
+            for key in list(self.late):
+                self._open(key)
+        return self.attached
+
+    def _open(self, key: str) -> None:
+        with self.lock:
+            if key in self.late:
+                found = self.late[key]()
+                del self.late[key]
+                self._take(found)
+
+    def _take(self, attached: Attached) -> None:
+        self.attached[fold(attached.alias)] = attached
+        for name in self.settings:
+            self.apply(attached, name)
+
+    def _name(self, alias: str) -> None:
+        for connection in (self.root, self.planner):
+            connection.execute(f"ATTACH ':memory:' AS {quote(alias)}")
+
+    def add_late(self, alias: str, opened: Callable[[], Attached]) -> None:
+        """Attach a lake that is opened when it is needed, in a session that has no other database yet."""
+        with self.lock:
+            self._name(alias)
+            self.late[fold(alias)] = opened
+
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
         """Attach a lake; False when the name is taken and that is allowed. Raises ``AlreadyExistsError``."""
         with self.lock:
-            key = fold(attached.alias)
-            taken = key in self.lakes or self.is_database(attached.alias)
+            taken = self.is_database(attached.alias)
             if taken and if_not_exists:
                 return False
             if taken:
                 raise AlreadyExistsError(
                     f'a database "{attached.alias}" is attached already', hint="choose another name after AS"
                 )
-            for connection in (self.root, self.planner):
-                connection.execute(f"ATTACH ':memory:' AS {quote(attached.alias)}")
-            self.lakes[key] = attached
-            for name in self.settings:
-                self.apply(attached, name)
+            self._name(attached.alias)
+            self._take(attached)
             return True
 
     def apply(self, attached: Attached, name: str) -> None:
@@ -149,7 +192,7 @@ class Attachments:
             attached = self.find(alias)
             for connection in (self.root, self.planner):
                 connection.execute(f"DETACH {quote(attached.alias)}")
-            del self.lakes[fold(alias)]
+            del self.attached[fold(alias)]
             self.copies.pop(attached.alias, None)
             self.committed.pop(fold(alias), None)
         if attached.owned and attached.lake is not None:
@@ -158,7 +201,12 @@ class Attachments:
 
     def get(self, alias: str | None) -> Attached | None:
         """The lake of a name, or None."""
-        return None if alias is None else self.lakes.get(fold(alias))
+        if alias is None:
+            return None
+        key = fold(alias)
+        if key in self.late:
+            self._open(key)
+        return self.attached.get(key)
 
     def find(self, alias: str) -> Attached:
         """The lake of a name. Raises ``NotFoundError``."""
@@ -174,10 +222,11 @@ class Attachments:
 
     def close(self) -> None:
         """Give back everything."""
-        for attached in list(self.lakes.values()):
+        for attached in list(self.attached.values()):
             if attached.owned and attached.lake is not None:
                 attached.lake.close()
-        self.lakes.clear()
+        self.attached.clear()
+        self.late.clear()
         self.planner.close()
         self.root.close()
 

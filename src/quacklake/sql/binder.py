@@ -16,17 +16,14 @@ from quacklake.lake.macros import declared
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
-from quacklake.sql.known import answer, tell_statistics
 from quacklake.sql.names import SYSTEM, missing
-from quacklake.sql.pruning import filters_of, scan_filters
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
 from quacklake.sql.steady import is_steady, settle
 from quacklake.sql.tree import Node
 from quacklake.sql.values import Values
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    pass
+    from quacklake.transaction import Transaction
 
 __all__ = ["Binder", "Bound", "Scan"]
 
@@ -74,10 +71,7 @@ class Binder(Values):
         if target:
             first_table(parsed["node"]["from_table"])[_TARGET] = True
         self._rewrite(parsed, _Scope())
-        if self.scans:
-            tell_statistics(self.session, parsed, self.scans)
-            settle(parsed, self.constant)
-        answered = self._leave_out(answer(self.session, parsed, self.scans)) if self.scans and looking else ()
+        answered = self._learn(parsed, looking=looking) if self.scans else ()
         values = self.used(parsed, renumber=True)
         text = tree.render(self.session.connection, parsed)
         found = next((scan for scan in self.scans if scan.rows), None)
@@ -85,6 +79,14 @@ class Binder(Values):
         self._prune(bound, parsed)
         self._install()
         return bound
+
+    def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
+        """Put what is known of the tables into the query; returns the scans that metadata answers for."""
+        from quacklake.sql.known import answer, tell_statistics
+
+        tell_statistics(self.session, parsed, self.scans)
+        settle(parsed, self.constant)
+        return self._leave_out(answer(self.session, parsed, self.scans)) if looking else ()
 
     def check(self, sql: str, target: Target, tx: Transaction, aliases: Sequence[str] = ()) -> str:
         """The text of a query that is to be kept as ``target``. Raises ``SqlError`` when it cannot run."""
@@ -365,6 +367,8 @@ class Binder(Values):
 
     def _prune(self, bound: Bound, parsed: Node) -> None:
         """Let DuckDB tell the filters of each scan."""
+        from quacklake.sql.pruning import filters_of, scan_filters
+
         if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
             return
         if not (self._steady and is_steady(parsed)):

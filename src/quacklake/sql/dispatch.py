@@ -3,75 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quacklake.lake.result import Result
-from quacklake.sql.statements import (
-    alter,
-    copying,
-    databases,
-    inserting,
-    merging,
-    objects,
-    prepared,
-    queries,
-    rows,
-    secrets,
-    tables,
-    transactions,
-)
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
+    from quacklake.lake.result import Result
     from quacklake.sql.session import Session
+
+    Handler = Callable[[Session, Cursor, Any], Result]
 
 __all__ = ["ends_transaction", "handler"]
 
-Handler = Callable[["Session", Cursor, Any], Result]
-
-_CREATED: Mapping[str, Handler] = {
-    "SCHEMA": objects.create_schema,
-    "TABLE": tables.create_table,
-    "VIEW": objects.create_view,
-    "MACRO": objects.create_macro,
-    "FUNCTION": objects.create_macro,
-    "SECRET": secrets.create_secret,
+#: Modules of ``statements`` and functions in them, which are loaded when a statement needs them.
+_CREATED: Mapping[str, str] = {
+    "SCHEMA": "objects.create_schema",
+    "TABLE": "tables.create_table",
+    "VIEW": "objects.create_view",
+    "MACRO": "objects.create_macro",
+    "FUNCTION": "objects.create_macro",
+    "SECRET": "secrets.create_secret",
 }
-_HANDLERS: Mapping[str, Handler] = {
-    "ABORT": transactions.rollback,
-    "ALTER": alter.alter,
-    "ATTACH": databases.attach,
-    "BEGIN": transactions.begin,
-    "CALL": queries.call,
-    "CHECKPOINT": queries.checkpoint,
-    "COMMENT": objects.comment,
-    "COMMIT": transactions.commit,
-    "COPY": copying.copy,
-    "DEALLOCATE": prepared.deallocate,
-    "DELETE": rows.delete,
-    "DESC": queries.describe,
-    "DESCRIBE": queries.describe,
-    "DETACH": databases.detach,
-    "DROP": objects.drop,
-    "END": transactions.commit,
-    "EXECUTE": prepared.execute,
-    "EXPLAIN": queries.explain,
-    "EXPORT": queries.not_for_lakes,
-    "IMPORT": queries.not_for_lakes,
-    "INSERT": inserting.insert,
-    "INSTALL": databases.extension,
-    "LOAD": databases.extension,
-    "MERGE": merging.merge,
-    "PRAGMA": databases.settings,
-    "PREPARE": prepared.prepare,
-    "RESET": databases.settings,
-    "ROLLBACK": transactions.rollback,
-    "SET": databases.settings,
-    "SHOW": queries.show,
-    "START": transactions.begin,
-    "TRUNCATE": rows.truncate,
-    "UPDATE": rows.update,
-    "USE": databases.use,
+_HANDLERS: Mapping[str, str] = {
+    "ABORT": "transactions.rollback",
+    "ALTER": "alter.alter",
+    "ATTACH": "databases.attach",
+    "BEGIN": "transactions.begin",
+    "CALL": "queries.call",
+    "CHECKPOINT": "queries.checkpoint",
+    "COMMENT": "objects.comment",
+    "COMMIT": "transactions.commit",
+    "COPY": "copying.copy",
+    "DEALLOCATE": "prepared.deallocate",
+    "DELETE": "rows.delete",
+    "DESC": "queries.describe",
+    "DESCRIBE": "queries.describe",
+    "DETACH": "databases.detach",
+    "DROP": "objects.drop",
+    "END": "transactions.commit",
+    "EXECUTE": "prepared.execute",
+    "EXPLAIN": "queries.explain",
+    "EXPORT": "queries.not_for_lakes",
+    "IMPORT": "queries.not_for_lakes",
+    "INSERT": "inserting.insert",
+    "INSTALL": "databases.extension",
+    "LOAD": "databases.extension",
+    "MERGE": "merging.merge",
+    "PRAGMA": "databases.settings",
+    "PREPARE": "prepared.prepare",
+    "RESET": "databases.settings",
+    "ROLLBACK": "transactions.rollback",
+    "SET": "databases.settings",
+    "SHOW": "queries.show",
+    "START": "transactions.begin",
+    "TRUNCATE": "rows.truncate",
+    "UPDATE": "rows.update",
+    "USE": "databases.use",
 }
 _QUERIES = frozenset({"SELECT", "FROM", "VALUES", "TABLE", "SUMMARIZE", "("})
 _CREATE_WORDS = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "PERSISTENT"})
@@ -79,6 +67,12 @@ _CREATE_WORDS = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "PERSISTENT"})
 
 def handler(cursor: Cursor) -> Handler:
     """What runs the statement of a cursor."""
+    module, _, function = _home(cursor).partition(".")
+    found: Handler = getattr(import_module(f"quacklake.sql.statements.{module}"), function)
+    return found
+
+
+def _home(cursor: Cursor) -> str:
     first = cursor.peek()
     word = "" if first is None else first.upper
     if word == "CREATE":
@@ -86,22 +80,22 @@ def handler(cursor: Cursor) -> Handler:
     if word == "WITH":
         return _with(cursor)
     if word == "DROP" and any(other.upper == "SECRET" for other in cursor.words[1:3]):
-        return secrets.drop_secret
+        return "secrets.drop_secret"
     if word in _QUERIES:
-        return queries.query
-    return _HANDLERS.get(word, queries.native)
+        return "queries.query"
+    return _HANDLERS.get(word, "queries.native")
 
 
-def _creator(cursor: Cursor) -> Handler:
+def _creator(cursor: Cursor) -> str:
     kinds = (word.upper for word in cursor.words[1:4] if word.upper not in _CREATE_WORDS)
     temporary = any(word.upper in ("TEMP", "TEMPORARY") for word in cursor.words[1:4])
     found = _CREATED.get(next(kinds, ""))
-    if found is None or (temporary and found not in (tables.create_table, secrets.create_secret)):
-        return queries.native_ddl
+    if found is None or (temporary and found not in ("tables.create_table", "secrets.create_secret")):
+        return "queries.native_ddl"
     return found
 
 
-def _with(cursor: Cursor) -> Handler:
+def _with(cursor: Cursor) -> str:
     """The statement behind the common tables decides."""
     ahead = Cursor(cursor.text, cursor.words)
     while not ahead.done:
@@ -112,7 +106,7 @@ def _with(cursor: Cursor) -> Handler:
         if word.upper in ("INSERT", "UPDATE", "DELETE", "MERGE"):
             return _HANDLERS[word.upper]
         break
-    return queries.query
+    return "queries.query"
 
 
 def ends_transaction(cursor: Cursor) -> bool:

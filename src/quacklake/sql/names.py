@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.names import fold
 from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.sql.attached import Attached, Attachments, Target, parts_of
-from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.transaction import Transaction
 
 __all__ = ["SYSTEM", "Names", "missing"]
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.sql.attached import Attachments
-from quacklake.sql.safety import SafeGuard, Safety, Seal, configure
+from quacklake.sql.guard import Guard
 from quacklake.sql.session import Session
 
-__all__ = ["session", "session_of"]
+if TYPE_CHECKING:
+    from quacklake.config import Config
+    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+    from quacklake.sql.safety import Safety
+
+__all__ = ["late_session", "session", "session_of"]
 
 #: What DuckDB's optimizer would do because tables are empty, or because they are its own.
 _NOT_PLANNED = (
@@ -25,12 +30,26 @@ _NOT_PLANNED = (
 
 def session_of(lake: Lake | LakeAt | LakeTransaction) -> Session:
     """A session in which a lake is the default catalog, under the name ``lake``."""
-    config = lake._shared.config
-    limit = config.duckdb_memory_limit
-    made = session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
+    made = _configured(lake._shared.config)
     made.attach(lake, "lake")
     made.use("lake")
     return made
+
+
+def late_session(opened: Callable[[], Lake | LakeAt] | None, config: Config) -> Session:
+    """The same with a lake, if any, that is opened when a statement first speaks of it, and closed by the caller."""
+    made = _configured(config)
+    if opened is None:
+        return made
+    made.attach_late(opened, "lake")
+    made.connection.execute("USE lake")
+    made.look_around()
+    return made
+
+
+def _configured(config: Config) -> Session:
+    limit = config.duckdb_memory_limit
+    return session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
 
 
 def session(
@@ -54,12 +73,18 @@ def session(
         config["memory_limit"] = memory_limit
     if threads is not None:
         config["threads"] = threads
-    if safety is not None:
-        configure(safety, config)
+    guard = None if safety is None else _guard(safety, config)
     root = duckdb.connect(":memory:", config=config)
     planner = duckdb.connect(":memory:", config={**config, "threads": 1})
     for connection in (root, planner):
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
     planner.execute(f"SET GLOBAL disabled_optimizers = '{','.join(_NOT_PLANNED)}'")
-    guard = None if safety is None else SafeGuard(safety, Seal(config["temp_directory"]))
     return Session(Attachments(root, planner), python_frames=python_frames and safety is None, guard=guard)
+
+
+def _guard(safety: Safety, config: dict[str, Any]) -> Guard:
+    """What a safe session is guarded by; puts its limits into what the databases are opened with."""
+    from quacklake.sql.safety import SafeGuard, Seal, configure
+
+    configure(safety, config)
+    return SafeGuard(safety, Seal(config["temp_directory"]))

@@ -6,14 +6,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import duckdb
 
-from quacklake.format.objects import TableInfo
-from quacklake.lake.lake import LakeTransaction
-from quacklake.lake.settings import Shared
-from quacklake.scan import ScanPlan
-from quacklake.sql.scans import Scan
+if TYPE_CHECKING:
+    from quacklake.format.objects import TableInfo
+    from quacklake.lake.settings import Shared
+    from quacklake.scan import ScanPlan
+    from quacklake.sql.scans import Scan
 
 __all__ = ["Footers", "Plans"]
 
@@ -41,6 +42,8 @@ class Plans:
 
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
         """The plan of a scan; ``clean`` when its transaction has changed nothing."""
+        from quacklake.lake.lake import LakeTransaction
+
         shared = scan.attached.shared
         most = shared.config.plan_max_files
         if not clean or scan.table.id < 0 or isinstance(scan.attached.handle, LakeTransaction) or scan.tx.pendings():

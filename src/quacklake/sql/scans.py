@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate
-from quacklake.scan import ScanPlan
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
 from quacklake.sql.tree import Node
-from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.scan import ScanPlan
+    from quacklake.transaction import Transaction
 
 __all__ = ["Bound", "Scan", "first_table", "has_filters", "hide_virtual", "virtual_names", "with_local_ids"]
 
@@ -36,6 +37,8 @@ class Scan:
 
     def columns(self) -> str:
         """The columns with their types, as for a table without rows."""
+        from quacklake.engines.duckdb.sql import ROW_COLUMNS
+
         found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]
         found += [f"{quote(name)} {virtual_columns.VIRTUAL[name].duckdb_type()}" for name in self.virtual]
         found += [f"{name} BIGINT" for name in (ROW_COLUMNS if self.rows else ())]

@@ -10,32 +10,33 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold, quote
-from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
 from quacklake.lake.result import Result
-from quacklake.scan import ScanPlan
-from quacklake.sql import dispatch, functions, listing, metadata
-from quacklake.sql.attached import PREFIX, Attached, Attachments
+from quacklake.sql import dispatch
+from quacklake.sql.attached import PREFIX, Attached, Attachments, attached_as
 from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame
+from quacklake.sql.guard import Guard
 from quacklake.sql.names import Names
 from quacklake.sql.plans import Footers, Plans
 from quacklake.sql.running import Budget, Running
-from quacklake.sql.safety import Guard
-from quacklake.sql.scans import Scan
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
 from quacklake.sql.units import Work
 from quacklake.sql.words import Cursor, split
-from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+    from quacklake.scan import ScanPlan
+    from quacklake.sql.scans import Scan
+    from quacklake.transaction import Transaction
 
 __all__ = ["Session"]
 
@@ -120,17 +121,34 @@ class Session:
 
     def attach(self, lake: Lake | LakeAt | LakeTransaction, alias: str = "lake") -> None:
         """Attach an open lake, a past snapshot or an open transaction under a name; the caller keeps it open."""
-        self.add(Attached(alias, lake, lake if isinstance(lake, Lake) else None))
+        self.add(attached_as(alias, lake))
+
+    def attach_late(self, opened: Callable[[], Lake | LakeAt], alias: str = "lake") -> None:
+        """Attach a lake that is opened when a statement first speaks of it; the caller closes it."""
+
+        def open_now() -> Attached:
+            attached = attached_as(alias, opened())
+            self.guard.attaching(attached)
+            self._prepare(attached)
+            return attached
+
+        self.attachments.add_late(alias, open_now)
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
         """Attach a lake."""
         self.guard.attaching(attached)
         added = self.attachments.add(attached, if_not_exists=if_not_exists)
         if added:
-            connect_store(self.attachments.root, attached.shared.store)
-            if attached.shared.catalog.encrypted:
-                load_httpfs(self.attachments.root)  # what writes encrypted files
+            self._prepare(attached)
         return added
+
+    def _prepare(self, attached: Attached) -> None:
+        """Let DuckDB read the files of a lake."""
+        from quacklake.engines.duckdb.remote import connect_store, load_httpfs
+
+        connect_store(self.attachments.root, attached.shared.store)
+        if attached.shared.catalog.encrypted:
+            load_httpfs(self.attachments.root)  # what writes encrypted files
 
     # -- statements --------------------------------------------------------------------------------------------------
 
@@ -176,7 +194,7 @@ class Session:
             if connection is not None:
                 with suppress(duckdb.Error):  # closed in between
                     connection.interrupt()
-        for attached in list(self.attachments.lakes.values()):
+        for attached in list(self.attachments.attached.values()):
             attached.shared.engine.interrupt(thread)
 
     def _run(self, text: str, params: Parameters) -> Result:
@@ -210,7 +228,8 @@ class Session:
         return result
 
     def _translated(self) -> AbstractContextManager[None]:
-        return translated([found.shared.store.root for found in self.attachments.lakes.values()], safe=self.guard.safe)
+        roots = [found.shared.store.root for found in self.attachments.attached.values()]
+        return translated(roots, safe=self.guard.safe)
 
     def _near_names(self, text: str) -> str | None:
         """The names of the lake that is used which are like the one that DuckDB does not know."""
@@ -268,6 +287,8 @@ class Session:
 
     def foreign(self, names: Sequence[str]) -> Any:
         """The rows of a relation that is of no lake but not DuckDB's either, or None."""
+        from quacklake.sql import listing, metadata
+
         self.guard.foreign(self, names)
         found = metadata.relation(self, names)
         if found is None:
@@ -285,6 +306,8 @@ class Session:
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
         """What a function of a lake gives in FROM: rows, the name of a relation, or None when it is not one."""
+        from quacklake.sql import functions, listing
+
         found = functions.relation(self, binder, names, arguments)
         return listing.function(self, names, arguments) if found is None else found
 
@@ -343,6 +366,8 @@ class Session:
 
     def _in_own_words(self, sql: str, params: Parameters, error: duckdb.Error) -> duckdb.Error:
         """The same error about the text that was given, where tables without rows and with their own names show it."""
+        from quacklake.sql import listing
+
         if self.guard.safe:
             return error
         try:

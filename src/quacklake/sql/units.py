@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quacklake.errors import (
     AlreadyExistsError,
@@ -16,10 +16,12 @@ from quacklake.errors import (
     SqlError,
 )
 from quacklake.format.names import fold
-from quacklake.lake.committing import NO_SIGNATURE, Signature
-from quacklake.lake.lake import Lake
+from quacklake.lake.signature import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
-from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.lake.lake import Lake
+    from quacklake.transaction import Transaction
 
 __all__ = ["Work"]
 
@@ -55,10 +57,10 @@ class Work:
     def view(self, attached: Attached) -> Transaction:
         """A lake as the statement sees it."""
         key = fold(attached.alias)
-        if self.explicit and isinstance(attached.handle, Lake):
+        lake = attached.whole
+        if self.explicit and lake is not None:
             found = self._open.get(key)
             if found is None:
-                lake = attached.handle
                 found = self._open[key] = lake._transaction(lake._shared.latest())
                 self._lakes[key] = attached
             return found
@@ -90,7 +92,7 @@ class Work:
             )
         if self.explicit:
             self._claim(attached)
-            if isinstance(attached.handle, Lake):
+            if attached.whole is not None:
                 self._unflush(attached)
                 return work(self.view(attached))
             return attached.handle._run(work)
@@ -102,9 +104,9 @@ class Work:
             used[:] = [tx]
             return work(tx)
 
-        handle = attached.handle
-        if isinstance(handle, Lake) and self.signature.given:
-            handle = Lake(handle._shared, self.signature)
+        handle, lake = attached.handle, attached.whole
+        if lake is not None and self.signature.given:
+            handle = type(lake)(lake._shared, self.signature)
             self.signature = NO_SIGNATURE
         result = handle._run(run)
         self._note(attached, used[0])
@@ -112,9 +114,9 @@ class Work:
 
     def _unflush(self, attached: Attached) -> None:
         """Rows may be changed that the transaction has flushed: the flush comes after the commit then."""
-        lake = attached.handle
+        lake = attached.whole
         undone = [table.id for table in self.view(attached).unflush()]
-        if undone and isinstance(lake, Lake):
+        if undone and lake is not None:
             self.afterwards.append(lambda: lake._flush_tables(undone))
 
     def _note(self, attached: Attached, tx: Transaction) -> None:
@@ -156,10 +158,11 @@ class Work:
         try:
             for key, tx in self._open.items():
                 attached = self._lakes[key]
-                if attached is self.wrote and isinstance(attached.handle, Lake):
-                    given = self.signature if self.signature.given else attached.handle._signature
+                lake = attached.whole
+                if attached is self.wrote and lake is not None:
+                    given = self.signature if self.signature.given else lake._signature
                     try:
-                        attached.handle._commit(tx, given)
+                        lake._commit(tx, given)
                         self._note(attached, tx)
                     except BaseException:
                         tx.rollback()

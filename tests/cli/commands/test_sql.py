@@ -19,6 +19,7 @@ import pytest
 from quacklake.cli.context import Context, Options
 from quacklake.cli.statements import Statements
 from quacklake.errors import CancelledError
+from quacklake.sql.opening import session_of
 from tests.cli.conftest import Run
 
 
@@ -50,8 +51,29 @@ def test_statements_come_from_a_file_and_from_standard_input(
     assert run("sql", "SELECT 1", "-f", "many.sql").code == 1
 
 
+def test_statements_do_without_a_lake_or_attach_one(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = os.environ["QUACKLAKE_URL"].removeprefix("sqlite:///")
+    monkeypatch.delenv("QUACKLAKE_URL")
+    assert run("sql", "SELECT 1 AS a", "-o", "json").json == [{"a": 1}]
+    attached = f"ATTACH 'ducklake:sqlite:{place}' AS other; SELECT count(*) AS n FROM other.people"
+    assert run("sql", attached, "-o", "json").json == [{"n": 3}]
+    missing = run("sql", "SELECT * FROM people")
+    assert (missing.code, missing.out) == (1, "")
+    assert "hint: no lake was given: pass --lake" in missing.err
+
+
+def test_a_lake_is_opened_by_the_statement_that_speaks_of_it(run: Run, lake: Path) -> None:
+    assert run("sql", "SELECT 1 AS a", "--lake", "sqlite:///none.db", "-o", "json").json == [{"a": 1}]
+    for statement in ("SELECT * FROM people", "SHOW TABLES", "CREATE TABLE u (i INTEGER)", "BEGIN; DELETE FROM people"):
+        missing = run("sql", statement, "--lake", "sqlite:///none.db")
+        assert missing.code == 1
+        assert "there is no lake at sqlite:///none.db" in missing.err
+    assert not Path("none.db").exists()
+    assert run("sql", "SELECT 1; SELECT count(*) AS n FROM people", "-o", "json").json == [{"n": 3}]
+
+
 def test_the_past_can_be_asked(run: Run, lake: Path) -> None:
-    run("tag", "first", "--version", "1")
+    run("tag", "first", "--at", "1")
     for at in ("1", "first"):
         assert run("sql", "SELECT name FROM people WHERE id = 2", "--at", at, "-o", "json").json == [{"name": "Bob"}]
     refused = run("sql", "DELETE FROM people", "--at", "1")
@@ -91,7 +113,7 @@ def ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_statement_is_cancelled_and_the_session_goes_on(lake: Path) -> None:
     with Context(Options()).open(write=True) as opened:
-        statements = Statements(opened)
+        statements = Statements(session_of(opened))
         begun = threading.Event()
 
         def press() -> None:

@@ -22,6 +22,7 @@ from quacklake.cli.shell.completer import Names, SqlCompleter
 from quacklake.cli.shell.history import History
 from quacklake.cli.shell.loop import Shell, is_whole
 from quacklake.cli.statements import Statements
+from quacklake.sql.opening import session_of
 
 NAMES = Names(
     ["main", "big"],
@@ -90,7 +91,7 @@ def test_a_statement_with_a_password_is_not_remembered(tmp_path: Path) -> None:
 def shell(lake: Path) -> Iterator[Shell]:
     context = Context(Options())
     with context.open(write=True) as opened:
-        statements = Statements(opened)
+        statements = Statements(session_of(opened))
         yield Shell(context, opened, statements)
         statements.close()
 

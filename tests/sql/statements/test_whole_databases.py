@@ -10,6 +10,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import SqlError
+from tests.layout import NAMED
 
 Run = Callable[..., list[tuple[Any, ...]]]
 
@@ -17,7 +18,9 @@ Run = Callable[..., list[tuple[Any, ...]]]
 def test_a_whole_lake_is_copied(tmp_path: Path) -> None:
     with quacklake.session() as session:
         for name in ("a", "b"):
-            session.sql(f"ATTACH 'ducklake:sqlite:{tmp_path}/{name}.db' AS {name} (DATA_PATH '{tmp_path}/{name}')")
+            session.sql(
+                f"ATTACH 'ducklake:sqlite:{tmp_path}/{name}.db' AS {name} ({NAMED}DATA_PATH '{tmp_path}/{name}')"
+            )
         session.sql("USE a; CREATE SCHEMA more; CREATE TABLE more.u (i INTEGER NOT NULL, s VARCHAR DEFAULT 'x')")
         session.sql("CREATE TABLE t AS SELECT * FROM range(30); CREATE VIEW v AS SELECT count(*) AS n FROM t")
         session.sql("INSERT INTO more.u (i) VALUES (1)")

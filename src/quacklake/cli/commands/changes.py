@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,13 @@ from quacklake.cli.completion import complete_version
 from quacklake.cli.context import Context, version_of
 from quacklake.cli.options import Columns, Limit, Since, TableName, Where, count_of, names_of
 
+if TYPE_CHECKING:
+    from quacklake.lake import ChangeFrame
+
 __all__ = ["changes"]
+
+_ORDER = ("snapshot_id", "rowid", "change_type")
+"""The last one downwards: an updated row as it was before comes first."""
 
 
 def changes(
@@ -38,4 +44,20 @@ def changes(
         if where is not None:
             frame = frame.where(where)
         names = names_of(columns)
-        print_frame(context, frame if names is None else frame.select(*names), count)
+        if context.output.for_people:
+            _print_in_order(context, frame, names, count)
+        else:
+            print_frame(context, frame if names is None else frame.select(*names), count)
+
+
+def _print_in_order(context: Context, frame: ChangeFrame, names: list[str] | None, limit: int | None) -> None:
+    """The first changes as they happened: a feed comes in the order in which its files are read."""
+    import duckdb
+
+    if names is not None:
+        frame = frame.select(*dict.fromkeys([*names, *_ORDER]))
+    with duckdb.connect() as connection:
+        rows = connection.from_arrow(frame.to_reader()).order(f"{', '.join(_ORDER)} DESC")
+        found = (rows if limit is None else rows.limit(limit)).to_arrow_table()
+    total = found.num_rows if limit is None or found.num_rows < limit else frame.count()
+    context.output.rows(found if names is None else found.select(names), total=total, shorten=True)

@@ -49,4 +49,5 @@ def _print(context: Context, findings: list[Finding]) -> None:
             console.print(Text(f"      → {row['fix']}", style=style))
     failed = sum(found.state == "failed" for found in findings)
     warned = sum(found.state == "warning" for found in findings)
-    context.output.say(f"{failed} failed, {warned} to look at" if failed or warned else "everything is in order")
+    told = [f"{count} {what}" for count, what in ((failed, "failed"), (warned, "to look at")) if count]
+    context.output.say(", ".join(told) or "everything is in order")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quacklake.cli.context import Context
+from quacklake.cli.context import NO_LAKE, Context
 from quacklake.cli.options import At, count_of
 from quacklake.cli.output import plural
-from quacklake.errors import CancelledError, InputError
+from quacklake.errors import CancelledError, InputError, SqlError
 
 if TYPE_CHECKING:
     from quacklake.cli.statements import Statements
+    from quacklake.lake import Lake, LakeAt
 
 __all__ = ["run_text", "sql"]
 
@@ -39,21 +42,38 @@ def sql(
     With --output json, csv or arrow, it is what the last statement gives.
     """
     from quacklake.cli.statements import Statements
+    from quacklake.sql.opening import late_session, session_of
 
     count = count_of(limit)
     text = _text(statement, file)
-    with context.open(write=at is None) as lake:
-        view = context.view(lake, at)
-        statements = Statements(view)
-        try:
-            if text is not None:
-                run_text(context, statements, text, count)
-                return
-            from quacklake.cli.shell import run_shell
+    with ExitStack() as ended:
 
-            run_shell(context, view, statements)
-        finally:
-            statements.close()
+        def view() -> Lake | LakeAt:
+            return context.view(ended.enter_context(context.open(write=at is None)), at)
+
+        if text is not None:
+            statements = Statements(late_session(view if context.config.url else None, context.config))
+            ended.callback(statements.close)
+            with _told_of_no_lake(context):
+                run_text(context, statements, text, count)
+            return
+        from quacklake.cli.shell import run_shell
+
+        shown = view()
+        statements = Statements(session_of(shown))
+        ended.callback(statements.close)
+        run_shell(context, shown, statements)
+
+
+@contextmanager
+def _told_of_no_lake(context: Context) -> Iterator[None]:
+    """Statements may do without a lake, or attach one; what is not found then was perhaps meant to be in one."""
+    try:
+        yield
+    except SqlError as error:
+        if context.config.url is None and error.hint is None:
+            error.hint = f"no lake was given: {NO_LAKE}"
+        raise
 
 
 def _text(statement: str | None, file: str | None) -> str | None:

@@ -22,8 +22,15 @@ def tag(
             metavar="NAME", help="the name to give; without it all names are listed", autocompletion=complete_version
         ),
     ] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", metavar="N", help="The snapshot to name, the newest unless it is given.")
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            "--version",
+            metavar="VERSION",
+            help="The snapshot to name: its number, another tag, or a time. The newest unless it is given.",
+            autocompletion=complete_version,
+        ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Let a name that exists move.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Take the name away.")] = False,
@@ -32,20 +39,20 @@ def tag(
 ) -> None:
     """A snapshot with a name does not expire, and the name can stand wherever a snapshot is wanted."""
     if name is None:
-        if version is not None or replace or delete:
+        if at is not None or replace or delete:
             raise InputError("a name is missing")
         with context.open() as lake:
             context.output.rows(lake.tags())
         return
     if delete:
-        if version is not None or replace:
+        if at is not None or replace:
             raise InputError("--delete goes with a name alone")
         _delete(context, name, dry_run=dry_run, yes=yes)
         return
     if dry_run:
         raise InputError("--dry-run goes with --delete")
     with context.open(write=True) as lake:
-        snapshot = lake.tag(name, version, replace=replace)
+        snapshot = lake.tag(name, context.snapshot(lake, at), replace=replace)
         context.output.result(f"snapshot {snapshot} has the tag {name}", {"tag": name, "snapshot": snapshot})
 
 

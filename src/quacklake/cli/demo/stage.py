@@ -13,7 +13,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from quacklake.config import SETTINGS
-from quacklake.lake import Lake, connect
+from quacklake.lake import Lake
+from quacklake.lake.connect import connect
 from quacklake.lake.display import print_table
 
 __all__ = ["Stage", "open_lake", "own_settings"]

@@ -1,7 +1,21 @@
 """The in-process engine on DuckDB."""
 
-from quacklake.engines.duckdb.copying import WriteOptions
-from quacklake.engines.duckdb.engine import DuckDBEngine, Scan
-from quacklake.engines.duckdb.writer import FileWriter
+from typing import TYPE_CHECKING
+
+from quacklake.lazy import lazily
+
+if TYPE_CHECKING:
+    from quacklake.engines.duckdb.copying import WriteOptions
+    from quacklake.engines.duckdb.engine import DuckDBEngine, Scan
+    from quacklake.engines.duckdb.writer import FileWriter
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "quacklake.engines.duckdb.copying": "WriteOptions",
+            "quacklake.engines.duckdb.engine": "DuckDBEngine Scan",
+            "quacklake.engines.duckdb.writer": "FileWriter",
+        },
+    )
 
 __all__ = ["DuckDBEngine", "FileWriter", "Scan", "WriteOptions"]

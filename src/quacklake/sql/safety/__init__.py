@@ -3,8 +3,8 @@
 Two locks, one behind the other: an allow list over statements and parsed queries, and DuckDB's own switches.
 """
 
-from quacklake.sql.safety.guard import Guard, SafeGuard
+from quacklake.sql.safety.guard import SafeGuard
 from quacklake.sql.safety.limits import Safety
 from quacklake.sql.safety.sealing import Seal, configure
 
-__all__ = ["Guard", "SafeGuard", "Safety", "Seal", "configure"]
+__all__ = ["SafeGuard", "Safety", "Seal", "configure"]

@@ -1,4 +1,4 @@
-"""What stands between a statement and its session: nothing, or a safe session's two locks and its limits."""
+"""The two locks and the limits of a safe session."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.errors import NotPermittedError, ResultTooLargeError, nearest
+from quacklake.errors import ConfigError, NotPermittedError, ResultTooLargeError, nearest
 from quacklake.format.names import fold
 from quacklake.sql.attached import PREFIX, Attached
+from quacklake.sql.guard import Guard
 from quacklake.sql.safety import statements, walk
 from quacklake.sql.safety.limits import Safety
 from quacklake.sql.safety.sealing import Seal
@@ -20,47 +21,9 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["Guard", "SafeGuard"]
+__all__ = ["SafeGuard"]
 
-_BATCH_ROWS = 122_880
 _SAFE_BATCH_ROWS = 8_192
-
-
-class Guard:
-    """Lets everything pass, as is right for statements of one's own."""
-
-    safe = False
-    seconds: float | None = None
-    batch_rows = _BATCH_ROWS
-
-    def attaching(self, attached: Attached) -> None:
-        """Before a lake is attached."""
-
-    def text(self, text: str) -> None:
-        """Before a text is cut into statements."""
-
-    def admit(self, session: Session, cursor: Cursor) -> Cursor:
-        """Before a statement is run: as which one."""
-        return cursor
-
-    def native(self) -> None:
-        """Before DuckDB gets the text of a statement as it is."""
-
-    def check(self, parsed: Node, known: Known) -> None:
-        """Before anything of a parsed query or expression is computed."""
-
-    def value(self, expression: Node) -> None:
-        """Before an expression is computed whose names nobody looks up."""
-
-    def foreign(self, session: Session, names: Sequence[str]) -> None:
-        """Before a table is read that is of no lake."""
-
-    def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a result."""
-        return batches
-
-    def close(self) -> None:
-        """When the databases of the session are closed."""
 
 
 class SafeGuard(Guard):
@@ -73,9 +36,18 @@ class SafeGuard(Guard):
         self.safety = safety
         self.seconds = safety.seconds
         self._seal = seal
+        self._tenant: str | None = None
 
     def attaching(self, attached: Attached) -> None:
+        """A session whose statements others write is for one tenant: it never has two catalogs of shared lakes."""
         self._seal.allows(attached)
+        row = attached.shared.catalog.tenant_row
+        if row is not None and self._tenant not in (None, row.uuid):
+            raise ConfigError(
+                f'the lake "{attached.alias}" cannot be attached: a safe session is for one catalog of a shared lake',
+                hint="make a session for each catalog",
+            )
+        self._tenant = self._tenant if row is None else row.uuid
 
     def text(self, text: str) -> None:
         if len(text) > self.safety.max_text:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog.url import DATABASES
+from quacklake.catalog.url import DATABASES, parse_url
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
-from quacklake.errors import ConfigError, SqlError, nearest
+from quacklake.errors import ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.lake.connect import connect
+from quacklake.lake.lake import Lake
 from quacklake.lake.result import Result
 from quacklake.sql import tree
 from quacklake.sql.attached import SETTING_NAMES, Attached
@@ -41,6 +42,17 @@ _OWN = frozenset(
     {"snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
 )
 _IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
+#: What a hint says to someone who writes Python, and to someone who writes ATTACH.
+_WORDS = (
+    ("pass catalog=, or set QUACKLAKE_CATALOG", "say CATALOG '…'"),
+    ("leave catalog out", "leave CATALOG out"),
+    ("pass create=True", "say CREATE_IF_NOT_EXISTS true"),
+    ("pass override_data_path=True", "say OVERRIDE_DATA_PATH true"),
+    ("migrate=True", "MIGRATE_IF_REQUIRED true"),
+    ("pass data_path=", "say DATA_PATH '…'"),
+    ("data_path", "DATA_PATH"),
+    ("encrypted=", "ENCRYPTED"),
+)
 
 
 def attach(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -122,7 +134,7 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     if fold(str(given.get("create"))) in ("true", "false"):
         given["create"] = fold(str(given["create"])) == "true"
     target = url if url.startswith("ducklake:") else f"ducklake:{url}"
-    lake = connect(target, read_only=read_only, **given)
+    lake = _connect(target, read_only=read_only, **given)
     try:
         handle = lake.at(**chosen) if chosen else lake
     except BaseException:
@@ -133,6 +145,26 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
             lake._shared.overrides[name] = parse_option(name, format_option(name, value))
     metadata = str(options.get("metadata_catalog") or "")
     return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
+
+
+def _connect(url: str, *, catalog: str = "", **given: Any) -> Lake:
+    """Open a lake; what is wrong is told in the words of ATTACH.
+
+    A catalog of a shared lake is named by the statement itself, never by the settings: they are about another lake.
+    """
+    try:
+        return connect(url, catalog=catalog, **given)
+    except QuacklakeError as error:
+        place = parse_url(url)
+        if isinstance(error, NotFoundError) and given.get("create") is False and not (catalog or place.catalog):
+            raise NotFoundError(
+                f'Existing DuckLake at metadata catalog "{place}" does not exist'
+                " - and creating a new DuckLake is explicitly disabled",
+                hint="check the place, or leave CREATE_IF_NOT_EXISTS out",
+            ) from error
+        for written, said in _WORDS:
+            error.hint = None if error.hint is None else error.hint.replace(written, said)
+        raise
 
 
 def detach(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -232,7 +264,7 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
         chosen.pop(field, None)
     else:
         chosen[field] = checked
-    for attached in session.attachments.lakes.values():
+    for attached in session.attachments.attached.values():
         session.attachments.apply(attached, field)
 
 

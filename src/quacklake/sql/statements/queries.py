@@ -9,10 +9,7 @@ import pyarrow as pa
 from quacklake.errors import SqlError
 from quacklake.format.names import literal, quote
 from quacklake.lake.result import Result
-from quacklake.sql import listing, metadata, upkeep
 from quacklake.sql.binder import Binder, Scan
-from quacklake.sql.calls import Call
-from quacklake.sql.definitions import table_definition, view_definition
 from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
 from quacklake.sql.tree import Unserializable
 from quacklake.sql.words import Cursor, Word
@@ -147,6 +144,8 @@ def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def native_rows(session: Session, cursor: Cursor, params: Any) -> Result:
     """A change of rows of DuckDB's own tables."""
+    from quacklake.sql import metadata
+
     session.guard.native()
     changed = metadata.change(session, Cursor(cursor.text, cursor.words), params)
     if changed is not None:
@@ -179,6 +178,9 @@ def call(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
     """CHECKPOINT [database]: of a lake all its upkeep."""
+    from quacklake.sql import upkeep
+    from quacklake.sql.calls import Call
+
     cursor.expect("CHECKPOINT")
     attached = session.names.default if cursor.done else session.attachments.get(cursor.name())
     if attached is None:
@@ -190,6 +192,8 @@ def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def describe(session: Session, cursor: Cursor, params: Any) -> Result:
     """DESCRIBE of a table or a query."""
+    from quacklake.sql import listing
+
     cursor.take()
     cursor.accept("TABLE")
     first = cursor.peek()
@@ -206,6 +210,8 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def show(session: Session, cursor: Cursor, params: Any) -> Result:
     """SHOW TABLES, DATABASES, SCHEMAS …, or what a table has."""
+    from quacklake.sql import listing
+
     following = cursor.peek(1)
     word = "" if following is None else following.upper
     if word in ("TABLES", "ALL", "DATABASES", "SCHEMAS", ""):
@@ -217,6 +223,8 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
     """SHOW CREATE TABLE or VIEW: the statement that makes it."""
+    from quacklake.sql.definitions import table_definition, view_definition
+
     cursor.expect("SHOW", "CREATE")
     if not cursor.accept("VIEW"):
         cursor.expect("TABLE")

@@ -198,6 +198,14 @@ def check_reserved(shared: Shared, names: Iterable[str], table: TableInfo | None
         )
 
 
+def _refused(constraint: str) -> SqlError:
+    """In DuckLake's own words, though a primary key is kept here."""
+    return SqlError(
+        f"Not implemented Error: {constraint} constraints are not supported in DuckLake",
+        hint="NOT NULL, DEFAULT and PRIMARY KEY are kept, the last one as what merge goes by",
+    )
+
+
 def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[str, ...]]:
     """The columns that a list defines, as DuckDB understands it, and those of the primary key."""
     name = session.fresh_name()
@@ -207,7 +215,7 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
     if {"USING", "COMPRESSION"} <= keywords:
         raise SqlError("Not implemented Error: a compression for a column is not supported in a lake")
     if "REFERENCES" in keywords:
-        raise SqlError("Not implemented Error: FOREIGN KEY constraints are not supported in a lake")
+        raise _refused("FOREIGN KEY")
     with session.planning() as planner:
         planner.execute(f"CREATE TEMP TABLE {name} ({text})")
         columns = planner.execute(
@@ -226,7 +234,7 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
         if kind == "PRIMARY KEY":
             keys = tuple(names)
         elif kind != "NOT NULL":
-            raise SqlError(f"Not implemented Error: {kind} constraints are not supported in a lake")
+            raise _refused("PRIMARY KEY/UNIQUE" if kind == "UNIQUE" else kind)
     if row is not None and any(word.upper == "GENERATED" for word in Cursor(row[0]).words):
         raise SqlError("Not implemented Error: generated columns are not supported in a lake")
     schema = numbered([replace(parse_column(c, _plain(t)), nullable=bool(n)) for c, t, n, _ in columns])

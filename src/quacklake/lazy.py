@@ -1,0 +1,23 @@
+"""Packages whose names are loaded when they are first used: who needs a part of one loads that part."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+
+__all__ = ["lazily"]
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The ``__getattr__`` of a package; ``homes`` has the modules, and the names that come from each."""
+    known = {name: module for module, names in homes.items() for name in names.split()}
+
+    def get(name: str) -> object:
+        if name not in known:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(known[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return get

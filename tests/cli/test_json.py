@@ -1,0 +1,118 @@
+"""Whatever a command tells, with ``--output json`` it is JSON, and nothing else is printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from quacklake.cli.commands import COMMANDS
+from quacklake.cli.entry import Entry
+from tests.cli.conftest import Run
+
+STORY = """
+    init
+    append people people.csv --create
+    merge people people.csv --on id
+    add-files people data/arrived.parquet
+    tables
+    info
+    describe people
+    show people
+    head people
+    scan people
+    files people
+    export people out.parquet
+    snapshots
+    history people
+    changes people --since 1
+    sql "SELECT count(*) FROM people"
+    sql "SELECT * FROM people WHERE false"
+    sql "DELETE FROM people WHERE id = 1"
+    sql "CREATE TABLE gone (i INTEGER)"
+    sql "DROP TABLE gone"
+    undrop gone
+    alter add-column people level INTEGER
+    alter widen-column people level BIGINT
+    alter rename-column people level rank
+    alter drop-column people rank --dry-run
+    alter drop-column people rank
+    alter comment people "who they are"
+    alter partition people "bucket(4, id)"
+    alter sort people id
+    alter option data_inlining_row_limit
+    alter option data_inlining_row_limit 5
+    alter rename gone here
+    tag
+    tag first --at 1
+    tag first --delete --dry-run
+    tag first --delete
+    restore people --to 2 --dry-run
+    restore people --to 2
+    rollback --to 3 --dry-run
+    rollback --to 3 --yes
+    compact people
+    maintain --dry-run
+    maintain
+    backup saved
+    backups saved
+    restore-backup saved --lake sqlite:///restored.db --data-path restored
+    prune-backups saved --keep-last 1 --dry-run
+    prune-backups saved --keep-last 1
+    expire --keep-last 2 --dry-run
+    expire --keep-last 2
+    cleanup --dry-run
+    cleanup --yes
+    verify
+    migrate
+    config show
+    config set pool_size 7
+    config get pool_size
+    config unset pool_size
+    spark-settings
+    doctor
+    tenant create acme beta --lake sqlite:///shared.db --data-path shared
+    tenant list --lake sqlite:///shared.db
+    tenant show acme --lake sqlite:///shared.db
+    tenant stats --lake sqlite:///shared.db
+    tenant fork acme other --lake sqlite:///shared.db
+    tenant rename other another --lake sqlite:///shared.db
+    tenant export acme sqlite:///plain.db --lake sqlite:///shared.db
+    tenant adopt sqlite:///plain.db again --lake sqlite:///shared.db
+    tenant release acme sqlite:///plain.db --lake sqlite:///shared.db
+    tenant drop beta --lake sqlite:///shared.db
+    tenant purge --yes --lake sqlite:///shared.db
+"""
+ELSEWHERE = {"demo", "tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"}
+"""What is a story itself, and what needs PostgreSQL."""
+
+
+def _names(entries: tuple[Entry, ...] = COMMANDS, before: str = "") -> Iterator[str]:
+    for entry in entries:
+        if entry.commands:
+            yield from _names(entry.commands, f"{before}{entry.name} ")
+        else:
+            yield f"{before}{entry.name}"
+
+
+def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
+    Path("people.csv").write_text("id,name\n1,Ann\n2,Bob\n", encoding="utf-8")
+    told: dict[str, object] = {}
+    failed: list[tuple[str, int, str]] = []
+    for line in STORY.strip().splitlines():
+        words = shlex.split(line)
+        if words[0] == "add-files":
+            Path("data").mkdir(exist_ok=True)
+            run("sql", "COPY (SELECT 9::BIGINT AS id, 'Ida' AS name) TO 'data/arrived.parquet'")
+        answer = run(*words, "--output", "json")
+        if (answer.code, answer.err) != (0, ""):
+            failed.append((line.strip(), answer.code, answer.err))
+        else:
+            told[line.strip()] = json.loads(answer.out)
+    assert failed == []
+    assert told["tables"] == [
+        {"table": "main.people", "columns": 2, "rows": 3, "inlined_rows": 2, "files": 1, "bytes": 0}
+    ]
+    known = set(_names())
+    assert {name for name in known if any(f"{line} ".startswith(f"{name} ") for line in told)} == known - ELSEWHERE
