@@ -91,9 +91,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         frame = self._frame(view, info, to_predicate(where, info.schema))
         if where is None:
             return frame
-        from quacklake.lake.spark_changing import spark_sql
-
-        return frame.filter(spark_sql(where))
+        return frame.filter(self._parts.scope(table=info.schema).condition(where))
 
     def _frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
         return self._scan.frame(view.plan(table, predicate, max_files=self._shared.config.plan_max_files))
