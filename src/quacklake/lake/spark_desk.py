@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from quacklake.catalog import parse_url
 from quacklake.engines.spark import has_time
+from quacklake.engines.spark.session import overwrites_dynamically
 from quacklake.errors import ConfigError, SchemaMismatchError, UnsupportedFeatureError
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
@@ -69,7 +70,7 @@ class Desk:
         self._opened: dict[_Place, Lake] = {}
         self._streams: dict[str, _Served] = {}
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
-        self._sink = TableSink(self._lake)
+        self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
         self._answers: Mapping[str, Callable[..., Any]] = {
             "schema": self._schema,
             "pushes": self._pushes,
