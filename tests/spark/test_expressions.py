@@ -160,7 +160,7 @@ def test_what_spark_would_understand_otherwise_is_refused(lake: quacklake.Lake, 
 def test_what_is_too_large_is_an_error(lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)
     scope = spark._parts.scope(target=lake._view().find_table("main", "t").schema)
-    for text in ("i + 1", "i8 + 1", "CAST(b AS INTEGER)", "CAST(d AS INTEGER)", "de * 1000000000000000000"):
+    for text in ("i + 1", "i8 + 1", "CAST(b AS INTEGER)", "CAST(d AS INTEGER)"):
         with settings(session, INTERPRETED), pytest.raises(ArithmeticException):
             spark.table("t").selectExpr(scope.value(text)).collect()
     version = lake.current_snapshot()

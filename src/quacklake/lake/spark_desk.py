@@ -30,7 +30,7 @@ from quacklake.lake.lake import Lake, LakeAt
 from quacklake.lake.pushed_filters import PushedFilter, all_of, pushed_sql
 from quacklake.lake.spark_feed import FEED_TYPES, slices_of
 from quacklake.lake.spark_slices import Slice
-from quacklake.lake.spark_table_sink import TableSink
+from quacklake.lake.spark_table_sink import BatchEnd, TableSink
 from quacklake.lake.stream_changes import FEED_NAMES
 from quacklake.lake.stream_source import Position, StreamSource
 from quacklake.scan import to_predicate
@@ -82,8 +82,8 @@ class Desk:
             "commit": self._sink.commit,
             "abort": self._sink.abort,
             "begin_stream": self._sink.begin_stream,
-            "commit_batch": self._sink.commit_batch,
-            "abort_batch": self._sink.abort_batch,
+            "commit_batch": lambda **told: self._sink.commit_batch(BatchEnd(**told)),
+            "abort_batch": lambda **told: self._sink.abort_batch(BatchEnd(**told)),
         }
 
     def answer(self, ask: str, **question: Any) -> Any:

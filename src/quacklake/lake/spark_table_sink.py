@@ -31,7 +31,7 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake
 
-__all__ = ["TableSink"]
+__all__ = ["BatchEnd", "TableSink"]
 
 _OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
 
@@ -44,6 +44,17 @@ class _Write:
     options: FormatOptions
     overwrite: bool = False
     dynamic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """What Spark tells of a batch of a stream when it ends: what tasks have written, and which run of which query."""
+
+    options: Mapping[str, str]
+    overwrite: bool
+    written: Sequence[bytes]
+    run: tuple[str, str] | None
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,41 +123,27 @@ class TableSink:
         _stream_name(found)
         return _task(_Write(self._find_lake(found), found), schema)
 
-    def commit_batch(
-        self,
-        options: Mapping[str, str],
-        overwrite: bool,
-        written: Sequence[bytes],
-        run: tuple[str, str] | None,
-        epoch: int,
-    ) -> None:
+    def commit_batch(self, end: BatchEnd) -> None:
         """Commit a batch together with its mark; one that is in the lake already adds nothing."""
-        found = FormatOptions.parse(options, WRITE_STREAM)
+        found = FormatOptions.parse(end.options, WRITE_STREAM)
         name = _stream_name(found)
-        run = run or self._runs.get(name)  # a batch without tasks does not know
+        run = end.run or self._runs.get(name)  # a batch without tasks does not know
         if run is None:
             return
         self._runs[name] = run
-        batch = _Batch(*run, epoch)
+        batch = _Batch(*run, end.epoch)
         self._tried.add(batch)
-        self._end(_Write(self._find_lake(found), found, overwrite), written, batch)
+        self._end(_Write(self._find_lake(found), found, end.overwrite), end.written, batch)
         self._tried.discard(batch)
 
-    def abort_batch(
-        self,
-        options: Mapping[str, str],
-        overwrite: bool,
-        written: Sequence[bytes],
-        run: tuple[str, str] | None,
-        epoch: int,
-    ) -> None:
+    def abort_batch(self, end: BatchEnd) -> None:
         """Remove what tasks have written of a batch that was given up before its commit was tried."""
-        batch = None if run is None else _Batch(*run, epoch)
+        batch = None if end.run is None else _Batch(*end.run, end.epoch)
         if batch in self._tried:
             self._tried.discard(batch)
             return
-        found = FormatOptions.parse(options, WRITE_STREAM)
-        _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
+        found = FormatOptions.parse(end.options, WRITE_STREAM)
+        _remove(_Write(self._find_lake(found), found, end.overwrite), _unpacked(end.written))
 
     # -- the commit --------------------------------------------------------------------------------------------------
 

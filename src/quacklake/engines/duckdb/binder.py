@@ -5,7 +5,7 @@ Whoever has to say the same in another language goes by this, and by nothing els
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import duckdb
@@ -29,12 +29,8 @@ class Binder:
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:
         self.tables = tables
         self._connection = connection
-        columns = {
-            name: ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
-            for name, schema in tables.items()
-        }
         self._select = select_of(connection, "1")
-        self._from = ", ".join(f"(SELECT {each}) AS {quote(name)}" for name, each in columns.items())
+        self._from = ""
 
     def parse(self, text: str) -> Node:
         """The tree of a text that is one expression of these tables. Raises ``PredicateError``."""
@@ -42,9 +38,20 @@ class Binder:
             node: Node = select_of(self._connection, text)["node"]["select_list"][0]
         except InputError as error:
             raise PredicateError(error.message, hint='write a condition such as "id > 5"') from None
+        named = [each["column_names"] for each in nodes(node) if each.get("class") == "COLUMN_REF"]
+        self._from = self._relations({fold(name) for names in named for name in names})
         # where no aggregate or window may stand
         self._run(f"SELECT 1 FROM {self._from} WHERE ({self.text(node)}) IS NULL")
         return node
+
+    def _relations(self, names: Collection[str]) -> str:
+        """The tables with those of their columns that some names may mean."""
+        found = []
+        for table, schema in self.tables.items():
+            columns = [column for column in schema.columns if fold(column.name) in names]
+            made = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
+            found.append(f"(SELECT {', '.join(made or ['NULL AS _ql_nothing'])}) AS {quote(table)}")
+        return ", ".join(found)
 
     def text(self, node: Node) -> str:
         """A part of an expression as text."""
