@@ -17,10 +17,12 @@ import pytest
 
 import quacklake
 from quacklake import expr
-from quacklake.errors import ConstraintError, InputError, UnsupportedFeatureError
+from quacklake.errors import ConstraintError, InputError, StreamMismatchError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from quacklake.lake.spark_sink import BatchReport
 
 __all__ = ["OWN", "make_session", "run_child", "same"]
 
@@ -163,11 +165,35 @@ def compact(lake: quacklake.Lake, session: SparkSession) -> None:
         assert same(lake, session, "t", at=version) == count
 
 
-def streams_refused(lake: quacklake.Lake, session: SparkSession) -> None:
-    """On Connect streams are refused with what to use."""
+def connect_streams(lake: quacklake.Lake, session: SparkSession) -> None:
+    """Streams into a table and pipelines on Connect: each batch once. Streams out are refused with what to use."""
     spark = quacklake.spark(lake, session)
-    with pytest.raises(UnsupportedFeatureError, match="classic"):
-        spark.read_stream("t")
+    folder = Path(lake.data_path).parent
+    lake.create_table("streamed", {"id": pa.int64(), "n": pa.int64()})
+    lake.create_table("counted", {"n": pa.int64(), "c": pa.int64()})
+    with pytest.raises(UnsupportedFeatureError, match="must not know"):
+        spark.read_stream("streamed")
+
+    def run(first: int, checkpoint: str = "checkpoint") -> list[BatchReport]:
+        new = session.range(first, first + 20, 1, 1).selectExpr("id", "id % 2 AS n")
+        new.write.mode("append").parquet(f"{folder}/incoming")
+        rows = session.readStream.schema("id BIGINT, n BIGINT").parquet(f"{folder}/incoming")
+        options: dict[str, Any] = {"checkpoint": f"{folder}/{checkpoint}", "trigger": "availableNow"}
+        handle = spark.write_stream(rows, "streamed", name="incoming", **options)
+        assert handle.awaitTermination(200)
+        return handle.reports
+
+    assert [(report.epoch, report.rows) for report in run(0)] == [(0, 20)]
+    pipeline = spark.pipeline("streamed", "SELECT n, count(*) AS c FROM source GROUP BY n", "counted", name="counts")
+    assert [report.rows for report in pipeline.run()] == [2]
+    Path(folder, "checkpoint/commits/0").unlink()  # as if it had been killed just before
+    assert [(report.epoch, report.rows, report.skipped) for report in run(20)] == [(0, 0, True), (1, 20, False)]
+    with pytest.raises(StreamMismatchError):
+        run(40, "another")
+    pipeline.run()
+    assert same(lake, session, "streamed") == 40
+    assert same(lake, session, "counted") == 4
+    assert not list(Path(lake.data_path).rglob("staged-*"))
 
 
 def run(url: str, folder: str, *parts: str) -> None:

@@ -15,6 +15,7 @@ from quacklake import expr
 from quacklake.errors import (
     ConstraintError,
     InputError,
+    PredicateError,
     QuacklakeError,
     SchemaMismatchError,
 )
@@ -167,7 +168,7 @@ def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: Spar
         spark.merge("t", twice, on="id").when_matched_update({"w": "source.w"})
     with pytest.raises(InputError, match="at least one clause"):
         spark.merge("t", twice, on="id").execute()
-    with pytest.raises(InputError, match="Spark cannot compute"):
+    with pytest.raises(PredicateError, match="nothing"):
         spark.merge("t", twice, on="target.nothing = source.id").when_matched_delete().execute()
     with pytest.raises(ConstraintError, match='does not fit the column "n"'):
         spark.update("t", {"n": expr("id * 1000")})

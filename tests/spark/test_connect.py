@@ -32,6 +32,9 @@ def _there(name: str) -> bool:
 
 
 def test_tables_are_read_written_and_changed_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(
-        server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)), "streams_refused"
-    )
+    run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)))
+
+
+@pytest.mark.daily(0.3)
+def test_streams_and_pipelines_work_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
+    run_child(server.url, tmp_path, "connect_streams")

@@ -19,7 +19,7 @@ READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "en
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
 READ_ANY = tuple(dict.fromkeys((*READ, *READ_STREAM)))
 """What may be said before it is known whether a read is a stream."""
-WRITE = (*_TABLE, "replaceWhere")
+WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
 WRITE_STREAM = (*_TABLE, "streamName", "restart")
 
 _ALIAS = "path"

@@ -6,18 +6,20 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import CommitUnknown, QuacklakeError
+from quacklake.errors import CommitUnknown, InputError, QuacklakeError
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.lake import layout, operations
 from quacklake.lake.expression import Expression
 from quacklake.lake.lake import Lake
+from quacklake.lake.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark_registration import has_sources, register_spark, require_pyspark
 from quacklake.lake.spark_speaking import SparkSpeaking
 from quacklake.lake.spark_streams import SparkStreaming
 from quacklake.lake.spark_upkeep import SparkMaintaining
+from quacklake.lake.stream_options import choice
 from quacklake.scan import to_predicate
 from quacklake.storage.spark import parse_version
 from quacklake.storage.spark import spark_settings as settings_for
@@ -89,9 +91,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         frame = self._frame(view, info, to_predicate(where, info.schema))
         if where is None:
             return frame
-        from quacklake.lake.spark_changing import spark_sql
-
-        return frame.filter(spark_sql(where))
+        return frame.filter(self._parts.scope(table=info.schema).condition(where))
 
     def _frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
         return self._scan.frame(view.plan(table, predicate, max_files=self._shared.config.plan_max_files))
@@ -103,17 +103,26 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         ref = TableRef.parse(name)
         self._write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
-    def overwrite(self, frame: DataFrame, name: str, *, where: str | None = None) -> None:
+    def overwrite(
+        self, frame: DataFrame, name: str, *, where: str | None = None, partition_overwrite_mode: str = "static"
+    ) -> None:
         """Replace the rows that satisfy a filter (all without one) by those of a DataFrame, in one snapshot.
 
-        The frame may read the table itself.
+        With ``partition_overwrite_mode="dynamic"`` the rows of those partitions are replaced that the frame has rows
+        of. The frame may read the table itself.
         """
         ref = TableRef.parse(name)
+        dynamic = choice("partition_overwrite_mode", partition_overwrite_mode, MODES) == DYNAMIC
+        if dynamic and where is not None:
+            raise InputError("where and dynamic overwriting both say which rows go", hint="leave one of them out")
 
         def work(tx: Transaction, rows: SparkRows) -> None:
             table = tx.find_table(ref.schema, ref.name)
-            operations.delete(self._shared, tx, table, where)
-            rows.add_to(tx, table)
+            if dynamic:
+                overwrite_partitions(self._shared, tx, table, lambda: rows.add_to(tx, table))
+            else:
+                operations.delete(self._shared, tx, table, where)
+                rows.add_to(tx, table)
 
         self._write(frame, work)
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import sqlglot
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, with_variants
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
-from quacklake.errors import InputError, PredicateError, SchemaMismatchError
+from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
@@ -25,11 +24,12 @@ from quacklake.format.spark import adopted, literal, quote, required, stored, st
 from quacklake.lake.conform import given_schema, type_problem
 from quacklake.lake.expression import Expression
 from quacklake.lake.spark_dml import DELETED, KIND, SEEN, UPDATED, staged_schema
+from quacklake.lake.spark_expressions import Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SOURCE_ID", "Clause", "Value", "computed", "spark_sql", "stage"]
+__all__ = ["SOURCE_ID", "Clause", "Value", "computed", "stage"]
 
 #: What a column is set to: a value, SQL of the lake, or a column of Spark.
 Value = Any
@@ -45,21 +45,12 @@ class Clause:
     values: Mapping[int, SparkColumn] | None = None
 
 
-def spark_sql(text: str) -> str:
-    """An expression of the lake in the SQL of Spark. Raises ``PredicateError``."""
-    try:
-        (found,) = sqlglot.transpile(text, read="duckdb", write="spark")
-    except (sqlglot.errors.SqlglotError, ValueError, RecursionError) as error:
-        raise PredicateError(f"the expression {text!r} cannot be understood: {error}") from None
-    return found
-
-
-def computed(value: Value) -> SparkColumn:
+def computed(value: Value, scope: Scope) -> SparkColumn:
     """A value, SQL or column of Spark as a column of Spark. Raises ``InputError`` for what Spark has no literal of."""
     if isinstance(value, SparkColumn):
         return value
     if isinstance(value, Expression):
-        return f.expr(spark_sql(value.sql))
+        return f.expr(scope.value(value))
     if isinstance(value, str):
         return f.expr(literal(value))
     try:
@@ -158,11 +149,11 @@ def _assigned(column: Column, i: int, clauses: Sequence[Clause], given: Mapping[
     return f"CASE {' '.join(cases)} ELSE CAST(NULL AS {stored_type(column)}) END"
 
 
-def named_values(schema: TableSchema, values: Mapping[str, Value]) -> dict[int, SparkColumn]:
+def named_values(schema: TableSchema, values: Mapping[str, Value], scope: Scope) -> dict[int, SparkColumn]:
     """Assignments by the ids of their columns. Raises ``InputError``, and ``NotFoundError`` for an unknown column."""
     if not values:
         raise InputError("nothing is set", hint='pass {"column": value}')
-    found = {schema.find(name).id: computed(value) for name, value in values.items()}
+    found = {schema.find(name).id: computed(value, scope) for name, value in values.items()}
     if len(found) != len(values):
         raise InputError("a column is set twice")
     return found

@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from quacklake.catalog import parse_url
 from quacklake.engines.spark import has_time
+from quacklake.engines.spark.session import overwrites_dynamically
 from quacklake.errors import ConfigError, SchemaMismatchError, UnsupportedFeatureError
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
@@ -29,7 +30,7 @@ from quacklake.lake.lake import Lake, LakeAt
 from quacklake.lake.pushed_filters import PushedFilter, all_of, pushed_sql
 from quacklake.lake.spark_feed import FEED_TYPES, slices_of
 from quacklake.lake.spark_slices import Slice
-from quacklake.lake.spark_table_sink import TableSink
+from quacklake.lake.spark_table_sink import BatchEnd, TableSink
 from quacklake.lake.stream_changes import FEED_NAMES
 from quacklake.lake.stream_source import Position, StreamSource
 from quacklake.scan import to_predicate
@@ -69,7 +70,7 @@ class Desk:
         self._opened: dict[_Place, Lake] = {}
         self._streams: dict[str, _Served] = {}
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
-        self._sink = TableSink(self._lake)
+        self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
         self._answers: Mapping[str, Callable[..., Any]] = {
             "schema": self._schema,
             "pushes": self._pushes,
@@ -81,8 +82,8 @@ class Desk:
             "commit": self._sink.commit,
             "abort": self._sink.abort,
             "begin_stream": self._sink.begin_stream,
-            "commit_batch": self._sink.commit_batch,
-            "abort_batch": self._sink.abort_batch,
+            "commit_batch": lambda **told: self._sink.commit_batch(BatchEnd(**told)),
+            "abort_batch": lambda **told: self._sink.abort_batch(BatchEnd(**told)),
         }
 
     def answer(self, ask: str, **question: Any) -> Any:

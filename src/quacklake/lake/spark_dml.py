@@ -26,8 +26,10 @@ from quacklake.engines.spark import (
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
+from quacklake.format.schema import TableSchema
 from quacklake.format.spark import as_stored, quote, read_type, shown
 from quacklake.lake.settings import Shared
+from quacklake.lake.spark_expressions import Scope
 from quacklake.lake.spark_slices import Sealed
 from quacklake.lake.spark_writing import SparkRows
 from quacklake.scan import ScanPlan
@@ -106,6 +108,10 @@ class SparkParts:
         found = find_session(session, shared.store)
         scan = SparkScan(found, shared.store, Sealed(found, shared.store))
         return cls(shared, scan, SparkWriter(found, shared.store))
+
+    def scope(self, **tables: TableSchema) -> Scope:
+        """What names mean in expressions over tables, by what these are called."""
+        return Scope.of(self.shared.engine, self.writer.session, **tables)
 
     def staging(self, table: TableInfo) -> Staging:
         """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""

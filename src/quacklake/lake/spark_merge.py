@@ -11,7 +11,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from quacklake.engines.spark import Staging, computing, has_time
+from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, with_variants
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.bounds import decode
 from quacklake.format.evolution import evolve_to
@@ -21,7 +21,7 @@ from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.spark import quote
 from quacklake.lake import evolution
-from quacklake.lake.conform import match_given
+from quacklake.lake.conform import given_schema, match_given
 from quacklake.lake.expression import Expression
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark_changing import (
@@ -31,10 +31,10 @@ from quacklake.lake.spark_changing import (
     column_of,
     computed,
     named_values,
-    spark_sql,
     stage,
 )
 from quacklake.lake.spark_dml import ChangeMetrics, Changes, SparkParts, add_rows
+from quacklake.lake.spark_expressions import Scope
 from quacklake.lake.spark_writing import SparkRows, given_columns
 from quacklake.transaction import Transaction
 
@@ -62,14 +62,12 @@ class _Clause:
     def takes_all(self) -> bool:
         return self.values is not None and not self.values
 
-    def when(self, otherwise: SparkColumn) -> SparkColumn:
-        return otherwise if self.condition is None else otherwise & _condition(self.condition)
+    def when(self, otherwise: SparkColumn, scope: Scope) -> SparkColumn:
+        return otherwise if self.condition is None else otherwise & _condition(self.condition, scope)
 
 
-def _condition(given: Condition) -> SparkColumn:
-    if isinstance(given, SparkColumn):
-        return given
-    return f.expr(spark_sql(given.sql if isinstance(given, Expression) else given))
+def _condition(given: Condition, scope: Scope) -> SparkColumn:
+    return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
 
 
 def _checked(values: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -208,7 +206,9 @@ class SparkMerge:
             given = given_columns(self._columns, table, time=time)
         if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
             match_given(given, table.schema, table.qualified_name, partial=True)
-        keys, on = self._condition(table, given)
+        known = self._known(table)
+        both, own = self._parts.scope(target=table.schema, source=known), self._parts.scope(source=known)
+        keys, on = self._condition(table, given, both)
         predicate = ANYTHING if self._lonely else self._key_range(source, keys, given)
         plan = tx.plan(table, predicate)
         plan = replace(plan, columns_since=None) if self._evolve else plan
@@ -219,24 +219,30 @@ class SparkMerge:
         staging = self._parts.staging(table)
         try:
             inserts = bool(self._inserts)
-            staged = stage(staging, joined, table, self._clauses(table, given), source=inserts)
+            staged = stage(staging, joined, table, self._clauses(table, given, both), source=inserts)
             changes = Changes(self._parts, tx, table, plan)
             done = changes.apply(staged, [key.name for key in keys])
             if not inserts:
                 return done
             before = len(tx.pending(table).files)
             seen = staged.filter(f"{SOURCE_ID} IS NOT NULL").select(SOURCE_ID)
-            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"))
+            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"), own)
             added = len(tx.pending(table).files) - before
             return replace(done, rows_inserted=inserted, files_added=done.files_added + added)
         finally:
             staging.discard()
 
-    def _condition(self, table: TableInfo, given: TableSchema) -> tuple[list[Column], SparkColumn]:
+    def _known(self, table: TableInfo) -> TableSchema:
+        """The columns of the source as they are, for expressions."""
+        schema = self._source.schema
+        found = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
+        return TableSchema(tuple(column for column in found.columns if column.type != "unknown"))
+
+    def _condition(self, table: TableInfo, given: TableSchema, scope: Scope) -> tuple[list[Column], SparkColumn]:
         """The key columns, if the condition is by keys, and the condition."""
         on = self._on
         if isinstance(on, SparkColumn | Expression) or (isinstance(on, str) and table.schema.get(on) is None):
-            return [], _condition(on)
+            return [], _condition(on, scope)
         names = [on] if isinstance(on, str) else list(on)
         if not names:
             raise InputError("merge needs at least one key column", hint='pass on="id"')
@@ -272,27 +278,30 @@ class SparkMerge:
                     parts.append(compare(key, operator, decode(bound, key.type)))
         return every(parts) if parts else ANYTHING
 
-    def _clauses(self, table: TableInfo, given: TableSchema) -> list[Clause]:
-        has_source = f.col(SOURCE_ID).isNotNull()
-        found = [Clause(clause.when(has_source), self._values(clause, table, given)) for clause in self._matched]
-        found += [Clause(clause.when(~has_source), self._values(clause, table, given)) for clause in self._lonely]
-        return found
+    def _clauses(self, table: TableInfo, given: TableSchema, scope: Scope) -> list[Clause]:
+        there = f.col(SOURCE_ID).isNotNull()
+        chosen = [(clause, there) for clause in self._matched] + [(clause, ~there) for clause in self._lonely]
+        return [
+            Clause(clause.when(holds, scope), self._values(clause, table, given, scope)) for clause, holds in chosen
+        ]
 
-    def _values(self, clause: _Clause, table: TableInfo, given: TableSchema) -> dict[int, SparkColumn] | None:
+    def _values(
+        self, clause: _Clause, table: TableInfo, given: TableSchema, scope: Scope
+    ) -> dict[int, SparkColumn] | None:
         if clause.values is None:
             return None
         if clause.values:
-            return named_values(table.schema, clause.values)
+            return named_values(table.schema, clause.values, scope)
         return {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
 
-    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame) -> int:
+    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: Scope) -> int:
         """Add the rows that nothing matches, by the first clause that takes them."""
         rows, count = fresh, 0
         rest = f.lit(True)
         for clause in self._inserts:
-            when = clause.when(rest)
+            when = clause.when(rest, scope)
             if clause.values:
-                select = [computed(value).alias(name) for name, value in clause.values.items()]
+                select = [computed(value, scope).alias(name) for name, value in clause.values.items()]
             else:
                 select = [f.expr(f"source.{quote(name)}") for name in self._columns.names]
             with computing():
@@ -300,5 +309,5 @@ class SparkMerge:
             count += add_rows(tx, table, SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True))
             if clause.condition is None:
                 break
-            rest = rest & ~f.coalesce(_condition(clause.condition), f.lit(False))
+            rest = rest & ~f.coalesce(_condition(clause.condition, scope), f.lit(False))
         return count

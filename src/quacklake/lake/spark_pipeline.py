@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from quacklake import faults
 from quacklake.errors import InputError, StreamMismatchError
-from quacklake.format.spark import quote
 from quacklake.lake.feed import Bound
 from quacklake.lake.spark_feed import batch_frame
 from quacklake.lake.spark_sink import BatchReport, SparkSink
@@ -137,13 +135,9 @@ class Pipeline:
     def _made(self, batch: DataFrame) -> DataFrame:
         if not isinstance(self._query, str):
             return self._query(batch)
-        view = f"_ql_{uuid.uuid4().hex}"
+        query = self._query.replace("{", "{{").replace("}", "}}")
         session = self._sink.spark.session
-        batch.createOrReplaceTempView(view)
-        try:
-            return session.sql(f"WITH source AS (SELECT * FROM {quote(view)}) SELECT * FROM (\n{self._query}\n)")
-        finally:
-            session.catalog.dropTempView(view)
+        return session.sql(f"WITH source AS (SELECT * FROM {{batch}}) SELECT * FROM (\n{query}\n)", None, batch=batch)
 
 
 def _decoded(text: str, name: str) -> Position:

@@ -238,8 +238,12 @@ class StreamHandle:
 
     # -- for who starts it -------------------------------------------------------------------------------------------
 
+    def hand_over(self) -> Callable[[DataFrame, int], None]:
+        """What Spark is to call with each batch."""
+        return self._batch
+
     def _batch(self, frame: DataFrame, epoch: int) -> None:
-        """What Spark calls with each batch."""
+        """Take a batch, once the stream has been claimed."""
         self._ready.wait()
         try:
             if self._error is not None:

@@ -11,7 +11,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.lake import operations
 from quacklake.lake.reference import TableRef
-from quacklake.lake.spark_changing import Clause, Value, named_values, spark_sql, stage
+from quacklake.lake.spark_changing import Clause, Value, named_values, stage
 from quacklake.lake.spark_dml import ChangeMetrics, Changes, SparkParts
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
@@ -26,7 +26,7 @@ def delete(parts: SparkParts, tx: Transaction, ref: TableRef, where: str | None)
     """Delete the rows that satisfy a filter; all of them without reading any."""
     table = tx.find_table(ref.schema, ref.name)
     if where is not None:
-        return _where(parts, tx, table, Clause(f.expr(spark_sql(where))), where)
+        return _where(parts, tx, table, Clause(f.expr(parts.scope(target=table.schema).condition(where))), where)
     plan = tx.plan(table)
     count = operations.delete(parts.shared, tx, table, None)
     counted = parts.scan.frame(plan).count() if count is None else count
@@ -38,8 +38,9 @@ def update(
 ) -> ChangeMetrics:
     """Set columns of the rows that satisfy a filter, or of all."""
     table = tx.find_table(ref.schema, ref.name)
-    when = f.lit(True) if where is None else f.expr(spark_sql(where))
-    return _where(parts, tx, table, Clause(when, named_values(table.schema, values)), where)
+    scope = parts.scope(target=table.schema)
+    when = f.lit(True) if where is None else f.expr(scope.condition(where))
+    return _where(parts, tx, table, Clause(when, named_values(table.schema, values, scope)), where)
 
 
 def _where(parts: SparkParts, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:

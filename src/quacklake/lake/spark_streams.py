@@ -71,10 +71,8 @@ class SparkStreaming:
         if not checkpoint:
             raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
         sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
-        from quacklake.lake.spark_sink import StreamHandle
-
-        handle = StreamHandle(sink)
-        writer = frame.writeStream.foreachBatch(handle._batch).option("checkpointLocation", str(checkpoint))
+        handle = self._handle(sink)
+        writer = frame.writeStream.foreachBatch(handle.hand_over()).option("checkpointLocation", str(checkpoint))
         writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
         handle._begin(writer.start(), restart=restart)
         return handle
@@ -99,6 +97,7 @@ class SparkStreaming:
         """
         refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes"))
         require_sources()
+        self._refuse_connect()
         source = self._source(table, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
         from quacklake.engines.spark import has_time
         from quacklake.lake.spark_feed import raw_schema, shown_frame
@@ -184,12 +183,27 @@ class SparkStreaming:
         self._check_session()
         return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
+    def _handle(self, sink: SparkSink) -> StreamHandle:
+        from quacklake.engines.spark import is_connect
+
+        if is_connect(self.session):
+            from quacklake.lake.spark_connect_streams import ConnectHandle
+
+            return ConnectHandle(sink)
+        from quacklake.lake.spark_sink import StreamHandle
+
+        return StreamHandle(sink)
+
     def _check_session(self) -> None:
-        from quacklake.engines.spark import is_connect, require
+        from quacklake.engines.spark import require
 
         require(self.session, "a stream")
+
+    def _refuse_connect(self) -> None:
+        from quacklake.engines.spark import is_connect
+
         if is_connect(self.session):
             raise UnsupportedFeatureError(
-                "streams need a session in this process: Spark Connect runs their batches on its server",
-                hint="use a classic session",
+                "the server of Spark Connect would ask the catalog for new rows, which it must not know",
+                hint="pipeline(…) brings new rows into another table, or use a classic session",
             )

@@ -22,14 +22,18 @@ from quacklake.lake import operations
 from quacklake.lake.conform import match_given
 from quacklake.lake.format_options import WRITE, WRITE_STREAM, FormatOptions
 from quacklake.lake.frames import to_source
+from quacklake.lake.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.lake.spark_python import TaskRows, write_task
 from quacklake.lake.spark_writing import Prepared, carries, given_columns
+from quacklake.lake.stream_options import choice
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake
 
-__all__ = ["TableSink"]
+__all__ = ["BatchEnd", "TableSink"]
+
+_OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,19 @@ class _Write:
 
     lake: Lake
     options: FormatOptions
+    overwrite: bool = False
+    dynamic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """What Spark tells of a batch of a stream when it ends: what tasks have written, and which run of which query."""
+
+    options: Mapping[str, str]
     overwrite: bool
+    written: Sequence[bytes]
+    run: tuple[str, str] | None
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +69,9 @@ class _Batch:
 class TableSink:
     """Where writes with ``format("quacklake")`` end. Safe to share between threads."""
 
-    def __init__(self, find_lake: Callable[[FormatOptions], Lake]) -> None:
+    def __init__(self, find_lake: Callable[[FormatOptions], Lake], usually_dynamic: Callable[[], bool]) -> None:
         self._find_lake = find_lake
+        self._usually_dynamic = usually_dynamic
         self._writes: dict[str, _Write] = {}
         self._runs: dict[str, tuple[str, str]] = {}
         self._claimed: set[tuple[str, str]] = set()
@@ -65,9 +82,10 @@ class TableSink:
     def begin(self, options: Mapping[str, str], schema: str, overwrite: bool) -> tuple[str, bytes]:
         """A name for a write, and what its tasks do with rows of a schema. Raises what ``append`` would."""
         found = FormatOptions.parse(options, WRITE)
-        if not overwrite and found.get("replaceWhere") is not None:
-            raise InputError('the option "replaceWhere" is for mode("overwrite")')
-        write = _Write(self._find_lake(found), found, overwrite)
+        wrong = next((name for name in _OVERWRITING if found.get(name) is not None and not overwrite), None)
+        if wrong is not None:
+            raise InputError(f'the option "{wrong}" is for mode("overwrite")')
+        write = _Write(self._find_lake(found), found, overwrite, overwrite and self._is_dynamic(found))
         task, id_ = _task(write, schema), secrets.token_hex(8)
         self._writes[id_] = write
         return id_, task
@@ -85,49 +103,47 @@ class TableSink:
         if known is not None:
             _remove(known, _unpacked(written))
 
+    def _is_dynamic(self, options: FormatOptions) -> bool:
+        """Whether only partitions with new rows are replaced: as the option says, else the session."""
+        said = options.get("partitionOverwriteMode")
+        if said is None:
+            return options.get("replaceWhere") is None and self._usually_dynamic()
+        dynamic = choice("partitionOverwriteMode", said.lower(), MODES) == DYNAMIC
+        if dynamic and options.get("replaceWhere") is not None:
+            raise InputError(
+                "replaceWhere and dynamic overwriting both say which rows go", hint="leave one of them out"
+            )
+        return dynamic
+
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def begin_stream(self, options: Mapping[str, str], schema: str) -> bytes:
         """What the tasks of a stream do with rows."""
         found = FormatOptions.parse(options, WRITE_STREAM)
         _stream_name(found)
-        return _task(_Write(self._find_lake(found), found, False), schema)
+        return _task(_Write(self._find_lake(found), found), schema)
 
-    def commit_batch(
-        self,
-        options: Mapping[str, str],
-        overwrite: bool,
-        written: Sequence[bytes],
-        run: tuple[str, str] | None,
-        epoch: int,
-    ) -> None:
+    def commit_batch(self, end: BatchEnd) -> None:
         """Commit a batch together with its mark; one that is in the lake already adds nothing."""
-        found = FormatOptions.parse(options, WRITE_STREAM)
+        found = FormatOptions.parse(end.options, WRITE_STREAM)
         name = _stream_name(found)
-        run = run or self._runs.get(name)  # a batch without tasks does not know
+        run = end.run or self._runs.get(name)  # a batch without tasks does not know
         if run is None:
             return
         self._runs[name] = run
-        batch = _Batch(*run, epoch)
+        batch = _Batch(*run, end.epoch)
         self._tried.add(batch)
-        self._end(_Write(self._find_lake(found), found, overwrite), written, batch)
+        self._end(_Write(self._find_lake(found), found, end.overwrite), end.written, batch)
         self._tried.discard(batch)
 
-    def abort_batch(
-        self,
-        options: Mapping[str, str],
-        overwrite: bool,
-        written: Sequence[bytes],
-        run: tuple[str, str] | None,
-        epoch: int,
-    ) -> None:
+    def abort_batch(self, end: BatchEnd) -> None:
         """Remove what tasks have written of a batch that was given up before its commit was tried."""
-        batch = None if run is None else _Batch(*run, epoch)
+        batch = None if end.run is None else _Batch(*end.run, end.epoch)
         if batch in self._tried:
             self._tried.discard(batch)
             return
-        found = FormatOptions.parse(options, WRITE_STREAM)
-        _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
+        found = FormatOptions.parse(end.options, WRITE_STREAM)
+        _remove(_Write(self._find_lake(found), found, end.overwrite), _unpacked(end.written))
 
     # -- the commit --------------------------------------------------------------------------------------------------
 
@@ -157,11 +173,18 @@ class TableSink:
         def work(tx: Transaction) -> None:
             table = tx.find_table(options.table.schema, options.table.name)
             _refuse_altered(rows, table)
-            if write.overwrite:
-                operations.delete(shared, tx, table, options.get("replaceWhere"))
-            Prepared.of(table, files).add_to(tx, table)
-            if rest is not None:
-                operations.append(shared, tx, table, rest)
+
+            def add() -> None:
+                Prepared.of(table, files).add_to(tx, table)
+                if rest is not None:
+                    operations.append(shared, tx, table, rest)
+
+            if write.dynamic:
+                overwrite_partitions(shared, tx, table, add)
+            else:
+                if write.overwrite:
+                    operations.delete(shared, tx, table, options.get("replaceWhere"))
+                add()
             if batch is not None:
                 tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)
 

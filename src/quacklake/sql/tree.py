@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from quacklake.engines.duckdb.queries import nodes
+from quacklake.engines.duckdb.queries import nodes, render
 from quacklake.errors import SqlError
 from quacklake.format.names import literal
 from quacklake.sql.words import caret
@@ -55,14 +55,6 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 def _character(sql: str, offset: int) -> int:
     """DuckDB counts bytes."""
     return len(sql.encode()[:offset].decode(errors="ignore"))
-
-
-def render(connection: duckdb.DuckDBPyConnection, tree: Node) -> str:
-    """The text of a tree."""
-    document = json.dumps({"error": False, "statements": [tree]})
-    row = connection.execute(f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))").fetchone()
-    assert row is not None
-    return str(row[0])
 
 
 def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:

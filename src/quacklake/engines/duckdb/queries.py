@@ -10,8 +10,9 @@ from typing import Any
 import duckdb
 
 from quacklake.errors import InputError
+from quacklake.format.names import literal
 
-__all__ = ["HARMLESS", "LAKE", "Query", "nodes", "parse_expression", "parse_query"]
+__all__ = ["HARMLESS", "LAKE", "Query", "nodes", "parse_expression", "parse_query", "render", "select_of"]
 
 #: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
 LAKE = "{DUCKLAKE_CATALOG}."
@@ -66,12 +67,37 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
 
 def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """An expression in DuckDB's own words. Raises ``InputError`` when it is none."""
+    return _parse_expression(connection, sql)[1].removeprefix("SELECT ")
+
+
+def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    """The tree of a query that selects one expression and does nothing else. Raises ``InputError``."""
+    return _parse_expression(connection, sql)[0]
+
+
+def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[dict[str, Any], str]:
     tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
     node = tree["node"]
-    plain = node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY" and not node["modifiers"]
-    if not plain or len(node["select_list"]) != 1 or node["where_clause"] or node["select_list"][0]["alias"]:
+    plain = node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
+    if (
+        not plain
+        or len(node["select_list"]) != 1
+        or any(node[part] for part in _BESIDE)
+        or node["select_list"][0]["alias"]
+    ):
         raise InputError(f"{sql!r} is not an expression")
-    return text.removeprefix("SELECT ")
+    return tree, text
+
+
+_BESIDE = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
+
+
+def render(connection: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> str:
+    """The text of a tree."""
+    document = json.dumps({"error": False, "statements": [tree]})
+    row = connection.execute(f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))").fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[dict[str, Any], str]:

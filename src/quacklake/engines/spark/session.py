@@ -17,7 +17,7 @@ from quacklake.errors import MissingExtraError
 from quacklake.storage import Store
 from quacklake.storage.spark import find_java, spark_settings
 
-__all__ = ["LISTING", "WRITING", "find_session", "has_time", "settings"]
+__all__ = ["LISTING", "WRITING", "find_session", "has_time", "overwrites_dynamically", "settings"]
 
 #: Spark looks at each file when a frame is made: a job for that costs more than it saves on a local disk.
 LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
@@ -95,6 +95,11 @@ def has_time(session: SparkSession) -> bool:
         held = _held.get((id(session), _TIME))
         found = session.conf.get(_TIME, "false") if held is None else held.before
     return found == "true"
+
+
+def overwrites_dynamically(session: SparkSession) -> bool:
+    """Whether the session wants only those partitions replaced that there are new rows of."""
+    return str(session.conf.get("spark.sql.sources.partitionOverwriteMode", "static")).lower() == "dynamic"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,13 +10,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from sqlglot import exp
 
+from quacklake.engines.spark.session import overwrites_dynamically
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
+from quacklake.format.partitions import IDENTITY
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
 from quacklake.format.spark import initial_value, quote
 from quacklake.lake import operations
+from quacklake.lake.partition_overwrite import overwrite_partitions
 from quacklake.lake.spark_changing import Clause
 from quacklake.lake.spark_dml import ChangeMetrics, counted
 from quacklake.lake.spark_statements import change
@@ -63,11 +67,10 @@ def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
         where = cursor.until(*_BEGINS)
     elif not by_name and cursor.sees("(") and not _is_query(cursor):
         columns = [SparkCursor(item).name() for item in cursor.items()]
-    if overwriting and not any(keys.values()):
-        _refuse_dynamic(statement, table)
     rows = run_query(statement, prefix + cursor.rest())
     fixed = {name: value for name, value in keys.items() if value is not None}
-    if overwriting and fixed:
+    dynamic = overwriting and _is_dynamic(statement, table, fixed)
+    if overwriting and fixed and not dynamic:
         where = " AND ".join(
             f"{quote(name)} IS NULL" if fold(value) == "null" else f"{quote(name)} = {value}"
             for name, value in fixed.items()
@@ -77,7 +80,8 @@ def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
         with statement.translating():
             named = named.withColumn(name, f.expr(value))
     partial = columns is not None or by_name
-    return _write(statement, named, table, where, overwriting=overwriting and where is None, partial=partial)
+    mode = _Mode.DYNAMIC if dynamic else _Mode.ALL if overwriting and where is None else _Mode.WHERE
+    return _write(statement, named, table, where, mode, partial=partial)
 
 
 def _partition(cursor: SparkCursor) -> dict[str, str | None]:
@@ -96,13 +100,20 @@ def _is_query(cursor: SparkCursor) -> bool:
     return following is not None and following.upper in (*_BEGINS, "(")
 
 
-def _refuse_dynamic(statement: Statement, table: TableInfo) -> None:
-    mode = statement.spark.session.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "static"
-    if mode.lower() == "dynamic" and table.partition is not None and table.partition.keys:
-        raise UnsupportedFeatureError(
-            "the session overwrites partitions dynamically, which a lake does not do",
-            hint="say which rows go: INSERT INTO name REPLACE WHERE condition SELECT …",
-        )
+class _Mode(enum.Enum):
+    """Which rows of a table new ones take the place of."""
+
+    ALL = enum.auto()
+    WHERE = enum.auto()
+    DYNAMIC = enum.auto()
+
+
+def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]) -> bool:
+    """Whether only partitions with new rows are replaced: as the session says, unless all their keys are given."""
+    keys = () if table.partition is None else table.partition.keys
+    said = {fold(name) for name in fixed}
+    given = all(key.parsed == IDENTITY and fold(table.schema.by_id(key.column_id).name) in said for key in keys)
+    return not given and overwrites_dynamically(statement.spark.session)
 
 
 def _named(
@@ -124,7 +135,7 @@ def _named(
 
 
 def _write(
-    statement: Statement, rows: DataFrame, table: TableInfo, where: str | None, *, overwriting: bool, partial: bool
+    statement: Statement, rows: DataFrame, table: TableInfo, where: str | None, mode: _Mode, *, partial: bool
 ) -> DataFrame:
     spark = statement.spark
     done: list[tuple[int, int]] = []
@@ -132,7 +143,11 @@ def _write(
     def work(tx: Transaction, given: SparkRows) -> None:
         info = tx.find_table(table.schema_name, table.name)
         gone = 0
-        if overwriting:
+        if mode is _Mode.DYNAMIC:
+            count = overwrite_partitions(spark._shared, tx, info, lambda: counted(tx, info, given))
+            done[:] = [(count, 0)]
+            return
+        if mode is _Mode.ALL:
             operations.delete(spark._shared, tx, info, None)
         elif where is not None:
             gone = change_rows(statement.within(tx), tx, info, info.name, where).rows_deleted
