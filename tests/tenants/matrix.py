@@ -330,6 +330,7 @@ def _quiet() -> Iterator[Case]:
         "macros": lambda m, o: [m.macros(), m.macros("hidden")],
         "table": lambda m, o: m.table("mine").changes(since=o.snapshot).to_pylist(),
         "tags": lambda m, o: m.tags().to_pylist(),
+        "limits": lambda m, o: m.limits().asdict(),
         "streams": lambda m, o: m.streams().to_pylist(),
         "options": lambda m, o: m.options().to_pylist(),
         "retentions": lambda m, o: m.retentions(),
