@@ -176,12 +176,12 @@ class Catalog(Connections):
         # on MySQL a making that failed leaves its tables behind, all empty
         return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
 
-    def load(self) -> None:
-        """Read the lake's own facts (version, data path, encryption).
+    def load(self, *, found: bool = False) -> None:
+        """Read the lake's own facts (version, data path, encryption); ``found`` when ``exists`` has just told so.
 
         Raises ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
         """
-        if not self.exists():
+        if not found and not self.exists():
             if self.tenant is not None:
                 raise no_such_catalog(self.tenant)
             raise NotFoundError(f"there is no lake at {self.url}", hint="pass data_path= to create one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from quacklake.catalog import Catalog, CatalogUrl, SharedFacts, Tenancy, no_such_catalog, open_catalog, parse_url
 from quacklake.config import Config, resolve
@@ -19,6 +19,8 @@ from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
 __all__ = ["connect", "create_lake", "folder_path", "new_root", "open_metadata"]
+
+T = TypeVar("T")
 
 
 def connect(
@@ -56,15 +58,18 @@ def connect(
     metadata = open_metadata(parsed, config, read_only=read_only)
     try:
         given = config.data_path or parsed.data_path
+        there = None
         if metadata.shared and migrate is not False and not read_only:
-            migrate_layout(metadata.exists, parsed, config)
-        if not metadata.exists():
+            there = migrate_layout(metadata.exists, parsed, config)
+        if there is None:
+            there = metadata.exists()
+        if not there:
             if metadata.shared:
                 _create_catalog(metadata, parsed, config, given, create=create, read_only=read_only)
             else:
                 _create(metadata, parsed, config, given, create=create, read_only=read_only)
         else:
-            metadata.load()
+            metadata.load(found=True)
             if migrate and metadata.outdated:
                 metadata.migrate()
         _check_encryption(metadata, config)
@@ -121,10 +126,10 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     return open_store(data_path, config).root
 
 
-def migrate_layout(look: Callable[[], object], url: CatalogUrl, config: Config) -> None:
-    """Bring a shared lake, if ``look`` finds it of an older layout, to the present one."""
+def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
+    """What ``look`` finds; if that is a shared lake of an older layout, bring it to the present one, and None."""
     try:
-        look()
+        return look()
     except UnsupportedVersionError:
         whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
         try:
@@ -133,6 +138,7 @@ def migrate_layout(look: Callable[[], object], url: CatalogUrl, config: Config) 
             whole.convert(None, None, folder_path)
         finally:
             whole.close()
+        return None
 
 
 def folder_path(root: str, folder: str) -> str:
