@@ -182,8 +182,10 @@ class Translator:
         if kind.type == "interval":
             return Typed(self._interval(node), kind, node, constant=True)
         text, _ = self.binder.constant(node, kind)
-        far = text is not None and kind.type in ("date", "timestamptz", *STAMPS) and not text[:4].isdigit()
-        if text is not None and (far or "(BC)" in text or not (kind.type in _CONSTANTS or is_number(kind.type))):
+        if text is not None and not (kind.type in _CONSTANTS or is_number(kind.type)):
+            raise self.refusal(node)
+        dated = kind.type in ("date", "timestamptz", "timestamp_ns", *STAMPS)
+        if text is not None and dated and (text.endswith("(BC)") or not text[:4].isdigit()):
             raise self.refusal(node)
         default = Column(0, "v", kind.type, initial_default=text)
         return Typed(initial_value(default, time=self.time), kind, node, constant=True)
