@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 COLUMNS = (
     "k INTEGER, i8 TINYINT, i INTEGER, b BIGINT, u UINTEGER, ub UBIGINT, f FLOAT, d DOUBLE, de DECIMAL(18,3), e DECIMAL(9,2),"
     " t VARCHAR, n VARCHAR, da DATE, ts TIMESTAMP, tz TIMESTAMPTZ, bo BOOLEAN, uu UUID, l INTEGER[],"
-    " s STRUCT(x INTEGER, y VARCHAR), m MAP(VARCHAR, INTEGER)"
+    " s STRUCT(x INTEGER, y VARCHAR), m MAP(VARCHAR, INTEGER), ti TIME, ns TIMESTAMP_NS"
 )
 ROWS = r"""
 (0, 1, 7, 2, 3, 18446744073709551615, 0.1, 2.5, 2.5, 1.25, 'a_b', ' 5 ', '2024-01-31', '2024-01-31 23:59:59.5',
- '2024-01-31 00:00:00+00', true, '00000000-0000-0000-0000-00000000000a', [1, NULL], {'x': 1, 'y': 'p'}, MAP {'k': 1}),
+ '2024-01-31 00:00:00+00', true, '00000000-0000-0000-0000-00000000000a', [1, NULL], {'x': 1, 'y': 'p'}, MAP {'k': 1}, '10:00:00', '2024-01-01 00:00:00.123456789'),
 (1, -7, -7, 3, 2, 5, 16777216, 3.5, -2.5, -1.25, 'a\xb', '-12', '2023-03-01', '2023-03-31 10:00:00',
- '2023-03-12 07:30:00+00', false, 'ffffffff-0000-0000-0000-00000000000a', [3], {'x': NULL, 'y': 'Q'}, MAP {'z': 2}),
+ '2023-03-12 07:30:00+00', false, 'ffffffff-0000-0000-0000-00000000000a', [3], {'x': NULL, 'y': 'Q'}, MAP {'z': 2}, '09:59:59.5', '2024-01-01'),
 (2, 127, 2147483647, 0, 0, 0, -0.5, -2.5, 0.005, 0, '100% x ', '7', '1969-12-31', '1969-12-31 23:00:00.000001',
- '1969-12-31 00:00:00+00', NULL, '0a000000-0000-0000-0000-000000000000', [], NULL, NULL),
+ '1969-12-31 00:00:00+00', NULL, '0a000000-0000-0000-0000-000000000000', [], NULL, NULL, NULL, NULL),
 (3, 0, 0, -9, 9, 9, 'inf', 'nan', 123456.789, 12.34, chr(9) || ' ' || chr(160) || 'Mixed Case ', '0', '2000-02-29', '2000-02-29 00:00:00',
- '2000-02-29 12:00:00+00', true, NULL, [5, 5, 6], {'x': 5, 'y': NULL}, MAP {}),
+ '2000-02-29 12:00:00+00', true, NULL, [5, 5, 6], {'x': 5, 'y': NULL}, MAP {}, '00:00:00', '1969-12-31'),
 (4, 100, -5, 4000000000, 4000000000, 4000000000, 1e10, 2.675, -0.005, -99.99, 'Äpfel', '3', '2024-12-30',
- '2024-12-30 12:34:56', '2024-12-30 12:34:56+00', false, '00000000-0000-0000-0000-00000000000A', NULL, {'x': 2, 'y': ''}, NULL),
+ '2024-12-30 12:34:56', '2024-12-30 12:34:56+00', false, '00000000-0000-0000-0000-00000000000A', NULL, {'x': 2, 'y': ''}, NULL, '23:59:59.999999', '2000-01-01'),
 (5, 3, 5, 5, 5, 5, 1.005, -0.0, 1.005, 1.00, '', '2', '2021-01-03', '2021-01-03 00:00:01', '2021-01-03 00:00:01+00', true,
- NULL, [NULL], {'x': -1, 'y': 'z'}, NULL),
-(6, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+ NULL, [NULL], {'x': -1, 'y': 'z'}, NULL, '10:00:00.25', NULL),
+(6, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 """
 SAME: dict[str, tuple[str, ...]] = {
     "casts": (
@@ -60,7 +60,8 @@ SAME: dict[str, tuple[str, ...]] = {
         "t > 'a'", "t < 'b'", "t = ''", "da > '2000-02-29'", "da = ts", "ts >= DATE '2024-01-31'", "ts < '2024-01-01 00:00:00'",
         "tz > TIMESTAMPTZ '2000-01-01 00:00:00+00'", "tz < now()", "uu = '00000000-0000-0000-0000-00000000000A'", "bo > false",
         "bo IS TRUE", "bo IS NOT FALSE", "i IS DISTINCT FROM 7", "i IS NOT DISTINCT FROM NULL", "s.x > 1", "target.s.y = 'Q'",
-        "s IS NULL", "l IS NOT NULL", "bo AND NULL", "bo OR NULL", "NOT bo", "i = '7'", "'2024-01-31' = da",
+        "s IS NULL", "l IS NOT NULL", "bo AND NULL", "bo OR NULL", "NOT bo", "i = '7'", "ti > '10:00:00'", "ti = TIME '09:59:59.5'",
+        "ns > '2024-01-01'", "ns = TIMESTAMP_NS '2024-01-01 00:00:00.123456789'", "'2024-01-31' = da",
     ),
     "texts": (
         r"t LIKE 'a\_b'", r"t LIKE 'a\_%'", "t LIKE 'a_b'", "t LIKE '100!% %' ESCAPE '!'", "t NOT LIKE '%!%%' ESCAPE '!'",

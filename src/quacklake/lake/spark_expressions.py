@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quacklake.engines.duckdb.binder import Binder, Node
+from quacklake.engines.spark.session import has_time
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.spark import initial_value, literal, quote
@@ -35,8 +36,10 @@ _COMPARED = {
     "COMPARE_GREATERTHANOREQUALTO": ">=",
     "COMPARE_NOT_DISTINCT_FROM": "<=>",
 }
+_ALIKE = ("boolean", "uuid", "blob", "date", "timestamptz", "time", "timestamp_ns")
+"""Types of which Spark compares values as DuckDB does, with others of the same type."""
 _BOOLEAN = Column(0, "v", "boolean")
-_CONSTANTS = ("boolean", "varchar", "json", "uuid", "blob", "date", "timestamptz", *STAMPS)
+_CONSTANTS = (*TEXTS, *_ALIKE, *STAMPS)
 """Types whose constants Spark reads from DuckDB's text, beside numbers."""
 
 
@@ -64,17 +67,19 @@ class Typed:
 class Scope:
     """What names mean: the columns of tables by what those are called. Of several, Spark must know them so too.
 
-    ``ansi`` tells whether Spark raises an error for a number that is too large, as DuckDB does.
+    ``ansi`` tells whether Spark raises an error for a number that is too large, as DuckDB does; ``time`` whether it
+    has the type TIME.
     """
 
     engine: DuckDBEngine
     tables: Mapping[str, TableSchema]
     ansi: bool
+    time: bool = False
 
     @classmethod
     def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> Scope:
         """The scope of expressions that a session is to compute."""
-        return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true")
+        return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
 
     def condition(self, text: str | Expression) -> str:
         """A condition in the SQL of Spark. Raises ``PredicateError``, or ``UnsupportedFeatureError``."""
@@ -87,7 +92,7 @@ class Scope:
     def _translated(self, given: str | Expression, use: Callable[[Translator, Typed], str]) -> str:
         text = given.sql if isinstance(given, Expression) else given
         with self.engine.connection() as connection:
-            translator = Translator(Binder(connection, self.tables))
+            translator = Translator(Binder(connection, self.tables), time=self.time)
             try:
                 found = use(translator, translator.visit(translator.binder.parse(text)))
             except RecursionError:
@@ -108,8 +113,9 @@ _HINT = "say it to Spark itself: with spark.sql(…), or a column of pyspark.sql
 class Translator:
     """Walks through one expression. ``strict`` tells afterwards whether it counts on errors of ANSI mode."""
 
-    def __init__(self, binder: Binder) -> None:
+    def __init__(self, binder: Binder, *, time: bool) -> None:
         self.binder = binder
+        self.time = time
         self.strict = False
 
     def visit(self, node: Node) -> Typed:
@@ -176,11 +182,13 @@ class Translator:
         if kind.type == "interval":
             return Typed(self._interval(node), kind, node, constant=True)
         text, _ = self.binder.constant(node, kind)
-        far = text is not None and kind.type in ("date", "timestamptz", *STAMPS) and not text[:4].isdigit()
-        if text is not None and (far or "(BC)" in text or not (kind.type in _CONSTANTS or is_number(kind.type))):
+        if text is not None and not (kind.type in _CONSTANTS or is_number(kind.type)):
+            raise self.refusal(node)
+        dated = kind.type in ("date", "timestamptz", "timestamp_ns", *STAMPS)
+        if text is not None and dated and (text.endswith("(BC)") or not text[:4].isdigit()):
             raise self.refusal(node)
         default = Column(0, "v", kind.type, initial_default=text)
-        return Typed(initial_value(default, time=True), kind, node, constant=True)
+        return Typed(initial_value(default, time=self.time), kind, node, constant=True)
 
     def _interval(self, node: Node) -> str:
         """An interval as text, in the form in which Spark shows those of a lake."""
@@ -217,7 +225,7 @@ class Translator:
                 return one, two
             wanted = Column(0, "v", common)
             return self.cast(one, wanted), self.cast(two, wanted)
-        if kinds <= set(TEXTS) or (len(kinds) == 1 and kinds <= {"boolean", "uuid", "blob", "date", "timestamptz"}):
+        if kinds <= set(TEXTS) or (len(kinds) == 1 and one.type in _ALIKE):
             return one, two
         if kinds <= {"date", *STAMPS}:
             wanted = Column(0, "v", "timestamp")

@@ -109,7 +109,7 @@ def source_class(address: str | None) -> type[DataSource]:
 
     Without one these open the lake themselves, which is for reading where the session is on another machine.
     """
-    register_pickle_by_value(spark_classes)
+    register_pickle_by_value(spark_classes)  # type: ignore[no-untyped-call]
     return type(
         "TableSource", (spark_classes.TableSource,), {"ask": spark_classes.Asker(address), "__module__": __name__}
     )
