@@ -60,6 +60,7 @@ def test_statements_do_without_a_lake_or_attach_one(run: Run, lake: Path, monkey
     missing = run("sql", "SELECT * FROM people")
     assert (missing.code, missing.out) == (1, "")
     assert "hint: no lake was given: pass --lake" in missing.err
+    assert "no lake" not in run("sql", "SELEC 1").err
 
 
 def test_a_lake_is_opened_by_the_statement_that_speaks_of_it(run: Run, lake: Path) -> None:
@@ -69,6 +70,7 @@ def test_a_lake_is_opened_by_the_statement_that_speaks_of_it(run: Run, lake: Pat
         assert missing.code == 1
         assert "there is no lake at sqlite:///none.db" in missing.err
     assert not Path("none.db").exists()
+    assert run("sql", "BEGIN; DELETE FROM people").code == 0  # which ends without COMMIT
     assert run("sql", "SELECT 1; SELECT count(*) AS n FROM people", "-o", "json").json == [{"n": 3}]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,32 +46,32 @@ def sql(
 
     count = count_of(limit)
     text = _text(statement, file)
-    with ExitStack() as ended:
+    with ExitStack() as lakes:
 
         def view() -> Lake | LakeAt:
-            return context.view(ended.enter_context(context.open(write=at is None)), at)
+            return context.view(lakes.enter_context(context.open(write=at is None)), at)
 
         if text is not None:
-            statements = Statements(late_session(view if context.config.url else None, context.config))
-            ended.callback(statements.close)
-            with _told_of_no_lake(context):
+            late = late_session(view if context.config.url else None, context.config)
+            with closing(Statements(late)) as statements, _told_of_no_lake(context):
                 run_text(context, statements, text, count)
             return
         from quacklake.cli.shell import run_shell
 
         shown = view()
-        statements = Statements(session_of(shown))
-        ended.callback(statements.close)
-        run_shell(context, shown, statements)
+        with closing(Statements(session_of(shown))) as statements:
+            run_shell(context, shown, statements)
 
 
 @contextmanager
 def _told_of_no_lake(context: Context) -> Iterator[None]:
     """Statements may do without a lake, or attach one; what is not found then was perhaps meant to be in one."""
+    import duckdb
+
     try:
         yield
     except SqlError as error:
-        if context.config.url is None and error.hint is None:
+        if context.config.url is None and isinstance(error.__cause__, duckdb.CatalogException):
             error.hint = f"no lake was given: {NO_LAKE}"
         raise
 
