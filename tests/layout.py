@@ -21,6 +21,7 @@ __all__ = [
     "folder",
     "inlined_rows",
     "move",
+    "moved",
     "new_inlined_delete",
     "new_row",
     "plain_only",
@@ -79,9 +80,16 @@ def folder(data: Path) -> Path:
     return data / CATALOG if LAYOUT == "shared" else data
 
 
+def moved(data_path: str) -> list[str]:
+    """The statements that let a lake which was copied have its files below ``data_path``, which ends with a slash."""
+    mine = f"{data_path}{CATALOG}/" if LAYOUT == "shared" else data_path
+    statements = [f"UPDATE ducklake_metadata AS m SET value = {literal(mine)} WHERE m.key = 'data_path'"]
+    if LAYOUT == "shared":
+        statements.append(f"UPDATE quacklake_shared SET data_path = {literal(data_path)}")
+    return statements
+
+
 def move(connection: sqlite3.Connection, data_path: str) -> None:
     """Let a lake that was copied have its files below ``data_path``, which ends with a slash."""
-    mine = f"{data_path}{CATALOG}/" if LAYOUT == "shared" else data_path
-    connection.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (mine,))
-    if LAYOUT == "shared":
-        connection.execute("UPDATE quacklake_shared SET data_path = ?", (data_path,))
+    for statement in moved(data_path):
+        connection.execute(statement)

@@ -190,7 +190,7 @@ def test_a_backup_into_the_lake_itself_is_refused(lake: quacklake.Lake, tmp_path
 
 def test_a_restore_into_something_is_refused(lake: quacklake.Lake, tmp_path: Path) -> None:
     lake.backup(tmp_path / "backup")
-    with pytest.raises(AlreadyExistsError, match="there is a lake"):
+    with pytest.raises(AlreadyExistsError, match=r"there is a lake|exists already"):
         quacklake.restore_backup(tmp_path / "backup", lake.url, tmp_path / "other", catalog=_CATALOG)
     (tmp_path / "full/data").mkdir(parents=True)
     (tmp_path / "full/data/mine.txt").write_text("mine")
