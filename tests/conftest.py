@@ -166,6 +166,12 @@ def stock() -> Iterator[Stock]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def stock_if_plain(request: pytest.FixtureRequest) -> Stock | None:
+    """Stock DuckDB for a last look at a lake, None where it cannot open the lakes."""
+    return None if LAYOUT == "shared" else cast(Stock, request.getfixturevalue("stock"))
+
+
 @pytest.fixture
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
     """The URL of a place for a new lake on a kind of database; a server has one place for each test."""

@@ -18,6 +18,7 @@ from quacklake import Lake
 from quacklake.catalog import parse_url
 from services import MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
+from tests.layout import folder, moved
 
 _KEPT = 6
 """More copies than any test uses at a time."""
@@ -85,11 +86,12 @@ class Home:
 
     def _scheduled(self, connection: sa.Connection) -> set[str]:
         found = connection.execute(sa.text("SELECT path FROM ducklake_files_scheduled_for_deletion"))
-        return {row[0].removeprefix(f"{self.data}/") for row in found}
+        return {row[0].removeprefix(f"{folder(self.data)}/") for row in found}
 
     def files(self) -> set[str]:
         """The files that are there, below the data path."""
-        return {str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file()}
+        root = folder(self.data)
+        return {str(path.relative_to(root)) for path in self.data.rglob("*") if path.is_file()}
 
     def check_files(self, *, left: Collection[str] | None = None) -> set[str]:
         """Nothing that a snapshot needs is missing; nothing is there that nothing names, except what was ``left``.
@@ -221,10 +223,8 @@ class Workshop:
                 shutil.copy(file, home.data.parent)
         shutil.copytree(self.template.data, home.data)
         with home.database() as connection:
-            path = {"path": f"{home.data}/"}
-            connection.execute(
-                sa.text("UPDATE ducklake_metadata AS m SET value = :path WHERE m.key = 'data_path'"), path
-            )
+            for statement in moved(f"{home.data}/"):
+                connection.exec_driver_sql(statement)
             connection.commit()
         return home
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
+from tests.layout import LAYOUT, inlined_rows, new_inlined_delete, new_row
 
 from .ruin import Corruption, backwards, break_footer, damaged, scramble, shorten, sql, stored
 
@@ -11,13 +12,29 @@ __all__ = ["CORRUPTIONS", "Corruption"]
 _T = "(SELECT table_id FROM ducklake_table WHERE table_name = 't')"
 _LATEST = "(SELECT max(snapshot_id) FROM ducklake_snapshot)"
 _ID = f"(SELECT column_id FROM ducklake_column WHERE table_id = {_T} AND column_name = 'id')"
+_INLINED, _MINE = inlined_rows(1, 1)
+_CATALOG = "catalog_id, " if LAYOUT == "shared" else ""
 
+#: What the inlined rows of a table can be that the table is not: other columns, or packed rows of another kind.
+_SHAPES = (
+    tuple(
+        Corruption("V042", f"a packed row that is {payload}", sql(f"UPDATE {_INLINED} SET payload = '{payload}'"))
+        for payload in ("no JSON", '{"id": "1"}', "[1, 2, 3, 4]", '["1"]', '["1", "a", "1", null, "more"]')
+    )
+    if LAYOUT == "shared"
+    else (
+        Corruption("V041", "inlined rows are gone", sql(f"DROP TABLE {_INLINED}")),
+        Corruption("V042", "inlined rows of another shape", sql(f"ALTER TABLE {_INLINED} RENAME COLUMN name TO nome")),
+    )
+)
 
 CORRUPTIONS = (
     Corruption(
         "V001", "changes of a snapshot are gone", sql("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 3")
     ),
-    Corruption("V001", "a snapshot is gone", sql("INSERT INTO ducklake_snapshot_changes VALUES (999, '', '', '', '')")),
+    Corruption(
+        "V001", "a snapshot is gone", sql(new_row("ducklake_snapshot_changes", snapshot_id=999, changes_made=""))
+    ),
     Corruption(
         "V002",
         "a word of nobody",
@@ -122,9 +139,9 @@ CORRUPTIONS = (
         "V030",
         "two delete files",
         sql(
-            "INSERT INTO ducklake_delete_file SELECT delete_file_id + 500, table_id, begin_snapshot, end_snapshot, data_file_id,"
+            f"INSERT INTO ducklake_delete_file SELECT {_CATALOG}delete_file_id + 500, table_id, begin_snapshot, end_snapshot, data_file_id,"
             " 'x-' || path, path_is_relative, format, delete_count, file_size_bytes, footer_size, encryption_key, partial_max"
-            " FROM ducklake_delete_file ORDER BY 1 LIMIT 1"
+            " FROM ducklake_delete_file ORDER BY delete_file_id LIMIT 1"
         ),
     ),
     Corruption(
@@ -137,9 +154,7 @@ CORRUPTIONS = (
     Corruption(
         "V033",
         "an inlined row twice",
-        sql(
-            "INSERT INTO ducklake_inlined_data_1_1 SELECT * FROM ducklake_inlined_data_1_1 WHERE end_snapshot IS NULL LIMIT 1"
-        ),
+        sql(f"INSERT INTO {_INLINED} SELECT * FROM {_INLINED} WHERE end_snapshot IS NULL AND {_MINE} LIMIT 1"),
     ),
     Corruption(
         "V034",
@@ -174,30 +189,32 @@ CORRUPTIONS = (
         sql("INSERT INTO ducklake_table_stats SELECT * FROM ducklake_table_stats"),
         repairable=True,
     ),
-    Corruption("V040", "versions in disorder", sql(f"INSERT INTO ducklake_schema_versions VALUES (1, 900, {_T})")),
-    Corruption("V041", "inlined rows are gone", sql("DROP TABLE ducklake_inlined_data_1_1")),
     Corruption(
-        "V042",
-        "inlined rows of another shape",
-        sql("ALTER TABLE ducklake_inlined_data_1_1 RENAME COLUMN name TO nome"),
+        "V040",
+        "versions in disorder",
+        sql(new_row("ducklake_schema_versions", begin_snapshot=1, schema_version=900, table_id=1)),
     ),
+    Corruption(
+        "V041",
+        "inlined rows are elsewhere",
+        sql("UPDATE ducklake_inlined_data_tables SET table_name = 'ducklake_inlined_data_1_9' WHERE table_id = 1"),
+    ),
+    *_SHAPES,
     Corruption("V043", "inlined rows of nobody", sql("DELETE FROM ducklake_inlined_data_tables WHERE table_id = 1")),
-    Corruption("V044", "an inlined row to come", sql("UPDATE ducklake_inlined_data_1_1 SET begin_snapshot = 1000")),
+    Corruption("V044", "an inlined row to come", sql(f"UPDATE {_INLINED} SET begin_snapshot = 1000 WHERE {_MINE}")),
     Corruption(
         "V045",
         "deletes of a file that is gone",
-        sql("INSERT INTO ducklake_inlined_delete_1 VALUES (555, 1, 5)"),
+        sql(new_inlined_delete(1, file_id=555, row_id=1, begin_snapshot=5)),
         repairable=True,
     ),
-    Corruption("V046", "a delete behind the end", sql("INSERT INTO ducklake_inlined_delete_1 VALUES (1, 5000, 6)")),
+    Corruption("V046", "a delete behind the end", sql(new_inlined_delete(1, file_id=1, row_id=5000, begin_snapshot=6))),
     Corruption(
         "V047",
         "a delete that came too late",
         sql("UPDATE ducklake_data_file SET end_snapshot = 4 WHERE data_file_id = 1"),
     ),
-    Corruption(
-        "V050", "an option of nobody", sql("INSERT INTO ducklake_metadata VALUES ('colour', 'blue', NULL, NULL)")
-    ),
+    Corruption("V050", "an option of nobody", sql(new_row("ducklake_metadata", key="colour", value="blue"))),
     Corruption(
         "V051", "a value of no use", sql("UPDATE ducklake_metadata SET value = 'heavy' WHERE key = 'target_file_size'")
     ),
@@ -220,7 +237,15 @@ CORRUPTIONS = (
     Corruption(
         "V062",
         "a file in use is to be deleted",
-        sql("INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, 'main/t/x', 1, '2026-01-01 00:00:00+00')"),
+        sql(
+            new_row(
+                "ducklake_files_scheduled_for_deletion",
+                data_file_id=0,
+                path="main/t/x",
+                path_is_relative=1,
+                schedule_start="2026-01-01 00:00:00+00",
+            )
+        ),
         repairable=True,
     ),
     Corruption(
@@ -292,8 +317,8 @@ CORRUPTIONS = (
         "V085",
         "a row id of two rows",
         sql(
-            "UPDATE ducklake_inlined_data_1_1 SET row_id = 70"
-            " WHERE rowid = (SELECT max(rowid) FROM ducklake_inlined_data_1_1 WHERE end_snapshot IS NULL)"
+            f"UPDATE {_INLINED} SET row_id = 70"
+            f" WHERE rowid = (SELECT max(rowid) FROM {_INLINED} WHERE end_snapshot IS NULL AND {_MINE})"
         ),
         deep=True,
     ),

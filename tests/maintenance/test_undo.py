@@ -20,6 +20,7 @@ from quacklake.errors import (
     SnapshotExpiredError,
 )
 from quacklake.maintenance.undo import RestoredTable
+from tests.layout import folder
 
 Connect = Callable[..., quacklake.Lake]
 
@@ -128,7 +129,7 @@ def test_deletion_vectors_can_be_undone(lake: quacklake.Lake) -> None:
 def test_undoing_a_small_change_reads_no_other_file(lake: quacklake.Lake, tmp_path: Path) -> None:
     table = lake.create_table("t", rows(0, 30))
     table.append(rows(100, 130))
-    kept = [tmp_path / "data" / path for path in table.plan().files.column("path").to_pylist()]
+    kept = [folder(tmp_path / "data") / path for path in table.plan().files.column("path").to_pylist()]
     table.delete("id = 7")
     table.append(rows(200, 230))
     untouched, newest = kept[1], set((tmp_path / "data").rglob("*.parquet")) - set(kept)
@@ -365,7 +366,8 @@ def test_a_table_that_was_replaced_is_another_one(lake: quacklake.Lake) -> None:
 
 def test_missing_files_are_told_before_anything_is_changed(lake: quacklake.Lake, tmp_path: Path) -> None:
     table = history(lake)
-    old = [tmp_path / "data" / path for path in lake.at(version=1).table("t").plan().files.column("path").to_pylist()]
+    own = folder(tmp_path / "data")
+    old = [own / path for path in lake.at(version=1).table("t").plan().files.column("path").to_pylist()]
     for path in old:
         path.unlink()
     with pytest.raises(SnapshotExpiredError, match=r"1 of \d files of main.t that version 2 needs are gone") as error:
@@ -375,7 +377,7 @@ def test_missing_files_are_told_before_anything_is_changed(lake: quacklake.Lake,
         lake.rollback(to=2)
     lake.create_table("u", rows(0, 30))
     for path in lake.table("u").plan().files.column("path").to_pylist():
-        (tmp_path / "data" / path).unlink()
+        (own / path).unlink()
     lake.drop_table("u")
     with pytest.raises(SnapshotExpiredError, match=r"1 of 1 files of main\.u"):
         lake.undrop("u")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 
 import quacklake
 from quacklake.catalog import open_catalog
@@ -21,6 +20,7 @@ from quacklake.maintenance.verify import RULES, VerifyReport
 from tests.catalog.stock import Stock
 from tests.conformance.clients import LONG
 from tests.golden.lakes import LAKES, GoldenLake
+from tests.layout import inlined_rows, new_inlined_delete
 
 from .lakes import make_lake
 from .sick import CORRUPTIONS, Corruption
@@ -138,9 +138,9 @@ EVERYWHERE = {
     "UPDATE ducklake_table_stats SET next_row_id = 20 WHERE table_id = 1": "V006",
     "UPDATE ducklake_snapshot_changes SET changes_made = 'optimised:1' WHERE snapshot_id = 4": "V002",
     "UPDATE ducklake_view SET view_name = 't'": "V012",
-    "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 5000, 6)": "V046",
+    new_inlined_delete(1, file_id=1, row_id=5000, begin_snapshot=6): "V046",
     "UPDATE ducklake_file_column_stats SET column_id = 99 WHERE data_file_id = 0 AND column_id = 1": "V028",
-    "UPDATE ducklake_inlined_data_1_1 SET begin_snapshot = 1000": "V044",
+    "UPDATE {} SET begin_snapshot = 1000 WHERE {}".format(*inlined_rows(1, 1)): "V044",
     "UPDATE ducklake_data_file SET path = '../x' WHERE data_file_id = 1": "V060",
 }
 
@@ -156,7 +156,7 @@ def test_every_database_is_verified_alike(kind: str, request: pytest.FixtureRequ
     engine = open_catalog(url)._engine
     with engine.begin() as connection:
         for statement in EVERYWHERE:
-            connection.execute(sa.text(statement))
+            connection.exec_driver_sql(statement)
     engine.dispose()
     with quacklake.connect(url, **settings) as lake:
         report = lake.verify()

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from quacklake.catalog.audit import FOREVER, Audit, Row
 from quacklake.catalog.inlined import delete_table, inlined_lives
-from quacklake.errors import QuacklakeError
 from quacklake.format import inline
 from quacklake.format.objects import DataFile, DeleteFile
+from quacklake.format.packed import LIFE, has_width
 from quacklake.format.schema import TableSchema
 
 __all__ = ["ColumnFacts", "RowAudit"]
@@ -237,24 +237,25 @@ class RowAudit(Audit):
 
     # -- inlined rows and deletes ------------------------------------------------------------------------------------
 
-    def table_columns(self, name: str) -> list[str] | None:
-        """The columns of a table of the database, or None when it is not there."""
+    def has_columns(self, table_id: int, version: int, schema: TableSchema) -> bool | None:
+        """Whether a table of inlined rows has the columns of its version, or None when it is not there.
+
+        In a shared lake it is whether every packed row has as many values.
+        """
         if self._t.shared:
-            return self._packed_columns(name)
+            return self._packed_alike(table_id, version, len(schema.columns))
+        name = inline.data_table_name(table_id, version)
         if not self.has_table(name):
             return None
         table = sa.table(name, schema=self._t.metadata.schema)
-        return list(self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys())
+        found = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
+        prefix = self._t.inlined_prefix
+        return list(found) == [*(prefix + name for name in LIFE), *schema.names]
 
-    def _packed_columns(self, name: str) -> list[str] | None:
-        """Packed rows have every column; only the table's own schema says which."""
-        named = inline.parse_table_name(name)
-        if named is None or named[1] is None:
-            return None
-        try:
-            return self.expected_columns(self.columns_at(named[0], named[1]))
-        except QuacklakeError:
-            return []
+    def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
+        statement = sa.select(inlined_lives(table_id, version, self._t).c.payload)
+        # all are read, because no other statement may run before the stream ends
+        return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
 
     def database_tables(self) -> list[str]:
         """Every table of the lake's database."""
@@ -267,11 +268,6 @@ class RowAudit(Audit):
         return list(
             self.stream("inlined", sa.select(t.c.table_id, t.c.table_name, t.c.schema_version).order_by(*order))
         )
-
-    def expected_columns(self, schema: TableSchema) -> list[str]:
-        """The columns that a table of inlined rows must have."""
-        prefix = self._t.inlined_prefix
-        return [*(prefix + name for name in ("row_id", "begin_snapshot", "end_snapshot")), *schema.names]
 
     def inlined_facts(self, table_id: int, version: int, latest: int) -> Row:
         """Of a table of inlined rows: rows, live rows, its largest row id, impossible lives, ids that live twice."""

@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.errors import CatalogError
 from quacklake.format.schema import TableSchema
 
-__all__ = ["LIFE", "pack", "unpack"]
+__all__ = ["LIFE", "has_width", "pack", "unpack"]
 
 LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 """What stands beside a packed row."""
@@ -26,13 +27,32 @@ def pack(values: Iterable[Any]) -> str:
     return json.dumps([None if value is None else str(value) for value in values], ensure_ascii=True)
 
 
+def has_width(payload: str, width: int) -> bool:
+    """Whether a text is a packed row of that many values."""
+    try:
+        return len(_values(payload)) == width
+    except CatalogError:
+        return False
+
+
+def _values(payload: str) -> list[str | None]:
+    """The encoded values of a packed row. Raises ``CatalogError`` for a text that is none."""
+    try:
+        found = json.loads(payload)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(value is None or isinstance(value, str) for value in found):
+        raise CatalogError("the catalog holds an inlined row that is no list of texts", hint="verify tells where it is")
+    return found
+
+
 def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Packed rows (``LIFE`` and ``payload``) as columns of texts, named ``c<id>``.
 
     A row that has fewer values than the schema has columns is padded with NULL.
     """
     payloads: Sequence[str] = rows.column("payload").to_pylist()
-    parsed = [json.loads(payload) for payload in payloads]
+    parsed = [_values(payload) for payload in payloads]
     columns = {name: rows.column(name) for name in LIFE}
     for index, column in enumerate(schema.columns):
         values = [row[index] if index < len(row) else None for row in parsed]

@@ -13,6 +13,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import CancelledError, CorruptFileError, PredicateError
+from tests.layout import folder
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_an_unknown_column_in_a_filter_comes_with_the_nearest_name(lake: quackla
 @pytest.mark.parametrize("damage", ["truncate", "garbage", "remove"])
 def test_a_damaged_file_is_a_typed_error(lake: quacklake.Lake, tmp_path: Path, damage: str) -> None:
     table = lake.create_table("t", pa.table({"id": range(1000)}))
-    path = tmp_path / "data" / table.files().column("path")[0].as_py()
+    path = folder(tmp_path / "data") / table.files().column("path")[0].as_py()
     content = path.read_bytes()
     if damage == "truncate":
         path.write_bytes(content[: len(content) // 2])

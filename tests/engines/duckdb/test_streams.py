@@ -17,6 +17,7 @@ from quacklake import Lake
 from quacklake.engines.duckdb.sql import scan_sql
 from quacklake.errors import CancelledError, CorruptFileError, InputError, QuacklakeError
 from tests.catalog.stock import Stock
+from tests.layout import folder
 
 HOSTILE = [
     "file_index",
@@ -210,7 +211,7 @@ def test_a_damaged_file_is_named_and_other_tables_still_read(lake: Lake, tmp_pat
     t = lake.create_table("t", [{"x": n} for n in range(300)])
     lake.create_table("u", [{"x": n} for n in range(300)])
     [path] = t.files().column("path").to_pylist()
-    file = tmp_path / "data" / path
+    file = folder(tmp_path / "data") / path
     if damage == "missing":
         file.unlink()
     else:
@@ -232,7 +233,7 @@ def test_a_damaged_delete_file_is_an_error_not_more_rows(lake: Lake, tmp_path: P
     t = lake.create_table("t", [{"x": n} for n in range(300)])
     t.delete("x < 200")
     [path] = t.files().column("delete_path").to_pylist()
-    (tmp_path / "data" / path).write_bytes(b"junk")
+    (folder(tmp_path / "data") / path).write_bytes(b"junk")
     for read in (lambda: t.to_arrow(), lambda: t.count("x > 5"), lambda: t.delete("x = 250")):
         with pytest.raises(QuacklakeError):
             read()

@@ -104,16 +104,15 @@ def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
     following = audit.next_row_ids()
     for table_id, name, version in audit.listed_inlined():
         table = known.name(table_id)
-        there = audit.table_columns(data_table_name(table_id, version))
-        if there is None or name != data_table_name(table_id, version):
-            yield finding("V041", name, table=table)
-            continue
         try:
-            expected = audit.expected_columns(audit.columns_at(table_id, version))
+            alike = audit.has_columns(table_id, version, audit.columns_at(table_id, version))
         except QuacklakeError as error:
             yield finding("V042", f"{name}: {error.message}", table=table)
             continue
-        if there != expected:
+        if alike is None or name != data_table_name(table_id, version):
+            yield finding("V041", name, table=table)
+            continue
+        if not alike:
             yield finding("V042", name, table=table)
             continue
         _, live, top, wrong, twice = audit.inlined_facts(table_id, version, known.latest.id)
