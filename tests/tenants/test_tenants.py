@@ -81,6 +81,17 @@ def test_another_data_path_is_refused(url: str, tenants: quacklake.Tenants, tmp_
         quacklake.connect(url, tmp_path / "other", catalog="acme")
 
 
+def test_a_catalog_is_opened_with_the_settings_for_all(url: str, tmp_path: Path) -> None:
+    with (
+        quacklake.tenants(url, tmp_path / "data", data_inlining_row_limit=0, s3_secret_key="s", pool_size=2) as tenants,
+        tenants.open("acme", create=True, pool_size=3) as lake,
+    ):
+        config = lake._shared.config
+        assert (config.data_inlining_row_limit, config.pool_size) == (0, 3)
+        assert config.s3_secret_key is not None and config.s3_secret_key.reveal() == "s"
+        assert lake.create_table("t", [{"a": 1}]).files().num_rows == 1
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 HOSTILE = [

@@ -30,6 +30,8 @@ __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
 _PAGE = 1_000
 _ROWS = 10_000
 _FILES = 1_000
+_ITS_OWN = ("url", "catalog", "catalog_type", "catalog_path", "data_path", "encrypted")
+"""Settings that say which lake is meant, not how it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +198,10 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         return [_stats(names[found.id], found) for found in self._tenancy.totals(builtins.list(names))]
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
-        """A catalog as a lake; see ``quacklake.connect``."""
-        settings.setdefault("metadata_schema", self._config.metadata_schema)
-        return connect(self._url, catalog=name, create=create, read_only=read_only, **settings)
+        """A catalog as a lake, with the settings that were given for all; see ``quacklake.connect``."""
+        chosen = (key for key, source in self._config.sources.items() if source != "default" and key not in _ITS_OWN)
+        given = {key: getattr(self._config, key) for key in chosen}
+        return connect(self._url, catalog=name, create=create, read_only=read_only, **given | settings)
 
 
 def tenants(
