@@ -96,6 +96,7 @@ def test_a_role_sees_its_catalog_alone_in_parts_too(postgres_url: str, tmp_path:
             owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
 
 
+@pytest.mark.daily(0)
 def test_stock_duckdb_writes_one_of_many_in_parts_and_touches_no_other(
     postgres_url: str, stock: Stock, tmp_path: Path
 ) -> None:

@@ -113,6 +113,17 @@ def test_one_of_many_catalogs_is_found_made_and_removed_without_looking_at_the_o
     _check(crowd, statements)
 
 
+def test_names_are_looked_for_with_a_plan_for_as_many_as_there_are(postgres_url: str, tmp_path: Path) -> None:
+    """The plan of a prepared statement may be one for an empty table, which then is gone through for each name."""
+    with quacklake.tenants(postgres_url, tmp_path / "data") as tenants:
+        for number in range(8):
+            tenants.create(f"t{number}")
+        with tenants._tenancy._catalog._connection() as connection:
+            prepared = connection.execute(sa.text("SELECT statement FROM pg_prepared_statements")).scalars().all()
+    assert prepared
+    assert not [sql for sql in prepared if "folder_key = ANY" in sql]
+
+
 def test_a_lake_of_an_older_version_gets_the_indexes_that_it_lacks(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/l.db"
     quacklake.tenants(url, tmp_path / "data").close()

@@ -86,6 +86,12 @@ class MySQLDatabase(Database):
             raise
         return True
 
+    def index_names(self, connection: Connection, schema: str | None) -> set[str]:
+        # SQLAlchemy would ask for each table
+        known = sa.table("statistics", sa.column("table_schema"), sa.column("index_name"), schema="information_schema")
+        mine = known.c.table_schema == (schema or func.database())
+        return set(connection.scalars(sa.select(known.c.index_name).where(mine).distinct()))
+
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         # its collations take spaces at the end for nothing, and so put a tab before no character at all
         return sa.type_coerce(sa.cast(element, sa.LargeBinary), sa.String)

@@ -133,6 +133,16 @@ class PostgresDatabase(Database):
             )
         )
 
+    @contextmanager
+    def planning_anew(self, connection: Connection) -> Iterator[None]:
+        driver: Any = connection.connection.driver_connection
+        before = driver.prepare_threshold
+        driver.prepare_threshold = None  # the plan of a prepared statement is as old as that
+        try:
+            yield
+        finally:
+            driver.prepare_threshold = before
+
     def among(self, element: sa.ColumnElement[str], texts: Sequence[str]) -> sa.ColumnElement[bool]:
         from sqlalchemy.dialects.postgresql import ARRAY
 

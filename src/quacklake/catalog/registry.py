@@ -148,8 +148,11 @@ class Registry:
 
     def missing_indexes(self) -> list[sa.Index]:
         """Indexes that the lake should have and has not."""
+        wanted = self._t.indexes(self._database.name)
+        if not wanted:
+            return []
         have = self._database.index_names(self._connection, self._t.metadata.schema)
-        return [index for index in self._t.indexes(self._database.name) if index.name not in have]
+        return [index for index in wanted if index.name not in have]
 
     def mend_indexes(self) -> None:
         """Make the indexes that a lake lacks which was made by an older version, and remove what they replace."""
@@ -247,7 +250,9 @@ class Registry:
             # a catalog that was renamed or dropped still has its folder
             mine = (self._database.among(column, some) for column in (t.c.catalog_key, t.c.folder_key))
             statement = self._select().where(sa.or_(*mine))
-            for row in map(CatalogRow.of, self.run("catalogs_named", statement)):
+            with self._database.planning_anew(self._connection):
+                found = self.run("catalogs_named", statement).all()
+            for row in map(CatalogRow.of, found):
                 named[tenant_key(row.name)] = row
                 taken.add(tenant_key(row.folder))
         return {key: named[key] for key in asked if key in named}, taken
