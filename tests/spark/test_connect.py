@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import quacklake
+from quacklake.lake.spark_connect_streams import ConnectHandle
+from quacklake.lake.spark_streams import SparkStreaming
 from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG
 
-from .core import run_child
+from .core import connect_streams, run_child
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +39,20 @@ def _there(name: str) -> bool:
 
 
 def test_tables_are_read_written_and_changed_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)))
+    run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)), "pipeline")
 
 
-@pytest.mark.daily(0.3)
-def test_streams_and_pipelines_work_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
+@pytest.mark.daily(0.5)
+def test_batches_are_handed_over_in_files_and_committed_once(
+    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a server of Spark Connect does it, in a session of this process."""
+    monkeypatch.setattr(SparkStreaming, "_handle", lambda _, sink: ConnectHandle(sink))
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
+        connect_streams(lake, session)
+        assert lake.verify().ok
+
+
+@pytest.mark.skipif(not LONG, reason="in the long profile: Spark gives its Python ten seconds to start, at any load")
+def test_streams_go_into_tables_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
     run_child(server.url, tmp_path, "connect_streams")
