@@ -13,9 +13,11 @@ import sqlalchemy as sa
 import quacklake
 from quacklake.catalog import parse_url
 from quacklake.catalog.lakehouse import VIEWS
+from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import INDEXES, SPEC, VERSION
 from services import PostgresServer
 from tests.catalog.stock import Stock, attached, connect
+from tests.layout import LAYOUT, plain_only
 
 NewUrl = Callable[[str], str]
 Columns = list[tuple[str, str, bool, bool]]
@@ -73,7 +75,7 @@ def rows(url: str, schema: str | None = None) -> dict[str, list[list[Any]]]:
         columns = "CAST(COLUMNS(*) AS VARCHAR)" if connection.dialect.name == "duckdb" else "*"
         for name in SPEC:
             result = connection.exec_driver_sql(f"SELECT {columns} FROM {prefix}ducklake_{name}")
-            keys = [column.name for column in SPEC[name]]
+            keys = (["catalog_id"] if LAYOUT == "shared" else []) + [column.name for column in SPEC[name]]
             found[name] = sorted(([*map(_neutral, keys, row)] for row in result), key=repr)
     return {
         name: [row for row in values if row[0] not in ("created_by", "data_path")] for name, values in found.items()
@@ -133,9 +135,10 @@ def test_mysql_has_the_same_tables_and_first_rows(new_url: NewUrl, tmp_path: Pat
 def test_our_indexes_are_there(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     url = new_url(database)
     quacklake.connect(url, data_path=tmp_path / "data").close()
+    wanted = {index.name for index in SharedTables.of().indexes(database)} if LAYOUT == "shared" else set(INDEXES)
     with sa.create_engine(parse_url(url).url, poolclass=sa.NullPool).connect() as connection:
         found = sa.inspect(connection).get_multi_indexes().values()
-        assert set(INDEXES) <= {index["name"] for indexes in found for index in indexes}
+        assert wanted <= {index["name"] for indexes in found for index in indexes}
 
 
 @pytest.mark.parametrize(
@@ -180,6 +183,7 @@ def test_metadata_may_live_in_a_schema_of_its_own(postgres_url: str, stock: Stoc
 
 @pytest.mark.postgres
 def test_views_over_the_metadata_are_there_for_people_who_look_with_sql(postgres_url: str, tmp_path: Path) -> None:
+    plain_only("views over the metadata of a shared lake would show every catalog")
     with quacklake.connect(postgres_url, data_path=tmp_path / "data") as lake:
         lake.create_schema("s")
         lake.create_table("s.t", [{"x": n} for n in range(30)])

@@ -27,6 +27,7 @@ from quacklake.errors import (
 )
 from services import PostgresServer
 from tests.catalog.stock import Stock
+from tests.layout import inlined_rows, new_row
 
 pytestmark = pytest.mark.daily(0.7)
 
@@ -54,7 +55,7 @@ def classify(lake: Lake, statement: str) -> Failure:
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", POSTGRES, MYSQL])
 def test_f9_1_a_snapshot_id_that_is_taken_is_a_collision(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     with new_lake(new_url(database), tmp_path) as lake:
-        found = classify(lake, "INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
+        found = classify(lake, new_row("ducklake_snapshot", snapshot_id=0))
     assert found is Failure.COLLISION
 
 
@@ -202,7 +203,7 @@ def test_a_connection_lost_while_inlined_rows_are_read_is_an_error_of_ours(
 def test_metadata_that_is_damaged_is_an_error_of_ours(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     with new_lake(new_url(database), tmp_path) as lake:
         with lake._shared.catalog._engine.begin() as connection:
-            connection.exec_driver_sql("DROP TABLE ducklake_inlined_data_1_1")
+            connection.exec_driver_sql(f"DROP TABLE {inlined_rows(1, 1)[0]}")
         with pytest.raises(QuacklakeError):
             lake.table("t").to_arrow()
         with pytest.raises(QuacklakeError):
