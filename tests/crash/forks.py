@@ -162,7 +162,9 @@ def _run(question: dict[str, Any]) -> None:
     try:
         module, _, name = question["call"].partition(":")
         value = getattr(importlib.import_module(module), name)(**question["arguments"])
-        result.write_text(json.dumps(value))
+        whole = result.with_suffix(".new")
+        whole.write_text(json.dumps(value))
+        whole.replace(result)  # a kill leaves all of it or nothing
         code = 0
     except BaseException:
         traceback.print_exc()
