@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import islice
 
 from quacklake import telemetry
 from quacklake.catalog import Tenancy
 from quacklake.catalog.needs import CatalogNeed, Thresholds
 from quacklake.config import parse_duration
 from quacklake.errors import ConfigError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.format.options import option
 from quacklake.maintenance.lease import Work
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import CompactionReport, Progress, silent
@@ -29,7 +31,7 @@ __all__ = ["Bounds", "Budget", "RoundReport", "Rounds", "TenantVisit", "wants"]
 
 _log = logging.getLogger("quacklake.maintenance")
 _PAGE = 1_000
-_TARGET = 1 << 29
+_TARGET = int(str(option("target_file_size").default))
 _DELETE_AFTER = dt.timedelta(days=2)
 """What holds where neither a policy nor a catalog says anything, as in ``Lake.cleanup_old_files``."""
 
@@ -134,8 +136,8 @@ class Rounds:
 
     def due(self) -> list[str]:
         """The names of those that the next round would visit."""
-        wanting = (need.name for need in self._circle() if self._wants(need))
-        return [name for name, _ in zip(wanting, range(self.bounds.tenants), strict=False)]
+        seen = islice(self._circle(), self.bounds.looks)
+        return list(islice((need.name for need in seen if self._wants(need)), self.bounds.tenants))
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
         """One round."""
@@ -164,13 +166,16 @@ class Rounds:
         return RoundReport(tuple(visits), looked, budget.files, complete=not (ended or budget.is_set()))
 
     def run(self, stop: threading.Event, told: Callable[[RoundReport], None], progress: Progress = silent) -> None:
-        """Round after round until ``stop`` is set, at once where one was not enough for all."""
+        """Round after round until ``stop`` is set, at once where one was not enough for all.
+
+        Not when it had nothing to do to any file: the next one would find the same.
+        """
         while not stop.is_set():
             complete = True
             try:
                 report = self.run_once(progress, stop)
                 told(report)
-                complete = report.complete or not report.tenants
+                complete = report.complete or not report.files
             except QuacklakeError as error:
                 if not error.transient:
                     raise

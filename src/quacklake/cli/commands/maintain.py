@@ -78,16 +78,8 @@ def maintain(
     """One process at a time does so: with --watch others wait and take over when it is gone, else it is an error."""
     from quacklake.lake.upkeep import Maintainer
 
-    policy = policy_of(
-        interval=interval,
-        flush_rows=flush_rows,
-        flush_age=flush_age,
-        small_files=small_files,
-        delete_ratio=delete_ratio,
-        expire_older_than=expire_older_than,
-        delete_older_than=delete_older_than,
-        orphans_every=orphans_every,
-    )
+    ages = (flush_age, expire_older_than, delete_older_than)
+    policy = policy_of(interval, flush_rows, small_files, delete_ratio, ages, orphans_every)
     check_watch(watch, dry_run)
     with context.open(write=True) as lake:
         maintainer = Maintainer(lake, policy)
@@ -103,16 +95,22 @@ def maintain(
                 raise report.failed[0].error or QuacklakeError("maintenance failed")
 
 
-_TIMES = ("interval", "flush_age", "expire_older_than", "delete_older_than", "orphans_every")
-
-
-def policy_of(**given: Any) -> Policy:
-    """The policy that options say."""
+def policy_of(
+    interval: str | None,
+    flush_rows: int | None,
+    small_files: int | None,
+    delete_ratio: float | None,
+    ages: tuple[str | None, str | None, str | None],
+    orphans_every: str | None,
+) -> Policy:
+    """The policy that options say; the ages are those to flush, to expire and to delete at."""
     from quacklake.maintenance.policy import Policy
 
-    said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    said.update({name: duration_of(name, said[name]) for name in _TIMES if name in said})
-    return Policy(**said)
+    names = ("flush_age", "expire_older_than", "delete_older_than")
+    times = {"interval": interval, "orphans_every": orphans_every, **dict(zip(names, ages, strict=True))}
+    given: dict[str, Any] = {"flush_rows": flush_rows, "small_files": small_files, "delete_ratio": delete_ratio}
+    given |= {name: None if text is None else duration_of(name, text) for name, text in times.items()}
+    return Policy(**{name: value for name, value in given.items() if value is not None})
 
 
 def check_watch(watch: bool, dry_run: bool) -> None:

@@ -113,16 +113,8 @@ def maintain(
     """A round goes on where the last one stopped. What goes wrong with one keeps no other from its turn."""
     from quacklake.maintenance.rounds import Bounds
 
-    policy = policy_of(
-        interval=interval,
-        flush_rows=flush_rows,
-        flush_age=flush_age,
-        small_files=small_files,
-        delete_ratio=delete_ratio,
-        expire_older_than=expire_older_than,
-        delete_older_than=delete_older_than,
-        orphans_every=orphans_every,
-    )
+    ages = (flush_age, expire_older_than, delete_older_than)
+    policy = policy_of(interval, flush_rows, small_files, delete_ratio, ages, orphans_every)
     check_watch(watch, dry_run)
     given = {"tenants": most, "files": files, "time": None if time is None else duration_of("time", time)}
     bounds = Bounds(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

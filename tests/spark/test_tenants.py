@@ -1,13 +1,17 @@
-"""One session of Spark compacts the tables of many catalogs."""
+"""Spark and the catalogs of a shared lake: one session compacts those of many, and a stream into a dropped one ends."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.errors import NotFoundError
 from quacklake.maintenance.policy import JobKind, Policy
 
 if TYPE_CHECKING:
@@ -33,3 +37,30 @@ def test_one_session_compacts_many_catalogs(tmp_path: Path, session: SparkSessio
                 assert {row["w"] for row in rows} == {word}
                 assert lake.table("t").files().num_rows == 1
                 assert not lake.verify(deep=True).findings
+
+
+@pytest.mark.daily(0.3)
+def test_a_stream_into_a_catalog_that_is_dropped_ends_and_leaves_nothing(tmp_path: Path, session: SparkSession) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+
+    def put(name: str) -> None:
+        (source / f"{name}.json").write_text("\n".join(json.dumps({"id": number}) for number in range(30)))
+
+    put("a")
+    frame = session.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 1).json(str(source))
+    with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "data") as tenants:
+        with tenants.open("acme", create=True) as lake:
+            lake.create_table("t", {"id": pa.int64()})
+            stream = quacklake.spark(lake, session).write_stream(
+                frame, "t", name="in", checkpoint=str(tmp_path / "checkpoint")
+            )
+            stream.processAllAvailable()
+            assert lake.table("t").count() == 30
+            tenants.drop("acme")
+            put("b")
+            with pytest.raises(NotFoundError, match="was dropped"):
+                stream.awaitTermination()
+            stream.stop()
+        assert tenants.purge(grace=dt.timedelta(0)).catalogs == 1
+    assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
