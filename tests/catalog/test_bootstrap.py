@@ -78,7 +78,8 @@ def rows(url: str, schema: str | None = None) -> dict[str, list[list[Any]]]:
             keys = (["catalog_id"] if LAYOUT == "shared" else []) + [column.name for column in SPEC[name]]
             found[name] = sorted(([*map(_neutral, keys, row)] for row in result), key=repr)
     return {
-        name: [row for row in values if row[0] not in ("created_by", "data_path")] for name, values in found.items()
+        name: [row for row in values if not {"created_by", "data_path"}.intersection(map(str, row[:2]))]
+        for name, values in found.items()
     }
 
 

@@ -41,6 +41,11 @@ CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching t
 LAYOUT = "shared-1"
 """The form of the tables; another form would be another word."""
 
+_NOBODY = -1
+_MANY = f"{VERSION} with many catalogs"
+"""A version that belongs to no catalog. Stock DuckDB looks at every version that the metadata names and stops at one
+that it does not know; it would take all catalogs for one lake, and expire or remove what each of them has."""
+
 _TOGETHER = 5_000
 """How many catalogs one round of statements makes."""
 _IN = 500
@@ -143,6 +148,7 @@ class Registry:
                 self.run("create_table", statement)
         for index in self.missing_indexes() if mysql else self._t.indexes(self._database.name):
             self.run("create_index", sa.schema.CreateIndex(index))
+        self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self._t.shared).values(row))
 
