@@ -12,17 +12,13 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-import duckdb
-import psycopg
-
 import quacklake
 from benchmarks.common import (
-    EXTENSION,
     Bench,
     Detail,
     Measure,
@@ -32,17 +28,15 @@ from benchmarks.common import (
     at_least,
     at_most,
     chunks,
-    install_extensions,
     mixed_rows,
-    open_duckdb,
     percentile,
     slowdown,
 )
+from benchmarks.tenant_schemas import analyze, compare, database_size, first_query, tenant_name, timed
 
 TITLE = "tenants: many lakes in one database, on PostgreSQL"
 
 _FEW = 10
-_EXTENSIONS = ("ducklake", "postgres_scanner")
 _BATCH = 50_000
 _PATIENCE = 240.0
 """Seconds for which processes are waited for."""
@@ -59,13 +53,7 @@ def run(bench: Bench, result: Result) -> None:
         result.measures += _open(bench, detail, lakes)
         result.measures.append(_commit(bench, detail, lakes[many], bench.place(directory, "postgres", "plain")))
         result.measures.append(_write(bench, lakes[many]))
-        _compare(bench, result, bench.place(directory, "postgres", "peer"))
-
-
-def _timed(work: Callable[..., object], *arguments: object) -> float:
-    start = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - start
+        compare(bench, result, bench.place(directory, "postgres", "peer"))
 
 
 @dataclass(slots=True)
@@ -77,7 +65,7 @@ class _Times:
 
     def add(self, work: Callable[..., object], *arguments: object) -> None:
         cpu = time.process_time()
-        self.walls.append(_timed(work, *arguments))
+        self.walls.append(timed(work, *arguments))
         self.cpus.append(time.process_time() - cpu)
 
     def row(self, what: str) -> tuple[str, float, float, float]:
@@ -100,16 +88,16 @@ def _make(bench: Bench, detail: Detail, lakes: dict[int, Place], many: int) -> l
         ):
             batches, ones = _Times(), _Times()
             for part in chunks(count, -(-count // _BATCH)):
-                batches.add(tenants.create_many, map(_name, part))
+                batches.add(tenants.create_many, map(tenant_name, part))
                 done(len(part))
             for number in range(bench.pick(5, 100, 300)):
                 ones.add(tenants.create, f"one{number}")
-        _analyze(place)
+        analyze(place)
         with bench.step("a table in some"):
             for name in _sample(bench, count):
                 with quacklake.connect(place.url, catalog=name) as lake:
                     lake.create_table("t", mixed_rows(0))
-    size, seconds = _size(lakes[many]), sum(batches.walls)
+    size, seconds = database_size(lakes[many]), sum(batches.walls)
     detail.rows.append(ones.row(f"create one among {many:,}"))
     each = (1e6 * seconds / many, 1e6 * sum(batches.cpus) / many)
     detail.rows.append(("create_many, microseconds each", *each, ""))
@@ -118,26 +106,10 @@ def _make(bench: Bench, detail: Detail, lakes: dict[int, Place], many: int) -> l
     return [rate, one, Measure(f"database with {many:,} tenants", "MB", size / 1e6)]
 
 
-def _name(number: int) -> str:
-    return f"tenant-{number:07}"
-
-
 def _sample(bench: Bench, count: int) -> list[str]:
     """The catalogs that are opened."""
     wanted = min(count, bench.pick(10, 50, 200))
-    return [_name(number) for number in sorted(random.Random(1).sample(range(count), wanted))]
-
-
-def _analyze(place: Place) -> None:
-    """What autovacuum would do a little later."""
-    with psycopg.connect(place.url, autocommit=True) as connection:
-        connection.execute("VACUUM ANALYZE")
-
-
-def _size(place: Place) -> int:
-    with psycopg.connect(place.url) as connection:
-        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-    return int(row[0]) if row else 0
+    return [tenant_name(number) for number in sorted(random.Random(1).sample(range(count), wanted))]
 
 
 # -- opening -----------------------------------------------------------------------------------------------------------
@@ -150,10 +122,10 @@ def _open(bench: Bench, detail: Detail, lakes: dict[int, Place]) -> list[Measure
     names = {count: _sample(bench, count) for count in lakes}
     with bench.step("connecting", rounds) as done:
         for count, place in lakes.items():
-            _first_query(place.url, names[count][0])
+            first_query(place.url, names[count][0])
         for number in range(rounds):
             for count, place in lakes.items():
-                times[count].add(_first_query, place.url, names[count][number % len(names[count])])
+                times[count].add(first_query, place.url, names[count][number % len(names[count])])
             done(1)
     few, many = lakes
     detail.rows.extend(each.row(f"connect and first query among {count:,}") for count, each in times.items())
@@ -168,11 +140,6 @@ def _open(bench: Bench, detail: Detail, lakes: dict[int, Place]) -> list[Measure
         )
         for percent in (50, 99)
     ]
-
-
-def _first_query(url: str, name: str) -> None:
-    with quacklake.connect(url, catalog=name) as lake:
-        assert lake.table("t").to_arrow().num_rows == mixed_rows(0).num_rows
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
@@ -284,127 +251,3 @@ def _append(table: quacklake.Table, seconds: float, made: list[int]) -> None:
         table.append(rows)
         count += 1
     made.append(count)
-
-
-# -- the peer ----------------------------------------------------------------------------------------------------------
-
-
-def _compare(bench: Bench, result: Result, place: Place) -> None:
-    """A schema for each tenant with stock DuckDB, beside as many catalogs of ours in another database."""
-    install_extensions(*_EXTENSIONS)
-    counts, rounds = bench.pick(((10, 12), 3), ((10, 200), 15), ((10, 1_000, 5_000), 30))
-    deadline = bench.pick(20.0, 90.0, 900.0)
-    with bench.directory() as directory:
-        ours = bench.place(directory, "postgres", "beside")
-        detail = Detail(
-            "a schema per tenant with the extension, beside a shared lake",
-            ("tenants", "ours ms", "extension ms", "extension alone ms", "ours MB", "extension MB", "extension tables"),
-            [],
-        )
-        made = 0
-        end = time.perf_counter() + deadline
-        for count in counts:
-            with bench.step(f"{count:,} schemas of the peer", count - made) as done:
-                made = _schemas(place, made, count, end, done)
-            with quacklake.tenants(ours.url, ours.data) as tenants:
-                tenants.create_many((_name(number) for number in range(made)), if_not_exists=True)
-                for number in range(_FEW):
-                    with tenants.open(_name(number)) as lake:
-                        lake.create_table("t", mixed_rows(0), if_not_exists=True)
-            for each in (place, ours):
-                _analyze(each)
-            names = [_name(number % _FEW) for number in range(rounds)]
-            mine = [_timed(_first_query, ours.url, name) for name in names]
-            peers = _in_process(_attach_times, place, rounds)
-            figures = [percentile(taken, 50) * 1e3 for taken in (mine, *peers)]
-            sizes = (_size(ours) / 1e6, _size(place) / 1e6)
-            detail.rows.append((f"{made:,}", *figures, *sizes, _tables(place)))
-            if made < count:
-                result.notes.append(f"Of {count:,} schemas of the peer {made:,} were made in {deadline:.0f} s.")
-                break
-        ratio = figures[1] / figures[0]
-        result.measures.append(
-            Measure(
-                f"connect and first query among {made:,}, p50",
-                "ms",
-                figures[0],
-                figures[1],
-                EXTENSION,
-                ratio,
-                "as fast",
-            )
-        )
-    result.details.append(detail)
-    result.notes.append(
-        "The extension is given META_SCHEMA, which spares it a look at all schemas; the figure without is that of"
-        " ATTACH as the manual has it (“alone”)."
-    )
-
-
-def _in_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``work`` gives in a process of its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, arguments)
-
-
-def _schemas(place: Place, made: int, count: int, end: float, done: Callable[[int], None]) -> int:
-    """Make schemas up to ``count``, or until the time is over; the first by the extension, with a table each."""
-    if made < _FEW:
-        _in_process(_make_by_stock, place, range(_FEW))
-        done(_FEW)
-        made = _FEW
-    with psycopg.connect(place.url, autocommit=True) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [_schema(0)]).fetchall()
-        while made < count and time.perf_counter() < end:
-            schema = _schema(made)
-            copies = "".join(
-                f"CREATE TABLE {schema}.{name} (LIKE {_schema(0)}.{name} INCLUDING ALL);"
-                f"INSERT INTO {schema}.{name} SELECT * FROM {_schema(0)}.{name};"
-                for (name,) in tables
-            )
-            connection.execute(f"BEGIN; CREATE SCHEMA {schema}; {copies} COMMIT")  # type: ignore[arg-type]
-            made += 1
-            done(1)
-    return made
-
-
-def _schema(number: int) -> str:
-    return f"tenant_{number:07}"
-
-
-def _tables(place: Place) -> int:
-    with psycopg.connect(place.url) as connection:
-        row = connection.execute("SELECT count(*) FROM pg_class").fetchone()
-    return int(row[0]) if row else 0
-
-
-@contextmanager
-def _attached(place: Place, number: int, *, alone: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Stock DuckDB with a tenant's schema as ``lake``; ``alone`` is without the word that spares it the others."""
-    schema = _schema(number)
-    options = [f"METADATA_SCHEMA '{schema}'", f"DATA_PATH '{place.data}/{schema}'"]
-    options += [] if alone else [f"META_SCHEMA '{schema}'"]
-    with closing(open_duckdb(*_EXTENSIONS, threads=1)) as connection:
-        connection.execute(f"ATTACH '{place.attach}' AS lake ({', '.join(options)})")
-        yield connection
-
-
-def _make_by_stock(place: Place, numbers: range) -> None:
-    for number in numbers:
-        with _attached(place, number, alone=True) as connection:
-            connection.register("batch", mixed_rows(0))
-            connection.execute("CREATE TABLE lake.t AS FROM batch")
-
-
-def _attach_times(place: Place, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of ATTACH and a first query, with and without META_SCHEMA; the slow way a few times only."""
-    _read(place, 0, False)
-    return (
-        [_timed(_read, place, number % _FEW, False) for number in range(rounds)],
-        [_timed(_read, place, number % _FEW, True) for number in range(min(rounds, 5))],
-    )
-
-
-def _read(place: Place, number: int, alone: bool) -> None:
-    with _attached(place, number, alone=alone) as connection:
-        assert connection.execute("SELECT count(*) FROM lake.t").fetchone() == (mixed_rows(0).num_rows,)
