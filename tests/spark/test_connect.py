@@ -42,7 +42,7 @@ def test_tables_are_read_written_and_changed_through_connect(server: SparkConnec
     run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)), "pipeline")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.skipif(not LONG, reason="takes a minute: in the long profile")
 def test_batches_are_handed_over_in_files_and_committed_once(
     tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
