@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -44,6 +45,8 @@ _EPILOG = "Settings also come from the environment and from quacklake.toml: `qua
 def run() -> NoReturn:
     """The program. It ends without taking every module apart, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
+    if "demo" not in sys.argv:
+        sys.meta_path.insert(0, _WithoutPandas())
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -118,6 +121,14 @@ def _wants_json(words: Sequence[str]) -> bool:
 def _interrupted() -> int:
     sys.stderr.write("interrupted\n")
     return INTERRUPTED
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow and DuckDB load pandas only to see that a value is no frame of it: a quarter of what a command takes."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("no command needs pandas", name="pandas")
 
 
 class _CtrlC:
