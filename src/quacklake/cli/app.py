@@ -45,7 +45,7 @@ _EPILOG = "Settings also come from the environment and from quacklake.toml: `qua
 def run() -> NoReturn:
     """The program. It ends without taking every module apart, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
-    if "demo" not in sys.argv:
+    if not any(word in argument for argument in sys.argv for word in ("demo", "spark")):  # which may need it
         sys.meta_path.insert(0, _WithoutPandas())
     code = main()
     for stream in (sys.stdout, sys.stderr):
