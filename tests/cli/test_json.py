@@ -76,6 +76,10 @@ STORY = """
     tenant list --lake sqlite:///shared.db
     tenant show acme --lake sqlite:///shared.db
     tenant stats --lake sqlite:///shared.db
+    tenant limit acme --tables 5 --lake sqlite:///shared.db
+    tenant limits acme --lake sqlite:///shared.db
+    tenant maintain --dry-run --lake sqlite:///shared.db
+    tenant maintain --lake sqlite:///shared.db
     tenant fork acme other --lake sqlite:///shared.db
     tenant rename other another --lake sqlite:///shared.db
     tenant export acme sqlite:///plain.db --lake sqlite:///shared.db

@@ -179,6 +179,18 @@ def test_backups_share_their_files_and_each_comes_back(lake: quacklake.Lake, tmp
         _restore(tmp_path, "none", backup="yesterday")
 
 
+def test_the_tags_of_a_duckdb_catalog_come_back(tmp_path: Path) -> None:
+    with quacklake.connect(
+        f"duckdb:///{tmp_path}/lake.duckdb", tmp_path / "data", catalog=_CATALOG, duckdb_threads=1
+    ) as lake:
+        lake.create_table("t", [{"x": 1}])
+        lake.tag("first")
+        tags = lake.tags()
+        lake.backup(tmp_path / "backup")
+    with _restore(tmp_path) as again:
+        assert again.tags().equals(tags)
+
+
 def test_a_backup_into_the_lake_itself_is_refused(lake: quacklake.Lake, tmp_path: Path) -> None:
     own = folder(tmp_path / "data")
     for place in (own, own / "backup", tmp_path / "data", tmp_path):

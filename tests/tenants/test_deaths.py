@@ -5,6 +5,7 @@ The long profile kills at every point on three databases, a day's run at some on
 
 from __future__ import annotations
 
+import datetime as dt
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -108,6 +109,7 @@ class Stage:
             self.tenants.release("acme", self.plain)
         while self.tenants.dropped():
             assert self.tenants.purge().catalogs > 0
+        self.tenants.purge(grace=dt.timedelta(0))  # nobody is writing any more: forget them
         assert self.names() == ["acme"]
         assert self.tenants.shares("acme") == []
         folders = [path.name for path in (self.home / "data").iterdir() if any(path.rglob("*.parquet"))]
@@ -117,7 +119,8 @@ class Stage:
             for table in sa.inspect(connection).get_table_names():
                 if "catalog_id" in {column["name"] for column in sa.inspect(connection).get_columns(table)}:
                     left = connection.execute(sa.text(f"SELECT DISTINCT catalog_id FROM {table}")).scalars().all()
-                    assert set(left) <= {0}, table
+                    # the version that stops stock DuckDB is nobody's
+                    assert set(left) <= ({0, -1} if table == "ducklake_metadata" else {0}), table
         engine.dispose()
 
 

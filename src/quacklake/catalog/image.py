@@ -14,6 +14,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
+from quacklake.catalog.columns import Instant
 from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.inlined import InlinedRows
@@ -89,7 +90,7 @@ class ImageReader(Reader):
 
     def _column(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
         # duckdb's Python client needs another package for zoned times: read them as text there
-        if self._database.name == "duckdb" and column.name in ("snapshot_time", "schedule_start"):
+        if self._database.name == "duckdb" and isinstance(column.type, Instant):
             return sa.type_coerce(sa.cast(column, sa.String), column.type).label(column.name)
         return column
 
