@@ -189,14 +189,29 @@ def test_of_several_groups_only_the_overtaken_one_is_left_alone(open_lake: Open)
     assert ids(lake) == [id_ for id_ in range(60) if id_ not in (3, 4)]
 
 
-def test_a_compaction_that_is_always_overtaken_gives_up_and_says_so(open_lake: Open) -> None:
+def test_a_file_that_others_change_all_the_time_is_left_alone_and_keeps_none_from_it(open_lake: Open) -> None:
     lake, other = open_lake(compaction_max_replans=2), open_lake()
     table = small_files(lake, deletes=True)
     left = iter([15, 16, 17, 18])
-    with meanwhile(lambda: other.table("small").delete(f"id = {next(left)}"), times=3):
+    with meanwhile(lambda: other.table("small").delete(f"id = {next(left)}"), times=4):
         report = table.rewrite_data_files(0)
+    assert (report.files_before, report.files_after) == (2, 1)
+    assert [(skipped.what, skipped.reason) for skipped in report.skipped] == [
+        ("1 files", "others were faster each time")
+    ]
+    assert ids(lake) == [id_ for id_ in range(60) if id_ % 20 >= 12 and id_ not in (15, 16, 17, 18)]
+
+
+def test_an_order_that_is_always_overtaken_is_given_up(open_lake: Open) -> None:
+    lake, other = open_lake(compaction_max_replans=2), open_lake()
+    table = small_files(lake, deletes=True)
+    left = iter([15, 16, 17])
+    with meanwhile(lambda: other.table("small").delete(f"id = {next(left)}"), times=3):
+        report = table.optimize(order_by="id DESC")
     assert report.snapshot is None
-    assert [skipped.reason for skipped in report.skipped] == ["others were faster each time"]
+    assert [(skipped.what, skipped.reason) for skipped in report.skipped] == [
+        ("3 files", "others were faster each time")
+    ]
     assert not {15, 16, 17} & set(ids(lake))
 
 

@@ -1,7 +1,8 @@
 """Compaction beside writers: files are written first, then one short commit for each batch puts them in place.
 
-A batch that another commit has overtaken is planned again, one group at a time, and left alone after a few tries. So
-writers never wait, and what is done stays done when the process ends in between.
+A batch that another commit has overtaken is planned again, in smaller and smaller groups, and left alone after a few
+tries. So writers never wait, those that are everywhere keep few files from it, and what is done stays done when the
+process ends in between.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ __all__ = ["Compactor", "Files", "Limits"]
 Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
 #: The groups of a table's files that an operation works on.
 Planner = Callable[[TableFiles], list[Group]]
+#: What becomes of a group.
+Work = Callable[[Transaction, TableFiles, Group], TableChange]
 
 #: What a compaction that takes away or ends files says of itself. The flush is for stock clients: they let a small
 #: delete of a file that a compaction has taken away go through, and lost, but not one beside a flush.
@@ -137,10 +140,17 @@ class Compactor:
     def rewrite(
         self, operation: str, table: TableInfo, base: Snapshot, planner: Planner, as_table: TableInfo | None = None
     ) -> CompactionReport:
-        """Write the live rows of files anew, laid out as ``as_table``; older snapshots keep the files as they are."""
+        """Write the live rows of files anew, laid out as ``as_table``; older snapshots keep the files as they are.
+
+        With one, the files of a group stay together: they are to be in one order.
+        """
         wanted = as_table or table
         files = self._begin(operation, table, base)
-        return self._compact(files, planner, lambda tx, files, group: self._rewritten(tx, files, group, wanted))
+
+        def work(tx: Transaction, files: TableFiles, group: Group) -> TableChange:
+            return self._rewritten(tx, files, group, wanted)
+
+        return self._compact(files, planner, work, divisible=as_table is None)
 
     def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
         """Move inlined rows and deletes into files."""
@@ -150,7 +160,7 @@ class Compactor:
             try:
                 while self._flush_window(table, base):
                     pass
-                self._flush_deletes(table, base)
+                self._flush_deletes(table, base, 2**attempt)
                 break
             except CommitConflict as conflict:
                 base = self.latest()
@@ -165,12 +175,7 @@ class Compactor:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    def _compact(
-        self,
-        files: TableFiles,
-        planner: Planner,
-        work: Callable[[Transaction, TableFiles, Group], TableChange],
-    ) -> CompactionReport:
+    def _compact(self, files: TableFiles, planner: Planner, work: Work, *, divisible: bool = True) -> CompactionReport:
         groups = planner(files)
         total, done = sum(len(group.files) for group in groups), 0
         what = f"{self._report.operation} {self._report.table}"
@@ -179,17 +184,12 @@ class Compactor:
             self.progress(what, done, total)
             if not self._try(files, batch, work):
                 for group in batch:
-                    self._retry(group, planner, work)
+                    self._retry(group, planner, work, divisible)
             done += sum(len(group.files) for group in batch)
         self.progress(what, done, total)
         return self._end()
 
-    def _try(
-        self,
-        files: TableFiles,
-        groups: Sequence[Group],
-        work: Callable[[Transaction, TableFiles, Group], TableChange],
-    ) -> bool:
+    def _try(self, files: TableFiles, groups: Sequence[Group], work: Work) -> bool:
         """Write the files of some groups and commit them together; false when another commit has overtaken them."""
         changes: list[TableChange] = []
 
@@ -206,27 +206,32 @@ class Compactor:
             return False
         return True
 
-    def _retry(
-        self, group: Group, planner: Planner, work: Callable[[Transaction, TableFiles, Group], TableChange]
-    ) -> None:
+    def _retry(self, group: Group, planner: Planner, work: Work, divisible: bool) -> None:
         """What is still to be done for the files of a group after other commits."""
-        wanted = set(group.ids)
-        for _ in range(self.limits.max_replans):
+        waiting = [(part, 0) for part in _parts(group.ids, divisible)]
+        changed = slower = 0
+        while waiting:
+            wanted, tries = waiting.pop()
+            if tries == self.limits.max_replans:
+                slower += len(wanted)
+                continue
             base = self.latest()
             table = self.find(base)
             if table is None:
-                self._skip(f"{len(wanted)} files", "the table was dropped")
+                left = len(wanted) + sum(len(part) for part, _ in waiting)
+                self._skip(f"{left} files", "the table was dropped")
                 return
             files = read_files(self.catalog, self.store, base, table)
             files = replace(files, files={id_: file for id_, file in files.files.items() if id_ in wanted})
             again = planner(files)
-            gone = wanted - {id_ for found in again for id_ in found.ids}
-            if gone:
-                self._skip(f"{len(gone)} files", "another commit has changed them")
-            if not again or self._try(files, again, work):
-                return
-            wanted -= gone
-        self._skip(f"{len(wanted)} files", "others were faster each time")
+            changed += len(wanted) - sum(len(found.files) for found in again)
+            for found in again:
+                if not self._try(files, [found], work):
+                    waiting += [(part, tries + 1) for part in _parts(found.ids, divisible)]
+        if changed:
+            self._skip(f"{changed} files", "another commit has changed them")
+        if slower:
+            self._skip(f"{slower} files", "others were faster each time")
 
     # -- what becomes of a group ---------------------------------------------------------------------------------------
 
@@ -351,13 +356,14 @@ class Compactor:
             compaction=(ChangeKind.INLINE_FLUSH,),
         )
 
-    def _flush_deletes(self, table: TableInfo, base: Snapshot) -> None:
-        """Move the inlined deletes of data files into delete files."""
+    def _flush_deletes(self, table: TableInfo, base: Snapshot, parts: int) -> None:
+        """Move the inlined deletes of data files into delete files, in so many commits at least."""
         found = read_files(self.catalog, self.store, base, table)
         counts = found.plan.deleted_counts
         ids = sorted(counts)
-        for start in range(0, len(ids), self.limits.max_files):
-            some = ids[start : start + self.limits.max_files]
+        most = min(self.limits.max_files, max(1, -(-len(ids) // parts)))
+        for start in range(0, len(ids), most):
+            some = ids[start : start + most]
             touched = touched_files(found.part(some), set(some))
             changes: list[TableChange] = []
 
@@ -405,6 +411,12 @@ class Compactor:
 
     def _end(self) -> CompactionReport:
         return replace(self._report, skipped=tuple(self._skipped))
+
+
+def _parts(ids: Sequence[int], divisible: bool) -> list[set[int]]:
+    """Files in two halves where that may be: a commit that overtakes one of them leaves the other."""
+    middle = len(ids) // 2 if divisible else 0
+    return [set(part) for part in (ids[:middle], ids[middle:]) if part]
 
 
 def _with_last(file: PastDeleteFile) -> PastDeleteFile:
