@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
-from quacklake.cli.commands import COMMANDS
-from quacklake.cli.entry import Entry
 from tests.cli.conftest import Run
+from tests.cli.names import command_names
 
 STORY = """
     init
@@ -92,14 +90,6 @@ ELSEWHERE = {"demo", "tenant grant", "tenant revoke", "tenant expose", "tenant u
 """What is a story itself, and what needs PostgreSQL."""
 
 
-def _names(entries: tuple[Entry, ...] = COMMANDS, before: str = "") -> Iterator[str]:
-    for entry in entries:
-        if entry.commands:
-            yield from _names(entry.commands, f"{before}{entry.name} ")
-        else:
-            yield f"{before}{entry.name}"
-
-
 def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
     Path("people.csv").write_text("id,name\n1,Ann\n2,Bob\n", encoding="utf-8")
     told: dict[str, object] = {}
@@ -116,5 +106,5 @@ def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
             told[line.strip()] = json.loads(answer.out)
     assert failed == []
     assert told['sql "SELECT count(*) FROM people"'] == [{"count_star()": 3}]
-    known = set(_names())
+    known = set(command_names())
     assert {name for name in known if any(f"{line} ".startswith(f"{name} ") for line in told)} == known - ELSEWHERE

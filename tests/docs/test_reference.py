@@ -11,22 +11,13 @@ import typer
 
 from quacklake.cli.app import command_line
 from quacklake.cli.commands import COMMANDS
-from quacklake.cli.entry import Entry
 from quacklake.config import SETTINGS
+from tests.cli.names import command_names
 from tests.docs.blocks import PAGES, REPOSITORY, page_id
 from tests.docs.tables import TABLES, in_page
 
 CLI = REPOSITORY / "docs/reference/cli.md"
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-
-
-def _commands(entries: tuple[Entry, ...] = COMMANDS, before: str = "") -> Iterator[str]:
-    """Every command as it is typed."""
-    for entry in entries:
-        if entry.commands:
-            yield from _commands(entry.commands, f"{before}{entry.name} ")
-        else:
-            yield f"{before}{entry.name}"
 
 
 def _parameters(name: str) -> Iterator[str]:
@@ -52,7 +43,7 @@ def test_every_setting_is_documented() -> None:
     assert [setting.name for setting in SETTINGS if f"| `{setting.name}` |" not in page] == []
 
 
-@pytest.mark.parametrize("name", list(_commands()))
+@pytest.mark.parametrize("name", list(command_names()))
 def test_every_command_is_documented_with_its_options(name: str) -> None:
     page = CLI.read_text(encoding="utf-8")
     head = f"## quacklake {name.split()[0]}\n"

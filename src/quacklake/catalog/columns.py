@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.format.snapshots import format_time, parse_time
 
-__all__ = ["Flag", "Id", "Instant", "Name", "Text", "Uid", "database_of"]
+__all__ = ["Flag", "Id", "Instant", "Name", "Text", "Uid", "database_of", "readable_time"]
 
 
 def database_of(dialect: Dialect) -> str:
@@ -112,6 +112,11 @@ class Uid(TypeDecorator[str]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else str(value)
+
+
+def readable_time(time: sa.ColumnElement[Any], database: str, name: str) -> sa.ColumnElement[Any]:
+    """A time, called ``name``, as it can be read: duckdb's Python client needs another package for zoned ones."""
+    return sa.type_coerce(sa.cast(time, sa.String), Instant()).label(name) if database == "duckdb" else time
 
 
 class Instant(TypeDecorator[dt.datetime]):

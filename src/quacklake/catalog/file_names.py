@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from quacklake.catalog import scoped
+from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.unseen import dead_data_file, dead_delete
 from quacklake.catalog.writer import Writer
@@ -247,9 +248,7 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
 def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:
     """The next files that wait for the cleanup, by their ids; about ``limit``, for none of an id is left out."""
     t = reader._t["files_scheduled_for_deletion"]
-    time: sa.ColumnElement[Any] = t.c.schedule_start
-    if reader._database.name == "duckdb":
-        time = sa.type_coerce(sa.cast(time, sa.String), t.c.schedule_start.type).label("schedule_start")
+    time = readable_time(t.c.schedule_start, reader._database.name, "schedule_start")
     ids = sa.select(t.c.data_file_id).where(t.c.data_file_id > after).order_by(t.c.data_file_id).limit(limit)
     found = [row[0] for row in reader.run("scheduled_ids", ids)]
     if not found:

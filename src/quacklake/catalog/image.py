@@ -14,7 +14,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
-from quacklake.catalog.columns import Instant
+from quacklake.catalog.columns import Instant, readable_time
 from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.inlined import InlinedRows
@@ -89,10 +89,8 @@ class ImageReader(Reader):
         return self._t.own[rest] if self.has_table(name) else None
 
     def _column(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-        # duckdb's Python client needs another package for zoned times: read them as text there
-        if self._database.name == "duckdb" and isinstance(column.type, Instant):
-            return sa.type_coerce(sa.cast(column, sa.String), column.type).label(column.name)
-        return column
+        is_time = isinstance(column.type, Instant)
+        return readable_time(column, self._database.name, column.name) if is_time else column
 
     def inlined_ids(self) -> list[InlinedId]:
         """The tables of inlined rows."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.columns import Instant
+from quacklake.catalog.columns import Instant, readable_time
 from quacklake.catalog.inlined import ROWS
 from quacklake.catalog.registry import Registry
 
@@ -62,7 +62,7 @@ class _Statement:
 
     def __init__(self, registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> None:
         self._t = registry._t
-        self._text_times = registry._database.name == "duckdb"
+        self._database = registry._database.name
         self._counted = counted
         self._orphans = orphans
         t = self._t.catalog
@@ -136,11 +136,8 @@ class _Statement:
         return found.where(leases.c.lease_id == self._orphans)
 
     def _first(self, time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """The first of some times; duckdb's Python client gives zoned ones as text only."""
-        first: sa.ColumnElement[Any] = sa.func.min(time)
-        if self._text_times:
-            first = sa.cast(first, sa.String)
-        return sa.type_coerce(first, Instant()).label("since")
+        """The first of some times."""
+        return readable_time(sa.func.min(time), self._database, "since").label("since")
 
 
 def _most(counted: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:

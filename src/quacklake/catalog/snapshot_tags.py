@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
+from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
@@ -33,9 +32,7 @@ def tags(reader: Reader) -> list[SnapshotTag]:
     table = _table(reader, "snapshot_tags")
     if table is None:
         return []
-    created: sa.ColumnElement[Any] = table.c.created
-    if reader._database.name == "duckdb":
-        created = sa.type_coerce(sa.cast(created, sa.String), table.c.created.type).label("created")
+    created = readable_time(table.c.created, reader._database.name, "created")
     statement = sa.select(table.c.name, table.c.snapshot_id, created).order_by(table.c.name)
     return sorted((SnapshotTag(*row) for row in reader.run("snapshot_tags", statement)), key=lambda tag: tag.name)
 

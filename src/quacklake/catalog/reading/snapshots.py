@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog import scoped
+from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reading.statements import Statements
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.errors import NotFoundError
@@ -29,10 +30,7 @@ class SnapshotReader(Statements):
 
     def _snapshot_columns(self) -> list[sa.ColumnElement[Any]]:
         table = self._t["snapshot"]
-        # duckdb's Python client needs another package for zoned times: read them as text there
-        time: sa.ColumnElement[Any] = table.c.snapshot_time
-        if self._database.name == "duckdb":
-            time = sa.type_coerce(sa.cast(time, sa.String), table.c.snapshot_time.type).label("snapshot_time")
+        time = readable_time(table.c.snapshot_time, self._database.name, "snapshot_time")
         return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
