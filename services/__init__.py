@@ -3,12 +3,13 @@
 Each server listens on 127.0.0.1 only, on a free port, keeps its files in a temporary directory and ends with the
 process that started it::
 
-    with PostgresServer() as server:
-        url = server.create_database("lake")
+    with PostgresServer() as server, server.new_database() as url:
+        ...
 
 ``python -m services start`` starts the same servers in the background; those of Spark only when it is told their names.
 """
 
+from services.database import DatabaseServer
 from services.mysql import MySQLServer
 from services.postgres import PostgresServer
 from services.process import Server, Unavailable
@@ -18,6 +19,7 @@ from services.spark import SparkCluster, SparkConnectServer
 __all__ = [
     "SERVERS",
     "USUAL",
+    "DatabaseServer",
     "MySQLServer",
     "PostgresServer",
     "S3Server",

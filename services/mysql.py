@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from services.process import Server, Unavailable
+from services.database import DatabaseServer
+from services.process import Unavailable
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -20,7 +21,7 @@ USER = "quacklake"
 PASSWORD = "quacklake"
 
 
-class MySQLServer(Server):
+class MySQLServer(DatabaseServer):
     """MariaDB with one all-powerful user, ``quacklake``, on 127.0.0.1."""
 
     name = "mysql"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import uuid
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from services.process import Server, Unavailable, reachable
+from services.database import DatabaseServer
+from services.process import Unavailable, reachable
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,7 +22,7 @@ __all__ = ["PostgresServer"]
 USER = "quacklake"
 
 
-class PostgresServer(Server):
+class PostgresServer(DatabaseServer):
     """PostgreSQL with trust authentication on 127.0.0.1."""
 
     name = "postgres"
@@ -51,6 +53,13 @@ class PostgresServer(Server):
         """Drop a database, ending the connections to it."""
         with self._connect() as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def create_role(self, prefix: str, *rights: str) -> str:
+        """Create a role that may log in, by a name that no other has; returns the name."""
+        name = f"{prefix}_{uuid.uuid4().hex[:8]}"
+        with self._connect() as connection:
+            connection.execute(" ".join([f'CREATE ROLE "{name}" LOGIN', *rights]))
+        return name
 
     def prepare(self) -> None:
         programs = self._programs()

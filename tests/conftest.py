@@ -10,14 +10,14 @@ import gc
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from services import SERVERS, MySQLServer, PostgresServer, S3Server, Server, Unavailable
+from services import SERVERS, DatabaseServer, MySQLServer, PostgresServer, S3Server, Server, Unavailable
 from services.background import ensure, stop
 from tests import seeds
 from tests.catalog.stock import Stock
@@ -173,32 +173,31 @@ def stock_if_plain(request: pytest.FixtureRequest) -> Stock | None:
 
 
 @pytest.fixture
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """The URL of a place for a new lake on a kind of database; a server has one place for each test."""
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Gives the URL of a place for a new lake on a kind of database."""
 
     def make(database: str) -> str:
         if database in ("sqlite", "duckdb"):
             return f"{database}:///{tmp_path / f'{uuid.uuid4().hex}.db'}"
-        url: str = request.getfixturevalue(f"{database}_url")
-        return url
+        server: DatabaseServer = request.getfixturevalue(f"{database}_server")
+        return databases.enter_context(server.new_database())
 
-    return make
+    with ExitStack() as databases:
+        yield make
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a PostgreSQL database of the test's own."""
-    name = f"t_{uuid.uuid4().hex}"
-    yield postgres_server.create_database(name)
-    postgres_server.drop_database(name)
+    with postgres_server.new_database() as url:
+        yield url
 
 
 @pytest.fixture
 def mysql_url(mysql_server: MySQLServer) -> Iterator[str]:
     """The URL of a MariaDB database of the test's own."""
-    name = f"t_{uuid.uuid4().hex}"
-    yield mysql_server.create_database(name)
-    mysql_server.drop_database(name)
+    with mysql_server.new_database() as url:
+        yield url
 
 
 @pytest.fixture

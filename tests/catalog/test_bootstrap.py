@@ -15,7 +15,6 @@ from quacklake.catalog import parse_url
 from quacklake.catalog.lakehouse import VIEWS
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import INDEXES, SPEC, VERSION
-from services import PostgresServer
 from tests.catalog.stock import Stock, attached, connect
 from tests.layout import LAYOUT, plain_only
 
@@ -94,14 +93,9 @@ def _neutral(column: str, value: Any) -> Any:
 
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_tables_columns_and_first_rows_are_those_of_stock_ducklake(
-    database: str, new_url: NewUrl, stock: Stock, tmp_path: Path, request: pytest.FixtureRequest
+    database: str, new_url: NewUrl, stock: Stock, tmp_path: Path
 ) -> None:
     ours, theirs = new_url(database), new_url(database)
-    if database == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        name = f"stock_{parse_url(ours).url.database}"
-        request.addfinalizer(lambda: server.drop_database(name))
-        theirs = server.create_database(name)
     stock.run(theirs, "SELECT 1", options=[f"DATA_PATH '{tmp_path / 'theirs'}/'"])
     quacklake.connect(ours, data_path=tmp_path / "ours").close()
     mine = tables(ours)

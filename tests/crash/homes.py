@@ -16,7 +16,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import Lake
 from quacklake.catalog import parse_url
-from services import MySQLServer, PostgresServer
+from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
 from tests.layout import folder, moved
 
@@ -184,7 +184,7 @@ def look(lake: Lake) -> State:
 class Workshop:
     """Makes a template lake once and copies it as often as needed."""
 
-    def __init__(self, database: str, folder: Path, server: PostgresServer | MySQLServer | None) -> None:
+    def __init__(self, database: str, folder: Path, server: DatabaseServer | None) -> None:
         self.database = database
         self._folder = folder
         self._server = server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pytest
 
 import quacklake
 from quacklake.faults import Fault, FaultInjected, arm, record
-from services import MySQLServer, PostgresServer
 from tests.crash.homes import Workshop, look
 from tests.crash.operations import OPERATIONS, rows
 from tests.seeds import some
@@ -75,22 +74,12 @@ def test_an_interrupt_at_any_point_takes_no_file_that_the_lake_needs(workshop: W
 
 @pytest.mark.parametrize("database", CATALOGS)
 def test_a_lake_can_be_made_after_its_making_has_failed(
-    database: str, request: pytest.FixtureRequest, tmp_path: Path
+    database: str, new_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    count = itertools.count()
-
-    def place() -> str:
-        if database in ("sqlite", "duckdb"):
-            return f"{database}:///{tmp_path}/lake{next(count)}.db"
-        server: PostgresServer | MySQLServer = request.getfixturevalue(f"{database}_server")
-        name = f"made_{tmp_path.name.replace('-', '_')}_{next(count)}"
-        request.addfinalizer(lambda: server.drop_database(name))
-        return server.create_database(name)
-
     with record() as points:
-        quacklake.connect(place(), data_path=tmp_path / "data").close()
+        quacklake.connect(new_url(database), data_path=tmp_path / "data").close()
     for n in {1, len(points) // 3, len(points) // 2, *range(len(points) - 9, len(points) + 1, 3)}:
-        url = place()
+        url = new_url(database)
         with arm(Fault(at=n)), pytest.raises(FaultInjected):
             quacklake.connect(url, data_path=tmp_path / "data")
         with quacklake.connect(url, data_path=tmp_path / "data") as lake:

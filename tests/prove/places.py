@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import quacklake
-from services import MySQLServer, PostgresServer, Server
+from services import DatabaseServer, Server
 from tests.crash.homes import Home
 
 __all__ = ["SERVERS", "Places"]
@@ -31,7 +31,7 @@ class Places:
         folder = self.folder / name
         folder.mkdir(parents=True)
         if database in SERVERS:
-            url = cast(PostgresServer | MySQLServer, self._servers(database)).create_database(name)
+            url = cast(DatabaseServer, self._servers(database)).create_database(name)
         else:
             url = f"{database}:///{folder / 'lake.db'}"
         home = Home(url, folder / "data")
@@ -49,5 +49,5 @@ class Places:
         """Take a lake away. Those that are not taken away are kept for whoever looks for an error."""
         database, name = self._names.pop(home)
         if database in SERVERS:
-            cast(PostgresServer | MySQLServer, self._servers(database)).drop_database(name)
+            cast(DatabaseServer, self._servers(database)).drop_database(name)
         shutil.rmtree(self.folder / name)

@@ -20,7 +20,7 @@ from quacklake.catalog import parse_url
 from quacklake.catalog.totals import TotalsCache
 from quacklake.lake.settings import Shared
 from quacklake.transaction import TableCache
-from services import MySQLServer, PostgresServer
+from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
 from tests.crash.homes import Home, look
 from tests.crash.operations import prepare
@@ -42,7 +42,7 @@ class _Image:
 class Stand:
     """The place, on one kind of database. ``put`` makes its lake anew."""
 
-    def __init__(self, database: str, folder: Path, server: PostgresServer | MySQLServer | None) -> None:
+    def __init__(self, database: str, folder: Path, server: DatabaseServer | None) -> None:
         self.database = database
         self._folder = folder
         self._server = server

@@ -16,7 +16,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, cast
 
-from services import MySQLServer, PostgresServer, S3Server, Server
+from services import DatabaseServer, S3Server, Server
 from services.background import ensure
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
@@ -164,7 +164,7 @@ class Bench:
 
     def _stand(self, database: str) -> Stand:
         if database not in self._stands:
-            server = cast(PostgresServer | MySQLServer, self.server(database)) if database in SERVERS else None
+            server = cast(DatabaseServer, self.server(database)) if database in SERVERS else None
             folder = self._folder / "lakes" / f"pairs-{database}-{id(self)}"
             self._stands[database] = Stand(database, folder, server)
         return self._stands[database]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.errors import QuacklakeError
 from quacklake.scan.filters import to_predicate
+from services import DatabaseServer
 from tests.scan.pruning import FILES, POOLS, filters, judge, tables
 
 #: All tests of a database are in one process, which makes its lake once.
@@ -81,12 +81,11 @@ def pruned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
         made.close()
         return
-    server = request.getfixturevalue(f"{request.param}_server")
-    name = f"pruning_{uuid.uuid4().hex}"
-    made = Pruned(server.create_database(name), folder, seed=SEED)
-    yield made
-    made.close()
-    server.drop_database(name)
+    server: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
+    with server.new_database() as url:
+        made = Pruned(url, folder, seed=SEED)
+        yield made
+        made.close()
 
 
 @examples(40)

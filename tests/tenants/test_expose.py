@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import sql
 
 import quacklake
 from quacklake.errors import InputError, NotFoundError
@@ -47,12 +45,11 @@ def judge() -> Iterator[Stock]:
 
 @pytest.fixture(scope="module")
 def place(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    mark = uuid.uuid4().hex[:8]
-    url = postgres_server.create_database(f"e_{mark}")
-    role = f"reader_{mark}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
-    with quacklake.tenants(url, tmp_path_factory.mktemp("data")) as tenants:
+    role = postgres_server.create_role("reader")
+    with (
+        postgres_server.new_database() as url,
+        quacklake.tenants(url, tmp_path_factory.mktemp("data")) as tenants,
+    ):
         tenants.create_many(["acme", "beta"])
         tenants.secure()
         schemas = {}
@@ -63,7 +60,6 @@ def place(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFact
             with tenants.open(name) as lake:
                 write_more(lake, name)
         yield Place(url, tenants, role, schemas)
-    postgres_server.drop_database(f"e_{mark}")
 
 
 def write(lake: quacklake.Lake, word: str) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
 import quacklake
 from quacklake import telemetry
@@ -318,14 +317,12 @@ def test_the_command_line_sets_and_tells_limits(
     assert json.loads(capsys.readouterr().err)["code"] == "limit.tenant"
 
 
-def test_a_role_knows_its_limits_and_cannot_change_them(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    mark = uuid.uuid4().hex[:8]
-    role = f"acme_{mark}"
-    url = postgres_server.create_database(f"l_{mark}")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
-    mine = url.replace("://quacklake@", f"://{role}@")
-    with quacklake.tenants(url, tmp_path / "data") as tenants:
+def test_a_role_knows_its_limits_and_cannot_change_them(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    role = postgres_server.create_role("acme")
+    mine = postgres_url.replace("://quacklake@", f"://{role}@")
+    with quacklake.tenants(postgres_url, tmp_path / "data") as tenants:
         tenants.create_many(["acme", "beta"])
         tenants.grant("acme", role)
         tenants.limit("acme", tables=1)
@@ -350,4 +347,3 @@ def test_a_role_knows_its_limits_and_cannot_change_them(postgres_server: Postgre
         with quacklake.tenants(mine) as other, pytest.raises(quacklake.errors.ReadOnlyError):
             other.limit("acme", tables=None)
         assert tenants.limits("acme") == Limits(tables=1, snapshots=9)
-    postgres_server.drop_database(f"l_{mark}")

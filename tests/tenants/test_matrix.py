@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -87,10 +86,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def postgres_pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    name = f"t_{uuid.uuid4().hex}"
-    with _pair(postgres_server.create_database(name), tmp_path_factory.mktemp("matrix")) as made:
+    with postgres_server.new_database() as url, _pair(url, tmp_path_factory.mktemp("matrix")) as made:
         yield made
-    postgres_server.drop_database(name)
 
 
 def test_the_matrix_has_every_public_operation() -> None:

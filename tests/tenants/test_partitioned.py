@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import quacklake
 from quacklake.catalog import parse_url
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.errors import ConfigError, UnsupportedFeatureError
+from services import PostgresServer
 from tests.catalog.stock import Stock
 from tests.seeds import LONG
 from tests.tenants import histories
@@ -62,10 +62,10 @@ def test_lakes_in_parts_are_as_others_are(database: str, new_url: Callable[[str]
         assert not lake.verify(deep=True).errors
 
 
-def test_a_role_sees_its_catalog_alone_in_parts_too(postgres_url: str, tmp_path: Path) -> None:
-    role = f"acme_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+def test_a_role_sees_its_catalog_alone_in_parts_too(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    role = postgres_server.create_role("acme")
     mine = postgres_url.replace("://quacklake@", f"://{role}@")
     with quacklake.tenants(postgres_url, tmp_path / "data", metadata_partitions=PARTS) as tenants:
         tenants.create_many(["acme", *(f"other{i}" for i in range(5))])

@@ -22,10 +22,22 @@ MANY = 2_000
 def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a shared lake with very many catalogs, all of which hold the same."""
     home = tmp_path_factory.mktemp("crowd")
-    url = f"sqlite:///{home}/l.db"
-    if request.param == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.create_database("crowd")
+    if request.param == "sqlite":
+        url = f"sqlite:///{home}/l.db"
+        _fill(url, home)
+        yield url
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    with server.new_database() as url:
+        _fill(url, home)
+        engine = sa.create_engine(parse_url(url).url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sa.text("VACUUM ANALYZE"))
+        engine.dispose()
+        yield url
+
+
+def _fill(url: str, home: Path) -> None:
     with quacklake.tenants(url, home / "data") as tenants:
         tenants.create_many([f"t{i:04}" for i in range(MANY)])
         with tenants.open("t0000") as lake:
@@ -39,12 +51,7 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     engine = sa.create_engine(parse_url(url).url)
     with engine.connect() as connection:
         multiply(connection, 0)
-        if request.param == "postgres":
-            connection.execution_options(isolation_level="AUTOCOMMIT").execute(sa.text("VACUUM ANALYZE"))
     engine.dispose()
-    yield url
-    if request.param == "postgres":
-        server.drop_database("crowd")
 
 
 def _append_file(lake: quacklake.Lake) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +47,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    mark = uuid.uuid4().hex[:8]
-    roles = [f"{name}_{mark}" for name in ("acme", "beta", "nobody")]
-    url = postgres_server.create_database(f"s_{mark}")
-    with psycopg.connect(url, autocommit=True) as connection:
-        for role in roles:
-            connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
-    with quacklake.tenants(url, tmp_path_factory.mktemp("data")) as tenants:
+    roles = [postgres_server.create_role(name) for name in ("acme", "beta", "nobody")]
+    with (
+        postgres_server.new_database() as url,
+        quacklake.tenants(url, tmp_path_factory.mktemp("data")) as tenants,
+    ):
         tenants.create_many(["acme", "beta"])
         tenants.grant("acme", roles[0])
         tenants.grant("beta", roles[1])
@@ -64,7 +61,6 @@ def place(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFact
         with quacklake.connect(found.of(found.beta), catalog="beta") as lake:
             lake.create_table("t", histories.rows(0, 200, "beta"), partition_by=["day"])
         yield found
-    postgres_server.drop_database(f"s_{mark}")
 
 
 @pytest.mark.daily(0.3)
@@ -217,10 +213,11 @@ def test_a_role_that_no_policy_holds_back_is_refused(place: Place) -> None:
         place.tenants.grant("missing", place.nobody)
 
 
-def test_an_owner_who_is_no_superuser_goes_on(postgres_url: str, tmp_path: Path) -> None:
-    role = f"owner_{uuid.uuid4().hex[:8]}"
+def test_an_owner_who_is_no_superuser_goes_on(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    role = postgres_server.create_role("owner", "CREATEROLE")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEROLE").format(sql.Identifier(role)))
         connection.execute(sql.SQL("GRANT ALL ON SCHEMA public TO {} WITH GRANT OPTION").format(sql.Identifier(role)))
     url = postgres_url.replace("://quacklake@", f"://{role}@")
     with quacklake.tenants(url, tmp_path) as tenants:
