@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
 __all__ = [
+    "NOTHING",
     "ROW_COLUMNS",
     "SHIFT",
     "Branch",
@@ -46,6 +48,11 @@ ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 _NO_MAPPING = -(1 << 62)
 _MANY = 256
 """Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
+NOTHING = Path(__file__).with_name("nothing.parquet")
+"""A file without rows. DuckDB reads a list of files with all its threads, and a single one with one thread where it is
+given the columns and so has not looked into the file: beside this one a file is a list."""
+_ROW_GROUP = 122_880
+"""Rows up to which there is nothing for a second thread to do."""
 _RUNS = 8
 """Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
 SHIFT = 40
@@ -297,7 +304,10 @@ def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
 
 
 def _read_parquet(urls: Iterable[str], fields: Sequence[Field], rows: int | None, config: str | None = None) -> str:
-    paths = ", ".join(literal(url) for url in urls)
+    files = list(urls)
+    if len(files) == 1 and (rows or 0) > _ROW_GROUP and config is None and NOTHING.is_file():
+        files.append(str(NOTHING))
+    paths = ", ".join(literal(url) for url in files)
     schema = ", ".join(found.sql for found in fields)
     clauses = [f"schema=MAP {{{schema}}}", f"explicit_cardinality={max(rows or 0, 1):d}"]
     if config is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from quacklake.config import parse_size
+from quacklake.engines.duckdb.sql import NOTHING
 from quacklake.errors import ConfigError
 from quacklake.format.names import literal
 from quacklake.sql.attached import Attached, Attachments
@@ -49,6 +50,7 @@ class Seal:
             folders = [folder for attached in attachments.lakes.values() for folder in _folders(attached)]
             listed = ", ".join(literal(folder) for folder in dict.fromkeys(folders))
             attachments.root.execute(f"SET allowed_directories = [{listed}]")
+            attachments.root.execute(f"SET allowed_paths = [{literal(str(NOTHING))}]")
             for connection in (attachments.root, attachments.planner):
                 _lock(connection)
             self._folders = tuple(folders)
