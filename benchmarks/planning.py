@@ -71,7 +71,7 @@ def run(bench: Bench, result: Result) -> None:
         with bench.directory() as directory:
             place = bench.place(directory, catalog, "lake")
             with quacklake.connect(place.url, data_path=place.data) as lake:
-                _fill(bench, place, lake, label, {"few": few, "many": many})
+                fill(bench, place, lake, label, {"few": few, "many": many})
                 _compare_with_sql(bench, result, lake, _driver(place), f"{label}, {many:,} files", many)
                 result.measures.append(_count_statements(lake, label, few, many))
                 if catalog == "sqlite":
@@ -92,7 +92,8 @@ class _Table:
     files: int
 
 
-def _fill(bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: dict[str, int]) -> None:
+def fill(bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: dict[str, int]) -> None:
+    """Make tables with the metadata of as many files as ``sizes`` says; there are no files."""
     first = 0
     for name, files in sizes.items():
         info = lake.create_table(name, _SCHEMA).info

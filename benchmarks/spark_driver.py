@@ -1,0 +1,88 @@
+"""What the driver of Spark takes: for each small batch of a stream, and for a plan over very many files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import quacklake
+from benchmarks.common import Bench, Measure, Place, Target, alternate, at_most, percentile
+from benchmarks.planning import fill
+from benchmarks.spark_peers import Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["batches", "planning"]
+
+_ROWS = 1_000
+_FLOOR, _MORE = 1.2, 0.030
+"""How much longer than with a sink that does nothing a batch may take, in parts and in seconds."""
+
+
+def batches(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
+    """Batches of 1,000 rows into a table, and to Spark's sink that writes nothing."""
+    count = bench.pick(5, 40, 200)
+    source = spark.directory / "batches"
+    with bench.step("writing the batches"):
+        rows = spark.session.range(0, count * _ROWS, 1, count).selectExpr("id", "concat('n', id) AS name")
+        rows.write.parquet(str(source))
+    with quacklake.connect(place.url, data_path=place.data) as lake:
+        ours = quacklake.spark(lake, spark.session)
+        ours.create_table("t", rows.schema)
+        with bench.step("streaming", 2) as done:
+            handle = ours.write_stream(
+                _stream(spark, source, rows),
+                "t",
+                name="bench",
+                checkpoint=str(spark.directory / "ours"),
+                trigger="availableNow",
+            )
+            handle.awaitTermination()
+            mine = _durations(handle.query)
+            done(1)
+            nothing = _stream(spark, source, rows).writeStream.format("noop").trigger(availableNow=True)
+            query = nothing.option("checkpointLocation", str(spark.directory / "noop")).start()
+            query.awaitTermination()
+            floor = _durations(query)
+            done(1)
+        if lake.table("t").count() != count * _ROWS:
+            raise RuntimeError("rows were lost")
+    took, least = percentile(mine, 50), percentile(floor, 50)
+    wanted = Target("≤", (_FLOOR * least + _MORE) * 1e3, "ours")
+    what = f"a batch of {_ROWS:,} rows, p50"
+    return [Measure(what, "ms", took * 1e3, least * 1e3, "Spark's noop sink", took / least, "the time", wanted)]
+
+
+def _stream(spark: Spark, source: Path, rows: DataFrame) -> DataFrame:
+    return spark.session.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+
+
+def _durations(query: StreamingQuery) -> list[float]:
+    """The seconds of each batch but the first, which starts everything."""
+    found: list[Any] = list(query.recentProgress)
+    return [float(each["durationMs"]["triggerExecution"]) / 1e3 for each in found if each["numInputRows"]][1:]
+
+
+def planning(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
+    """The driver's work for a query over very many files, of which there are only the metadata."""
+    files = bench.pick(500, 100_000, 100_000)
+    with quacklake.connect(place.url, data_path=place.data) as lake:
+        fill(bench, place, lake, "SQLite", {"many": files})
+        ours = quacklake.spark(lake, spark.session)
+
+        def plan(where: str | None) -> object:
+            frame: Any = ours.table("many", where=where).selectExpr("sum(id)")
+            return str(frame._jdf.queryExecution().executedPlan())
+
+        first = files // 2 * 1000
+        with bench.step("planning", 2) as done:
+            few = alternate(bench.pick(1, 5, 5), {"ours": lambda: plan(f"id BETWEEN {first} AND {first + 9_999}")})
+            done(1)
+            every = alternate(bench.pick(1, 3, 3), {"ours": lambda: plan(None)})
+            done(1)
+    return [
+        Measure(f"plan of {words} of {files:,} files", "s", found["ours"].median, target=at_most(2.0, "ours"))
+        for words, found in (("10", few), ("all", every))
+    ]
