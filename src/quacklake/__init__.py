@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
     from quacklake.lake.result import Result
     from quacklake.lake.spark import SparkLake, spark, spark_settings
-    from quacklake.lake.spark_registration import register_spark
+    from quacklake.lake.spark.datasource.registration import register_spark
     from quacklake.lake.tenants import Tenant, Tenants, TenantStats, tenants
     from quacklake.sql.opening import session
     from quacklake.sql.safety import Safety
@@ -91,7 +91,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.operations": "MergeResult",
             "quacklake.lake.result": "Result",
             "quacklake.lake.spark": "SparkLake spark spark_settings",
-            "quacklake.lake.spark_registration": "register_spark",
+            "quacklake.lake.spark.datasource.registration": "register_spark",
             "quacklake.lake.table": "Table",
             "quacklake.lake.tenants": "Tenant TenantStats Tenants tenants",
             "quacklake.lake.view": "View",

@@ -12,7 +12,7 @@ import pytest
 import quacklake
 from quacklake.lake import operations
 from quacklake.lake.frames import to_source
-from quacklake.lake.partition_overwrite import overwrite_partitions
+from quacklake.lake.spark.dml.partition_overwrite import overwrite_partitions
 from quacklake.transaction import Transaction
 
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("d", pa.date32())])

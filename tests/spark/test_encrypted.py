@@ -16,7 +16,7 @@ import quacklake
 from quacklake import expr
 from quacklake.engines.spark import Staging
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
-from quacklake.lake import spark_slices
+from quacklake.lake.spark import slices
 from quacklake.scan import feed_slices
 from tests.conformance.clients import LakeSite
 from tests.seeds import LONG
@@ -71,13 +71,13 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     keys = keys_of(site)
     monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
     made: list[bytes] = []
-    to_frame = spark_slices.to_frame
+    to_frame = slices.to_frame
 
     def kept(session: SparkSession, table: pa.Table) -> DataFrame:
         made.extend(table.column("part").to_pylist())
         return to_frame(session, table)
 
-    monkeypatch.setattr(spark_slices, "to_frame", kept)
+    monkeypatch.setattr(slices, "to_frame", kept)
     frame = quacklake.spark(site.lake(), session).table("t").where("id > 5").selectExpr("id + 1")
     shown = io.StringIO()
     with redirect_stdout(shown):

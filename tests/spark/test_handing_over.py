@@ -13,7 +13,7 @@ import pytest
 import quacklake
 from quacklake.errors import StreamError
 from quacklake.lake.reference import TableRef
-from quacklake.lake.spark_connect_streams import ConnectHandle
+from quacklake.lake.spark.streams.connect import ConnectHandle
 
 
 class Server:

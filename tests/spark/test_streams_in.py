@@ -26,7 +26,7 @@ from tests.conformance.conftest import MakeSite
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.lake.spark_sink import SparkSink
+    from quacklake.lake.spark.streams.sink import SparkSink
 
 COLUMNS = {"id": pa.int64(), "v": pa.string()}
 

@@ -16,7 +16,7 @@ from quacklake.errors import (
     SnapshotExpiredError,
 )
 from quacklake.format.snapshots import Snapshot
-from quacklake.lake import operations
+from quacklake.lake import sealing
 from quacklake.lake.settings import Shared
 from quacklake.lake.signature import Signature
 from quacklake.transaction import Transaction, Turn
@@ -95,9 +95,9 @@ class Committing:
             raise
 
     def _commit(self, tx: Transaction, signature: Signature, turn: Turn | None = None) -> Snapshot:
-        operations.seal(self._shared, tx)
+        sealing.seal(self._shared, tx)
         shared = self._shared
-        changes = tx.change_set(operations.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
+        changes = tx.change_set(sealing.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
         if not (changes.empty or signature.given) and shared.option("require_commit_message"):
             raise ConfigError(
                 "Commit Information for the snapshot is required but has not been provided.",

@@ -14,7 +14,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
-from quacklake.lake import layout, operations
+from quacklake.lake import layout, sealing
 from quacklake.lake.settings import Shared
 from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
 from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
@@ -181,7 +181,7 @@ class TableCompaction:
         pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
         if pending is not None:
             rows = sum(insert.rows.num_rows for insert in pending.inserts)
-            operations.spill(self._shared, tx, pending)
+            sealing.spill(self._shared, tx, pending)
             moved = tx.base.id if rows else None
             return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
         if table.id < 0 or tx.has_flushed(table):

@@ -9,43 +9,34 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from quacklake.catalog import DatedDeletes
-from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format.bounds import decode
 from quacklake.format.measure import of_array
 from quacklake.format.names import quote
-from quacklake.format.objects import NAME_ROW_ID, TableInfo
+from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.lake import conform, evolution
 from quacklake.lake.expression import Expression
 from quacklake.lake.frames import Source
 from quacklake.lake.inlining import encoded_insert
+from quacklake.lake.inserting import check_not_null, insert_query, replace_rows, write_rows
 from quacklake.lake.settings import Shared
-from quacklake.scan import ScanPlan, to_predicate
-from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction
+from quacklake.scan import to_predicate
+from quacklake.transaction import Transaction
 
 __all__ = [
     "DUPLICATES_SHOWN",
-    "DeleteFiles",
     "MergeResult",
     "append",
     "append_new",
-    "check_not_null",
     "delete",
     "delete_keys",
     "duplicate_keys",
-    "insert_kept",
-    "insert_query",
     "merge",
     "overwrite",
-    "replace_rows",
-    "seal",
     "update",
 ]
 
@@ -80,24 +71,7 @@ def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source, *,
     with source.lend() as rows, shared.engine.connection() as connection:
         with writing():
             connection.register("ql_source", rows)
-        return _write(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
-
-
-def _write(
-    shared: Shared,
-    tx: Transaction,
-    connection: duckdb.DuckDBPyConnection,
-    query: str,
-    table: TableInfo,
-    *,
-    row_ids: bool = False,
-    size: int | None = None,
-) -> int:
-    files = shared.writer.write(
-        connection, query, table, shared.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
-    )
-    tx.pending(table).files.extend(files)
-    return sum(file.record_count for file in files)
+        return write_rows(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
 
 
 # -- delete ------------------------------------------------------------------------------------------------------------
@@ -197,69 +171,6 @@ def _temporary() -> str:
     return f"ql_changed_{uuid_module.uuid4().hex}"
 
 
-def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Any]) -> None:
-    """Raise ``ConstraintError`` when rows of a table have NULL in one of these columns and must not."""
-    for column in columns:
-        if not column.nullable:
-            found = connection.execute(f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1").fetchone()
-            if found is not None:
-                raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
-
-
-def replace_rows(
-    shared: Shared,
-    tx: Transaction,
-    connection: duckdb.DuckDBPyConnection,
-    table: TableInfo,
-    plan: ScanPlan,
-    changed: str,
-) -> int:
-    """Delete the rows a table of changed rows was made from and insert the changed ones under the same row ids."""
-    pending = tx.pending(table)
-    places = connection.execute(f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}").to_arrow_table()
-    if not places.num_rows:
-        return 0
-    kept = pending.known_row_ids()
-    pending.delete(plan, places_to_target(places))
-    select = ", ".join(quote(column.name) for column in table.schema.columns)
-    if places.num_rows <= shared.inline_limit(table):
-        fetched = _fetched(table)
-        rows = connection.execute(f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}").to_arrow_table()
-        versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
-        row_ids = [
-            kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
-        ]
-        pending.add_insert(encoded_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
-        return int(places.num_rows)
-    _map_local_ids(connection, changed, kept)
-    with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
-    without = f"SELECT {select} FROM {changed} WHERE _ql_row_id IS NULL"
-    if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1").fetchone():
-        _write(shared, tx, connection, with_id, table, row_ids=True)
-    if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1").fetchone():
-        _write(shared, tx, connection, without, table)
-    return int(places.num_rows)
-
-
-def _fetched(table: TableInfo) -> str:
-    """The select list of a table's columns that go through Arrow; what it cannot carry goes as text."""
-    names = [(quote(column.name), column.travels_as_text) for column in table.schema.columns]
-    return ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
-
-
-def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> None:
-    """Replace row ids that are local to the transaction by the committed ones their rows keep."""
-    if not kept:
-        return
-    mapping = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
-    connection.register("ql_kept", mapping)
-    connection.execute(
-        f"UPDATE {changed} SET _ql_row_id = (SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
-        f" WHERE _ql_version = {LOCAL_VERSION:d}"
-    )
-    connection.unregister("ql_kept")
-
-
 # -- merge -------------------------------------------------------------------------------------------------------------
 
 
@@ -346,37 +257,6 @@ def append_new(
             connection.execute(f"DROP TABLE IF EXISTS {incoming}")
 
 
-def insert_query(
-    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
-) -> int:
-    """Insert the rows of a query, inlined when they are few."""
-    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
-    count = int(counted[0]) if counted else 0
-    if count and count <= shared.inline_limit(table):
-        rows = connection.execute(f"SELECT {_fetched(table)} FROM ({query})").to_arrow_table()
-        tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
-    elif count:
-        _write(shared, tx, connection, query, table)
-    return count
-
-
-def insert_kept(
-    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
-) -> int:
-    """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
-    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
-    count = int(counted[0]) if counted else 0
-    if count and count <= shared.inline_limit(table):
-        row_id = quote(NAME_ROW_ID)
-        rows = connection.execute(f"SELECT {_fetched(table)}, {row_id} FROM ({query})").to_arrow_table()
-        row_ids = rows.column(NAME_ROW_ID).to_pylist()
-        rows = rows.select(range(len(table.schema.columns)))
-        tx.pending(table).add_insert(encoded_insert(shared, table, rows, row_ids))
-    elif count:
-        _write(shared, tx, connection, query, table, row_ids=True)
-    return count
-
-
 def _check_keys(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> None:
     names = ", ".join(quote(key.name) for key in keys)
     complete = " AND ".join(f"{quote(key.name)} IS NOT NULL" for key in keys)
@@ -409,81 +289,3 @@ def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[
             found = of_array(bounds.column(column), key)[0]
             parts.append(compare(key, operator, decode(found.min if operator == ">=" else found.max, key.type)))
     return every(parts) if parts else ANYTHING
-
-
-# -- the end of a transaction ------------------------------------------------------------------------------------------
-
-
-def seal(shared: Shared, tx: Transaction) -> None:
-    """Before the commit: many small inserts of one table together become a file.
-
-    So does every insert into a table that has got a column which cannot be inlined.
-    """
-    for pending in tx.pendings():
-        limit = shared.inline_limit(pending.table)
-        if sum(insert.rows.num_rows for insert in pending.inserts) > limit:
-            spill(shared, tx, pending, updated=not limit)
-
-
-def spill(shared: Shared, tx: Transaction, pending: PendingTable, *, updated: bool = True) -> None:
-    """Write the small inserts of a table into files; ``updated`` rows, which keep their ids, too."""
-    table = pending.table
-    new = [insert for insert in pending.inserts if insert.rows.num_rows]
-    chosen = [insert for insert in new if updated or all(row_id is None for row_id in insert.row_ids)]
-    if not chosen:
-        return
-    rows = pa.concat_tables([insert.rows for insert in chosen], promote_options="permissive")
-    rows = rows.rename_columns(list(table.schema.names))
-    row_ids = pa.array([row_id for insert in chosen for row_id in insert.row_ids], pa.int64())
-    pending.keep_inserts([insert for insert in new if insert not in chosen])
-    select = ", ".join(f"CAST({quote(c.name)} AS {c.duckdb_type()}) AS {quote(c.name)}" for c in table.schema.columns)
-    for kept in (True, False):
-        part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
-        if part.num_rows:
-            _write_sealed(shared, tx, table, select, part, row_ids.drop_null() if kept else None)
-
-
-def _write_sealed(
-    shared: Shared, tx: Transaction, table: TableInfo, select: str, rows: pa.Table, row_ids: pa.Array | None
-) -> None:
-    if row_ids is not None:
-        rows = rows.append_column(NAME_ROW_ID, row_ids)
-        select += f", {quote(NAME_ROW_ID)}"
-    with shared.engine.connection() as connection:
-        connection.register("ql_source", rows)
-        query = f"SELECT {select} FROM ql_source"
-        _write(shared, tx, connection, query, table, row_ids=row_ids is not None, size=rows.nbytes)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteFiles:
-    """The writer of delete files for the change set of a transaction."""
-
-    shared: Shared
-
-    def write(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        file_id: int,
-        file: TouchedFile,
-        positions: pa.Array,
-        begin_snapshot: int | None,
-    ) -> NewDeleteFile:
-        """All deletes of a data file, the given positions among them."""
-        writer = self.shared.writer
-        vectors = self.shared.writes_vectors(table)
-        return writer.write_deletes(
-            table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot, vectors=vectors
-        )
-
-    def write_past(
-        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
-    ) -> PastDeleteFile:
-        """The deletes that a data file had before it ended."""
-        vectors = self.shared.writes_vectors(table)
-        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors)
-
-    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        """The same delete file with another snapshot for its new deletes."""
-        return self.shared.writer.redate_deletes(table, file, tx.wrote, snapshot)

@@ -17,7 +17,7 @@ from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.undo import OldColumns, missing_ids, old_columns
-from quacklake.lake import evolution, operations
+from quacklake.lake import evolution, inserting
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.maintenance.undo import RestoredTable, check_files, newer_files, only_files, unchanged_files
@@ -174,7 +174,7 @@ class Undo:
         pending.add_read(ANYTHING)
         if places.num_rows:
             pending.delete(now, places_to_target(places))
-        return operations.insert_kept(self.shared, self.tx, connection, fresh, table)
+        return inserting.insert_kept(self.shared, self.tx, connection, fresh, table)
 
     # -- tables that were dropped ------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Undo:
         if self.write:
             with self.shared.engine.connection() as connection, writing():
                 query = self.shared.engine.bind(connection, plan)
-                operations.insert_query(self.shared, tx, connection, query, table)
+                inserting.insert_query(self.shared, tx, connection, query, table)
         return table
 
 

@@ -83,7 +83,7 @@ class _Spark:
     """One session of Spark, found or made when the first catalog needs it, for all of them."""
 
     def __init__(self, session: SparkSession | None) -> None:
-        from quacklake.lake.spark_registration import require_pyspark
+        from quacklake.lake.spark.datasource.registration import require_pyspark
 
         require_pyspark()
         self._session = session
@@ -91,7 +91,7 @@ class _Spark:
 
     def tables(self, lake: Lake) -> Callable[[str], Any]:
         """The tables of a lake, as Spark compacts them."""
-        from quacklake.lake.spark_upkeep import compacted_by
+        from quacklake.lake.spark.upkeep import compacted_by
 
         with self._lock:
             table, self._session = compacted_by(lake, self._session)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from quacklake.lake.spark_merge import SparkMerge
+    from quacklake.lake.spark.dml.merge import SparkMerge
 
 __all__ = ["merge"]
 

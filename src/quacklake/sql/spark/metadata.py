@@ -13,8 +13,8 @@ from quacklake.format.names import fold, quote
 from quacklake.format.names import literal as lake_literal
 from quacklake.format.objects import TableInfo
 from quacklake.lake.history import table_history
-from quacklake.lake.spark_feed import batch_frame
-from quacklake.lake.stream_source import EARLIEST, StreamSource
+from quacklake.lake.spark.streams.feed import batch_frame
+from quacklake.lake.spark.streams.source import EARLIEST, StreamSource
 from quacklake.sql.functions import FUNCTIONS
 from quacklake.sql.spark.words import SparkCursor
 from quacklake.transaction import Transaction

@@ -19,11 +19,11 @@ from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
 from quacklake.format.spark import initial_value, quote
 from quacklake.lake import operations
-from quacklake.lake.partition_overwrite import overwrite_partitions
-from quacklake.lake.spark_changing import Clause
-from quacklake.lake.spark_dml import ChangeMetrics, counted
-from quacklake.lake.spark_statements import change
-from quacklake.lake.spark_writing import SparkRows
+from quacklake.lake.spark.dml.changes import ChangeMetrics, counted
+from quacklake.lake.spark.dml.clauses import Clause
+from quacklake.lake.spark.dml.partition_overwrite import overwrite_partitions
+from quacklake.lake.spark.dml.statements import change
+from quacklake.lake.spark.writing import SparkRows
 from quacklake.sql.spark.pruning import conditions, predicate_of
 from quacklake.sql.spark.queries import TARGET, Rewriter, run_query, zone_of
 from quacklake.sql.spark.statement import Statement, Text

@@ -14,8 +14,8 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
 from quacklake.lake import layout
 from quacklake.lake.reference import TableRef
-from quacklake.lake.spark_dml import counted
-from quacklake.lake.spark_writing import SparkRows
+from quacklake.lake.spark.dml.changes import counted
+from quacklake.lake.spark.writing import SparkRows
 from quacklake.sql.attached import Target
 from quacklake.sql.spark.altering import alterations, lake_columns, lake_key
 from quacklake.sql.spark.queries import run_query

@@ -13,7 +13,7 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.sorting import order_by
-from quacklake.lake import operations
+from quacklake.lake import inserting, operations
 from quacklake.lake.conform import default_value
 from quacklake.lake.frames import Source
 from quacklake.lake.result import Result
@@ -218,5 +218,5 @@ def _append_kept(session: Session, tx: Transaction, attached: Attached, table: T
     """The same for types that Arrow does not carry: the rows never leave DuckDB."""
     name = session.fresh_name()
     session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
-    operations.check_not_null(session.connection, name, list(table.schema.columns))
-    return operations.insert_query(attached.shared, tx, session.connection, f"SELECT * FROM {name}", table)
+    inserting.check_not_null(session.connection, name, list(table.schema.columns))
+    return inserting.insert_query(attached.shared, tx, session.connection, f"SELECT * FROM {name}", table)

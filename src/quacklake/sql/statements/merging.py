@@ -14,7 +14,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
-from quacklake.lake import operations
+from quacklake.lake import inserting
 from quacklake.lake.conform import default_value
 from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
@@ -313,13 +313,13 @@ def _apply(session: Session, tx: Transaction, statement: _Merge, table: TableInf
         f"CREATE TEMP TABLE {changed} AS SELECT {names}, {', '.join(ROW_COLUMNS)} FROM {joined}"
         f" WHERE {_ACTION} LIKE 'update:%' {once}"
     )
-    operations.check_not_null(session.connection, changed, list(table.schema.columns))
+    inserting.check_not_null(session.connection, changed, list(table.schema.columns))
     gone = session.rows(f"SELECT DISTINCT {PLACES} FROM {joined} WHERE {_ACTION} LIKE 'delete:%'")
     places = {column.id: place for place, column in enumerate(table.schema.columns)}
     fresh = f"SELECT {names} FROM {joined} WHERE {_ACTION} LIKE 'insert:%'"
     has_new = session.connection.execute(f"SELECT 1 FROM ({fresh}) LIMIT 1").fetchone() is not None
     inserted = append_bound(session, tx, attached, table, conforming(table, places, fresh), None) if has_new else 0
-    updated = operations.replace_rows(attached.shared, tx, session.connection, table, plan, changed)
+    updated = inserting.replace_rows(attached.shared, tx, session.connection, table, plan, changed)
     if gone.num_rows:
         tx.pending(table).delete(plan, places_to_target(gone))
     return inserted + updated + int(gone.num_rows)

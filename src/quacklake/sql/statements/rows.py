@@ -14,7 +14,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
-from quacklake.lake import operations
+from quacklake.lake import inserting, operations
 from quacklake.lake.conform import default_value
 from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
@@ -117,11 +117,11 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
         assert bound.target is not None
         assert bound.target.plan is not None
         note_read(tx, bound, bound.target)
-        operations.check_not_null(
+        inserting.check_not_null(
             session.connection, changed, [column for column in table.schema.columns if column.id in values]
         )
         shared = target.attached.shared
-        return operations.replace_rows(shared, tx, session.connection, table, bound.target.plan, changed)
+        return inserting.replace_rows(shared, tx, session.connection, table, bound.target.plan, changed)
 
     count = session.write(target.attached, work)
     return _returned(session, kept[0], own, returning, params) if returning else counted(count)

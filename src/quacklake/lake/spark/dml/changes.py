@@ -1,0 +1,352 @@
+"""Changed rows on their way from Spark into a transaction: what becomes of the files they were in, and of themselves.
+
+Only numbers for each file come to the driver. Executors write the delete files and the new data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+
+from quacklake.engines.duckdb import FileWriter
+from quacklake.engines.spark import (
+    SparkScan,
+    SparkWriter,
+    Staging,
+    each_group,
+    each_own_group,
+    find_session,
+    has_time,
+)
+from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
+from quacklake.errors import ConstraintError, UnsupportedFeatureError
+from quacklake.format.objects import FIELD_ROW_ID, TableInfo
+from quacklake.format.schema import TableSchema
+from quacklake.format.spark import as_stored, quote, read_type, shown
+from quacklake.lake.settings import Shared
+from quacklake.lake.spark.expressions.translator import Scope
+from quacklake.lake.spark.slices import Sealed
+from quacklake.lake.spark.writing import SparkRows
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import POSITIONS
+from quacklake.storage import Store
+from quacklake.transaction import NewDeleteFile, Target, TouchedFile, Transaction, touched_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "CHANGED",
+    "DELETED",
+    "KIND",
+    "UPDATED",
+    "ChangeMetrics",
+    "Changes",
+    "SparkParts",
+    "add_rows",
+    "counted",
+    "staged_schema",
+]
+
+KIND = "_ql_kind"
+SEEN, UPDATED, DELETED = 0, 1, 2
+CHANGED = f"{KIND} <> {SEEN}"
+_MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMetrics:
+    """What a statement on Spark did. Copied rows are those that others were written anew with, in rewritten files."""
+
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_copied: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    delete_files_added: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many rows of a file, or of the inlined rows of a version, are changed."""
+
+    updated: int
+    deleted: int
+
+    @property
+    def all(self) -> int:
+        return self.updated + self.deleted
+
+
+def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
+    """How staged changes are read: their marks, then with ``values`` the columns as files have them."""
+    fields = [f"{name} {'INT' if name == KIND else 'BIGINT'}" for name in _MARKS]
+    if values:
+        columns = table.schema.columns
+        fields += [f"c{i} {read_type(as_stored(column), time=time)}" for i, column in enumerate(columns)]
+    return ", ".join(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkParts:
+    """What works on one lake in one session."""
+
+    shared: Shared
+    scan: SparkScan
+    writer: SparkWriter
+
+    @classmethod
+    def of(cls, shared: Shared, session: SparkSession | None) -> SparkParts:
+        """Those of a lake in a session: the given one, else the active one, else a new one."""
+        found = find_session(session, shared.store)
+        scan = SparkScan(found, shared.store, Sealed(found, shared.store))
+        return cls(shared, scan, SparkWriter(found, shared.store))
+
+    def scope(self, **tables: TableSchema) -> Scope:
+        """What names mean in expressions over tables, by what these are called."""
+        return Scope.of(self.shared.engine, self.writer.session, **tables)
+
+    def staging(self, table: TableInfo) -> Staging:
+        """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""
+        sealed = self.shared.catalog.encrypted
+        times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
+        if sealed and times and not has_time(self.writer.session):
+            raise UnsupportedFeatureError(
+                "rows with times of an encrypted lake can be changed only in a session with the type TIME",
+                hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
+            )
+        return Staging(self.writer.session, self.shared.store, table.location, sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Makes staged changes of a table part of a transaction that has planned it."""
+
+    parts: SparkParts
+    tx: Transaction
+    table: TableInfo
+    plan: ScanPlan
+
+    @property
+    def shared(self) -> Shared:
+        return self.parts.shared
+
+    def apply(self, staged: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> ChangeMetrics:
+        """Delete the changed rows where they are and write the updated ones anew, under their row ids.
+
+        ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows ``keys`` when a row is
+        changed in more than one way.
+        """
+        files, inlined = self._counts(staged, keys, once=once)
+        updated = sum(each.updated for each in (*files.values(), *inlined.values()))
+        deleted = sum(each.deleted for each in (*files.values(), *inlined.values()))
+        pending = self.tx.pending(self.table)
+        if inlined:
+            rows = staged.filter(f"{CHANGED} AND {VERSION} IS NOT NULL").select(VERSION, POSITION).distinct().toArrow()
+            gone = rows.rename_columns(["schema_version", "row_id"])
+            pending.delete(self.plan, Target(POSITIONS.empty_table(), gone))
+        touched = touched_files(self.plan, set(files))
+        dead = {id_ for id_, count in files.items() if touched[id_].live == count.all}
+        partly = {id_: count for id_, count in files.items() if id_ not in dead}
+        rewritten = self._rewritten(partly, touched)
+        left = sorted(set(partly) - rewritten)
+        if left and sum(partly[id_].all for id_ in left) <= self.shared.delete_limit(self.table):
+            pending.delete(self.plan, Target(_positions(staged, left), _NO_ROWS))
+        elif left:
+            pending.delete_by_files(self.plan, self._write_deletes(staged, left, touched))
+        pending.end_files(self.plan, dead | rewritten)
+        before = len(pending.files)
+        kept = self._write_kept(staged, rewritten, updated)
+        return ChangeMetrics(
+            rows_updated=updated,
+            rows_deleted=deleted,
+            rows_copied=kept - updated,
+            files_added=len(pending.files) - before,
+            files_removed=len(dead | rewritten),
+            delete_files_added=len(pending.written_deletes),
+        )
+
+    # -- what is changed -----------------------------------------------------------------------------------------------
+
+    def _counts(
+        self, staged: DataFrame, keys: Sequence[str], *, once: bool
+    ) -> tuple[dict[int, _Counts], dict[int, _Counts]]:
+        """The changes by file, and of inlined rows by version: a row is counted once."""
+        rows, times = staged.filter(CHANGED), "1"
+        if not once:
+            each = rows.groupBy(FILE_ID, VERSION, POSITION)
+            rows, times = each.agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS {KIND}")), "n"
+        found = rows.groupBy(FILE_ID, VERSION).agg(
+            f.expr(f"count_if({KIND} = {UPDATED}) AS updated"),
+            f.expr(f"count_if({KIND} = {DELETED}) AS deleted"),
+            # a row that is deleted twice is just gone
+            f.expr(f"count_if({KIND} = {UPDATED} AND {times} > 1) AS unclear"),
+        )
+        files: dict[int, _Counts] = {}
+        inlined: dict[int, _Counts] = {}
+        unclear = False
+        for row in found.collect():
+            place, key = (inlined, VERSION) if row[FILE_ID] is None else (files, FILE_ID)
+            place[row[key]] = _Counts(row["updated"], row["deleted"])
+            unclear = unclear or row["unclear"] > 0
+        if unclear:
+            raise self._ambiguous(staged, keys)
+        return files, inlined
+
+    def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
+        """The error that shows a few of the rows that several rows of the source would change."""
+        several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
+        wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(_SHOWN + 1)
+        names = list(keys) or [ROW_ID]
+        found = self.parts.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
+        texts = [f"CAST({quote(name)} AS STRING)" for name in names]
+        rows = found.orderBy(ROW_ID).limit(_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
+        shown_keys = ", ".join(
+            row["k"][0] if len(names) == 1 else f"({', '.join(map(str, row['k']))})" for row in rows[:_SHOWN]
+        )
+        what = ", ".join(keys) if keys else "row id"
+        more = " and more" if len(rows) > _SHOWN else ""
+        return ConstraintError(
+            f"several rows of the source match one row of {self.table.qualified_name} ({what}): {shown_keys}{more}",
+            hint="keep one row for each key in the source, or let a condition choose",
+        )
+
+    def _rewritten(self, partly: Mapping[int, _Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
+        """The files that are written anew without the changed rows, by the option ``update_mode``."""
+        mode = self.shared.option("update_mode", self.table)
+        if mode == "copy_on_write":
+            return set(partly)
+        if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.shared.delete_limit(self.table):
+            return set()
+        # most of it is written anew in any case
+        return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _write_deletes(
+        self, staged: DataFrame, ids: Sequence[int], touched: Mapping[int, TouchedFile]
+    ) -> list[NewDeleteFile]:
+        """The delete files of some data files, written by the executors."""
+        before = {id_: touched[id_].delete_file_id for id_ in ids if touched[id_].delete_file_id is not None}
+        begins: dict[int, int | None] = {}
+        if before:
+            with self.shared.catalog.read() as reader:
+                dated = reader.dated_deletes(self.tx.base, self.table.id, before)
+            begins = {id_: found.file_begin for id_, found in dated.items()}
+        chosen = {id_: touched[id_] for id_ in ids}
+        vectors = self.shared.writes_vectors(self.table)
+        secret = self.shared.catalog.encrypted
+        task = _DeleteTask(self.shared.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
+        rows = staged.filter(f"{CHANGED} AND {FILE_ID} IN ({', '.join(f'{id_:d}' for id_ in ids)})")
+        places = rows.select(FILE_ID, POSITION)
+        if secret:
+            files = each_own_group(places, FILE_ID, {id_: task.only(id_) for id_ in ids})
+        else:
+            files = each_group(places, FILE_ID, task)
+        for file in files:
+            self.tx.wrote(self.table.location + file.path)
+        return files
+
+    def _write_kept(self, staged: DataFrame, rewritten: set[int], updated: int) -> int:
+        """Write updated rows and those of rewritten files that stay, under their row ids; how many they are."""
+        frames = [self._updated(staged)] if updated else []
+        if rewritten:
+            frames.append(self._copied(staged, rewritten))
+        if not frames:
+            return 0
+        frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+        return add_rows(
+            self.tx, self.table, SparkRows(self.shared, self.parts.writer, frame, kept={FIELD_ROW_ID: ROW_ID})
+        )
+
+    def _updated(self, staged: DataFrame) -> DataFrame:
+        time = has_time(self.parts.writer.session)
+        select = [
+            f"{shown(f'c{i}', as_stored(column), column, time=time)} AS {quote(column.name)}"
+            for i, column in enumerate(self.table.schema.columns)
+        ]
+        return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
+
+    def _copied(self, staged: DataFrame, ids: set[int]) -> DataFrame:
+        """The rows of files that are not changed."""
+        chosen = pa.array(sorted(ids), pa.int64())
+        files, deletes = self.plan.files, self.plan.deletes
+        part = replace(
+            self.plan,
+            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
+            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
+            inlined=None,
+        )
+        gone = staged.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
+        rows = self.parts.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
+        return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)
+
+
+_NO_ROWS = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())]).empty_table()
+
+
+def add_rows(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
+    """Make rows part of a transaction, which removes their files if it fails; how many they are."""
+    pending = tx.pending(table)
+    files = len(pending.files)
+    count = counted(tx, table, rows)
+    for file in pending.files[files:]:
+        tx.wrote(table.location + file.path)
+    return count
+
+
+def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
+    """Make rows part of a transaction, for whoever removes their files if it fails; how many they are."""
+    pending = tx.pending(table)
+    files, inserts = len(pending.files), len(pending.inserts)
+    rows.add_to(tx, table)
+    inlined = sum(len(insert.row_ids) for insert in pending.inserts[inserts:])
+    return inlined + sum(file.record_count for file in pending.files[files:])
+
+
+def _all(count: _Counts) -> int:
+    return count.all
+
+
+def _positions(staged: DataFrame, ids: Sequence[int]) -> pa.Table:
+    """The changed rows of some files: only ever few."""
+    rows = staged.filter(f"{CHANGED} AND {FILE_ID} IN ({', '.join(f'{id_:d}' for id_ in ids)})")
+    return rows.select(FILE_ID, POSITION).distinct().toArrow().rename_columns(POSITIONS.names).cast(POSITIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeleteTask:
+    """Writes the delete file of a data file on an executor."""
+
+    store: Store
+    table: TableInfo
+    touched: Mapping[int, TouchedFile]
+    begins: Mapping[int, int | None]
+    snapshot: int
+    vectors: bool
+    encrypted: bool = False
+
+    def only(self, id_: int) -> _DeleteTask:
+        """What one file needs: the key of its delete file, and of no other."""
+        return replace(self, touched={id_: self.touched[id_]})
+
+    def __call__(self, rows: pa.Table) -> NewDeleteFile:
+        id_ = rows.column(FILE_ID)[0].as_py()
+        positions = pc.unique(rows.column(POSITION)).sort()
+        return FileWriter(self.store, encrypted=self.encrypted).write_deletes(
+            self.table,
+            id_,
+            self.touched[id_],
+            positions,
+            lambda _: None,
+            self.snapshot,
+            self.begins.get(id_),
+            vectors=self.vectors,
+        )

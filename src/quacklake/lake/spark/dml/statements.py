@@ -1,0 +1,71 @@
+"""DELETE and UPDATE on Spark, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import Predicate
+from quacklake.lake import operations
+from quacklake.lake.reference import TableRef
+from quacklake.lake.spark.dml.changes import ChangeMetrics, Changes, SparkParts
+from quacklake.lake.spark.dml.clauses import Clause, Value, named_values, stage
+from quacklake.scan import to_predicate
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["change", "delete", "update"]
+
+
+def delete(parts: SparkParts, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
+    """Delete the rows that satisfy a filter; all of them without reading any."""
+    table = tx.find_table(ref.schema, ref.name)
+    if where is not None:
+        return _where(parts, tx, table, Clause(f.expr(parts.scope(target=table.schema).condition(where))), where)
+    plan = tx.plan(table)
+    count = operations.delete(parts.shared, tx, table, None)
+    counted = parts.scan.frame(plan).count() if count is None else count
+    return ChangeMetrics(rows_deleted=counted, files_removed=plan.files.num_rows)
+
+
+def update(
+    parts: SparkParts, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: str | None
+) -> ChangeMetrics:
+    """Set columns of the rows that satisfy a filter, or of all."""
+    table = tx.find_table(ref.schema, ref.name)
+    scope = parts.scope(target=table.schema)
+    when = f.lit(True) if where is None else f.expr(scope.condition(where))
+    return _where(parts, tx, table, Clause(when, named_values(table.schema, values, scope)), where)
+
+
+def _where(parts: SparkParts, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:
+    predicate = to_predicate(where, table.schema)
+    return change(parts, tx, table, predicate, lambda rows: (rows, clause, predicate))
+
+
+def change(
+    parts: SparkParts,
+    tx: Transaction,
+    table: TableInfo,
+    predicate: Predicate,
+    choose: Callable[[DataFrame], tuple[DataFrame, Clause, Predicate]],
+) -> ChangeMetrics:
+    """Change rows of a table that a predicate does not rule out.
+
+    ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
+    become, and with what the change depends on.
+    """
+    plan = tx.plan(table, predicate)
+    staging = parts.staging(table)
+    try:
+        rows, clause, read = choose(parts.scan.frame(plan, rows=True))
+        tx.pending(table).add_read(read)
+        staged = stage(staging, rows.alias("target"), table, [clause])
+        return Changes(parts, tx, table, plan).apply(staged, once=True)
+    finally:
+        staging.discard()
