@@ -98,6 +98,7 @@ def fill(bench: Bench, place: Place, lake: quacklake.Lake, label: str, sizes: di
     for name, files in sizes.items():
         info = lake.create_table(name, _SCHEMA).info
         columns = {column.name: column.id for column in info.schema.columns}
+        lake.table(name).set_comment("its files come after its columns")
         table = _Table(info.id, columns, lake.current_snapshot(), first, files)
         with bench.step(f"{label}, metadata of {files:,} files"), bulk_writer(place) as write:
             write("ducklake_data_file", _FILE_COLUMNS, _file_rows(table))

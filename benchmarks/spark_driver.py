@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import quacklake
 from benchmarks.common import Bench, Measure, Place, Target, alternate, at_most, percentile
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["batches", "planning"]
 
 _ROWS = 1_000
+_LINKS = 10_000
+"""A file system gives a file only so many names."""
 _FLOOR, _MORE = 1.2, 0.030
 """How much longer than with a sink that does nothing a batch may take, in parts and in seconds."""
 
@@ -65,11 +71,23 @@ def _durations(query: StreamingQuery) -> list[float]:
     return [float(each["durationMs"]["triggerExecution"]) / 1e3 for each in found if each["numInputRows"]][1:]
 
 
+def _name_files(lake: quacklake.Lake, files: int) -> None:
+    folder = Path(lake.data_path, "main", "many")
+    folder.mkdir(parents=True)
+    names = [folder / f"file-{number:06d}.parquet" for number in range(files)]
+    for start in range(0, files, _LINKS):
+        pq.write_table(pa.table({"id": [0]}), names[start])
+        for name in names[start + 1 : start + _LINKS]:
+            os.link(names[start], name)
+
+
 def planning(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
-    """The driver's work for a query over very many files, of which there are only the metadata."""
+    """The driver's work for a query over very many files, all of them names of one: no plan looks into a file."""
     files = bench.pick(500, 100_000, 100_000)
     with quacklake.connect(place.url, data_path=place.data) as lake:
         fill(bench, place, lake, "SQLite", {"many": files})
+        with bench.step("naming the files"):
+            _name_files(lake, files)
         ours = quacklake.spark(lake, spark.session)
 
         def plan(where: str | None) -> object:
