@@ -29,6 +29,9 @@ settings.register_profile("default", deadline=None, derandomize=seeds.FIXED, pri
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
 
+collect_ignore = ["tenants"] if LAYOUT == "shared" else []
+"""They say of each lake which layout it has."""
+
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 _MAIN_PROCESS = pytest.StashKey[int]()

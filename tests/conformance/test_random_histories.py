@@ -406,7 +406,7 @@ def play(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-@settings(max_examples=1_000 if LONG else 22, **HISTORIES)
+@settings(max_examples=1_000 if LONG else 10, **HISTORIES)
 @given(inlining=st.sampled_from([10, 10, 3, 0]), turns=TURNS, encrypted=st.sampled_from([False, False, False, True]))
 def test_changes_in_any_order_by_either_client_are_seen_alike_by_both(
     kind: str, inlining: int, turns: Turns, encrypted: bool
@@ -414,7 +414,7 @@ def test_changes_in_any_order_by_either_client_are_seen_alike_by_both(
     play(kind, inlining, turns, encrypted=encrypted)
 
 
-@settings(max_examples=150 if LONG else 6, **HISTORIES)
+@settings(max_examples=150 if LONG else 4, **HISTORIES)
 @given(inlining=st.sampled_from([10, 3, 0]), turns=TURNS)
 def test_histories_with_deletion_vectors_are_seen_alike_by_both(inlining: int, turns: Turns) -> None:
     play("sqlite", inlining, turns, vectors=True)

@@ -114,7 +114,7 @@ def test_files_of_the_same_bucket_are_added(
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(f"sqlite:///{tmp_path}/other.db", data_path=f"{s3_bucket}/in/day=1") as source:
         written = source.create_table("x", pa.table({"id": range(100)}))
-        added = f"{s3_bucket}/in/day=1/{written.files().column('path')[0].as_py()}"
+        added = f"{source.data_path}{written.files().column('path')[0].as_py()}"
     with quacklake.connect(url, data_path=f"{s3_bucket}/data", foreign_paths=[f"{s3_bucket}/in"]) as lake:
         table = lake.create_table("t", {"id": pa.int64(), "day": pa.int32()})
         assert table.add_files(f"{s3_bucket}/in/**/*.parquet") == 100
