@@ -13,6 +13,7 @@ from quacklake.cli.demo import events
 from quacklake.cli.demo.stage import Stage, open_lake, own_settings
 from quacklake.cli.demo.streaming import stream
 from tests.catalog.stock import attached, connect
+from tests.layout import plain_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.crash
 def test_a_driver_that_is_killed_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, session: SparkSession) -> None:
+    plain_only("the demo has a lake of its own")
     told = io.StringIO()
     stage = Stage(Console(file=told, width=100))
     with own_settings():

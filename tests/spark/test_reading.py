@@ -15,6 +15,7 @@ import quacklake
 from quacklake.errors import NotFoundError, PredicateError
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
+from tests.layout import folder as below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,7 @@ def test_deletes_of_every_kind_are_applied_at_every_snapshot(site: LakeSite, ses
 
 
 def test_files_from_elsewhere_are_read_by_their_names_and_folders(site: LakeSite, session: SparkSession) -> None:
-    folder = site.folder / "data" / "else where"
+    folder = below(site.folder / "data") / "else where"
     for year, name in ((2023, "a b"), (2024, "c%ü")):
         place = folder / f"year={year}" / f"who={name.replace('%', '%25')}"
         place.mkdir(parents=True)
