@@ -1,28 +1,32 @@
 """Parquet files as a DataFrame, without Spark looking at each of them first.
 
-Given paths, Spark's reader asks the store whether each is there and what is in it, one after the other: several requests
-for each file on an object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the
-files, so that on a classic session Spark gets an index of them that is made in one call. The few lines of Java for it are
-compiled where they run, by the compiler that Spark has for its own use. Where anything of that is missing or different,
-Spark's reader is given the paths.
+Given paths, Spark's reader asks the store whether each is there and what is in it: several requests for each file on an
+object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the files, so that on a
+classic session Spark gets an index of them that is made in one call. The few lines of Java for it are compiled where
+they run, by the compiler that Spark has for its own use. Where anything of that is missing or different, Spark's reader
+is given the paths.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from string import Template
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.spark.compat import is_connect
 from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.paths import spark_paths, spark_uri
 from quacklake.engines.spark.session import LISTING, settings
+from quacklake.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from quacklake.storage import Store
@@ -38,11 +42,16 @@ READ_OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 
+_HIDDEN = re.compile(r"/(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$")
+"""A file whose rows Spark's reader leaves out, without a word."""
+
 _NAME = "QuacklakeFiles"
-#: ``of`` makes an index of paths and sizes, one in a line. On a disk the sizes are asked for, which costs little: a wrong
-#: one in the catalog would hide rows. It is null when a file is not there. Files never change: nothing is to refresh.
+#: ``of`` makes an index of paths and sizes, one in a line. Without sizes it asks the disk, which costs little: a wrong
+#: one would hide rows. It is null when a file is not there. Files never change, so that there is nothing to refresh.
 _JAVA = Template(
     """
+package $package;
+
 import java.io.File;
 import java.util.Arrays;
 import java.util.Collections;
@@ -119,7 +128,16 @@ def read_files(session: SparkSession, store: Store, files: pa.Table, urls: Seque
 
 
 def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema: str) -> DataFrame:
-    """The same of any Parquet files, which Spark looks at now."""
+    """The same of any Parquet files, which Spark looks at now.
+
+    Raises ``UnsupportedFeatureError`` for a file that Spark would pass over.
+    """
+    hidden = next((url for url in urls if _HIDDEN.search(url)), None)
+    if hidden is not None:
+        raise UnsupportedFeatureError(
+            f"Spark passes over files with names like that of {hidden}",
+            hint="rewrite the table's files, or read it with a classic session or by lake.table(…)",
+        )
     with settings(session, LISTING if store.is_local else {}), reaching():
         return session.read.options(**READ_OPTIONS).schema(schema).parquet(*spark_paths(urls))
 
@@ -128,17 +146,19 @@ def _indexed(
     session: SparkSession, store: Store, files: pa.Table, urls: Sequence[str], schema: str
 ) -> DataFrame | None:
     """The same with an index of the files; None when it cannot be made."""
-    names = [spark_uri(url) for url in urls]
-    sizes = None if store.is_local else _sizes(files)
     maker = _maker(session)
-    if maker is None or sizes == "" or any("\n" in name for name in names):
+    names = "\n".join(map(spark_uri, urls))
+    sizes = None if store.is_local else _sizes(files)
+    if maker is None or sizes == "" or names.count("\n") != len(urls) - 1:
         return None
     if not store.is_local:
-        _open_store(session, names[0])
+        _open_store(session, spark_uri(urls[0]))
     try:
-        index = maker.of("\n".join(names), sizes)
+        index = maker.of(names, sizes)
         return None if index is None else _frame(session, index, schema)
-    except Exception:  # this Spark is another one than we know, and says so in its own way
+    except PySparkException:  # what Spark's reader will say too
+        return None
+    except Exception:  # this Spark is another one than we know
         _makers[session._jvm] = None
         return None
 
@@ -172,9 +192,10 @@ def _compiled(session: SparkSession, jvm: Any) -> Any:
     methods = {method.getName(): method for method in trait.getMethods()}
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    # sequences are another class in each Scala
-    compiler.cook(_JAVA.substitute(name=_NAME, seq=methods["rootPaths"].getReturnType().getName()))
-    return compiler.getClassLoader().loadClass(_NAME).newInstance()
+    package = f"quacklake_{uuid4().hex}"  # the bridge knows methods by the name of the class, in all its life
+    sequence = methods["rootPaths"].getReturnType().getName()  # another class in each Scala
+    compiler.cook(_JAVA.substitute(package=package, name=_NAME, seq=sequence))
+    return compiler.getClassLoader().loadClass(f"{package}.{_NAME}").newInstance()
 
 
 def _open_store(session: SparkSession, name: str) -> None:
