@@ -23,7 +23,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.spark.compat import is_connect
-from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.paths import spark_paths, spark_uri
 from quacklake.engines.spark.session import LISTING, settings
 from quacklake.errors import UnsupportedFeatureError
@@ -138,7 +137,7 @@ def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema:
             f"Spark passes over files with names like that of {hidden}",
             hint="rewrite the table's files, or read it with a classic session or by lake.table(…)",
         )
-    with settings(session, LISTING if store.is_local else {}), reaching():
+    with settings(session, LISTING if store.is_local else {}):
         return session.read.options(**READ_OPTIONS).schema(schema).parquet(*spark_paths(urls))
 
 
@@ -200,9 +199,8 @@ def _compiled(session: SparkSession, jvm: Any) -> Any:
 
 def _open_store(session: SparkSession, name: str) -> None:
     """Raise what Spark would raise later if it has no jars for a store."""
-    with reaching():
-        jvm: Any = session._jvm
-        jvm.org.apache.hadoop.fs.Path(name).getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+    jvm: Any = session._jvm
+    jvm.org.apache.hadoop.fs.Path(name).getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
 
 
 def _frame(session: SparkSession, index: Any, schema: str) -> DataFrame:

@@ -21,6 +21,7 @@ from pyspark.sql.functions import lit, replace
 
 from quacklake.engines.spark.compat import place_of
 from quacklake.engines.spark.deletes import Deletes, key_sql, separate
+from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.file_index import read_files
 from quacklake.engines.spark.local import inlined_columns, inlined_rows, to_frame
 from quacklake.engines.spark.paths import file_path
@@ -93,7 +94,8 @@ class SparkScan:
             )
         plan, secret = _apart(plan)
         time = has_time(self.session)
-        parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
+        with reaching():
+            parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
             parts.append(self._inlined(plan, time=time, rows=rows))
         if secret.files.num_rows:
