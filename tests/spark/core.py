@@ -89,6 +89,34 @@ def core(lake: quacklake.Lake, session: SparkSession) -> None:
     assert same(lake, session, at=before) == 60
 
 
+def planned(lake: quacklake.Lake, session: SparkSession) -> None:
+    """A table in an object store is planned without any work of Spark there."""
+    table = lake.create_table("planned", pa.table({"id": range(50)}))
+    for _ in range(5):
+        table.append(pa.table({"id": range(50)}))
+    spark = quacklake.spark(lake, session)
+    assert spark.table("planned").count() == 300
+    before = _file_work(session)
+    frame = spark.table("planned")
+    assert _file_work(session) == before
+    assert frame.count() == 300
+    assert _file_work(session)["S3AStorageStatistics"] > before["S3AStorageStatistics"]
+
+
+def _file_work(session: SparkSession) -> dict[str, int]:
+    """How much the file systems of Hadoop in this process have counted: requests, bytes, files."""
+    jvm: Any = session._jvm
+    found = {}
+    systems = jvm.org.apache.hadoop.fs.FileSystem.getGlobalStorageStatistics().iterator()
+    while systems.hasNext():
+        system = systems.next()
+        numbers, total = system.getLongStatistics(), 0
+        while numbers.hasNext():
+            total += numbers.next().getValue()
+        found[system.getName()] = total
+    return found
+
+
 def read(lake: quacklake.Lake, session: SparkSession) -> None:
     """Deletes of files and of the catalog, inlined rows, columns that changed, and snapshots."""
     table = lake.create_table("t", pa.table({"id": range(60), "name": [f"n{i}" for i in range(60)], "n": [1] * 60}))

@@ -18,7 +18,7 @@ def test_a_lake_on_s3_is_read_written_and_changed(tmp_path: Path, s3_server: S3S
     usual = "--conf spark.sql.shuffle.partitions=2 --conf spark.ui.enabled=false pyspark-shell"
     place = {"CORE_DATA": f"{s3_bucket}/data", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": usual}
     try:
-        run_child(OWN, tmp_path, "core", seconds=1100, **s3_server.environment(), **place)
+        run_child(OWN, tmp_path, "core", "planned", seconds=1100, **s3_server.environment(), **place)
     except AssertionError as error:
         if "no session of Spark could be made" in str(error):
             pytest.skip("the jars for S3 cannot be had: Maven is out of reach")

@@ -16,29 +16,21 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.spark.compat import place_of
+from quacklake.engines.spark.file_index import read_paths
 from quacklake.engines.spark.local import to_frame
-from quacklake.engines.spark.paths import PLAIN_NAME, file_name, spark_paths
+from quacklake.engines.spark.paths import PLAIN_NAME, file_name
 from quacklake.format.objects import NAME_POS, NAME_SNAPSHOT_ID
 from quacklake.format.spark import literal, quote
 from quacklake.scan import ScanPlan
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
-__all__ = ["READ_OPTIONS", "Deletes", "key_sql", "separate"]
+__all__ = ["Deletes", "key_sql", "separate"]
 
 _SHIFT = 31
 _MOST_ROWS = 1 << _SHIFT
 _BROADCAST = 2_000_000
 """Up to how many deleted rows every executor gets all of them."""
-
-#: No setting of a session may let a file be passed over, or its times be moved.
-READ_OPTIONS = {
-    "recursiveFileLookup": "true",
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-}
 
 
 def separate(urls: Sequence[str], rows: Sequence[int | None], delete_urls: Sequence[str | None]) -> list[int]:
@@ -109,7 +101,7 @@ class Deletes:
             return None
         urls = self.store.urls([paths[i] for i in indexes])
         schema = f"{quote(NAME_POS)} BIGINT, {quote(NAME_SNAPSHOT_ID)} BIGINT"
-        found = self.session.read.options(**READ_OPTIONS).schema(schema).parquet(*spark_paths(urls))
+        found = read_paths(self.session, self.store, urls, schema)
         date = quote(NAME_SNAPSHOT_ID)
         found = found.filter(f"{date} IS NULL OR {date} <= {self.plan.snapshot_id:d}")
         if len(self.urls) == 1:

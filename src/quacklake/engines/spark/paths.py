@@ -28,10 +28,12 @@ def spark_paths(urls: Iterable[str]) -> list[str]:
 
 def spark_uri(url: str) -> str:
     """Where Spark writes, for an absolute local path or a URL of the store."""
+    if "://" not in url:
+        return f"file://{url}"
     for ours, theirs in _SCHEMES.items():
         if url.startswith(ours):
             return theirs + url.removeprefix(ours)
-    return url if "://" in url else f"file://{url}"
+    return url
 
 
 def file_path(url: str) -> str:

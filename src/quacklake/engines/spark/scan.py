@@ -20,11 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, replace
 
 from quacklake.engines.spark.compat import place_of
-from quacklake.engines.spark.deletes import READ_OPTIONS, Deletes, key_sql, separate
+from quacklake.engines.spark.deletes import Deletes, key_sql, separate
 from quacklake.engines.spark.failures import reaching
+from quacklake.engines.spark.file_index import read_files
 from quacklake.engines.spark.local import inlined_columns, inlined_rows, to_frame
-from quacklake.engines.spark.paths import file_path, spark_paths
-from quacklake.engines.spark.session import LISTING, has_time, settings
+from quacklake.engines.spark.paths import file_path
+from quacklake.engines.spark.session import has_time
 from quacklake.engines.spark.shapes import FileShapes, Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.mappings import NameMapping, hive_values
@@ -93,8 +94,7 @@ class SparkScan:
             )
         plan, secret = _apart(plan)
         time = has_time(self.session)
-        local = LISTING if self.store.is_local else {}
-        with settings(self.session, local), reaching():
+        with reaching():
             parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
             parts.append(self._inlined(plan, time=time, rows=rows))
@@ -156,9 +156,8 @@ class SparkScan:
             fields.append(f"{quote(NAME_SNAPSHOT_ID)} BIGINT")
         if rows and own:
             fields.append(f"{quote(NAME_ROW_ID)} BIGINT")
-        reader = self.session.read.options(**READ_OPTIONS)
         # without any column of the table in the file, its rows still count
-        read = reader.schema(", ".join(fields) or "_ql_nothing BOOLEAN").parquet(*spark_paths(urls))
+        read = read_files(self.session, self.store, files, urls, ", ".join(fields) or "_ql_nothing BOOLEAN")
         places = _Places.beside([column.name for column in stored])
         folders = _folders(branch, plan.schema.columns)
         if folders or rows or branch.group is not None:

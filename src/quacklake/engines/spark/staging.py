@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.engines.spark.deletes import READ_OPTIONS
 from quacklake.engines.spark.failures import writing
+from quacklake.engines.spark.file_index import READ_OPTIONS
 from quacklake.engines.spark.paths import spark_path, spark_uri
 from quacklake.engines.spark.session import WRITING, settings
 from quacklake.format.paths import uuid7

@@ -13,8 +13,8 @@ from pyspark.sql import functions as f
 
 from quacklake import faults, telemetry
 from quacklake.engines.spark.compat import arrow_udf, place_of, rebalanced
-from quacklake.engines.spark.deletes import READ_OPTIONS
 from quacklake.engines.spark.failures import writing
+from quacklake.engines.spark.file_index import READ_OPTIONS
 from quacklake.engines.spark.footers import all_footers
 from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
 from quacklake.engines.spark.schema import FIELD_ID, file_type
