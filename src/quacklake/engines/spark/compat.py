@@ -90,9 +90,12 @@ def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
-    """All rows of a frame."""
-    if _new_client():
-        return frame.toArrow()
+    """All rows of a frame, as Spark gives them: its own ``toArrow`` refuses a struct that is NULL and has a field that
+    never is.
+    """
+    if is_connect(frame.sparkSession):
+        table: pa.Table = frame._to_table()[0]  # type: ignore[operator]
+        return table
     from pyspark.sql.pandas.types import to_arrow_schema
 
     batches = frame._collect_as_arrow()  # type: ignore[operator]
