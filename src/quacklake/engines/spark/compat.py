@@ -71,7 +71,8 @@ def _new_client() -> bool:
 def user_settings(session: SparkSession, keys: tuple[str, ...]) -> dict[str, str]:
     """Those of some settings that somebody has set."""
     if _new_client():
-        every = session.conf.getAll
+        # to bring all of them here takes a call for each
+        every = session.conf.getAll if is_connect(session) else session.conf._jconf.getAllAsJava()
         return {key: every[key] for key in keys if key in every}
     found = {key: session.conf.get(key, None) for key in keys}
     return {key: value for key, value in found.items() if value is not None}
