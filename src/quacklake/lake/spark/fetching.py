@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quacklake.engines.spark import to_arrow
+from quacklake.engines.spark.failures import writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ class Fetch:
     def few(self, frame: DataFrame, always: int = 0, *, more: bool = True) -> pa.Table | None:
         """All rows when they are few, or at most ``always``, which is all without ``more``.
 
-        One row above that is all that is ever fetched.
+        One row above that is all that is ever fetched. Raises as a write of Spark does.
         """
         guessed, most = self.row_bytes is None, max(always, self._most() if more else 0)
         if self.last and not most:
@@ -50,7 +51,8 @@ class Fetch:
         return most if self.last <= most else 0
 
     def _rows(self, frame: DataFrame, most: int) -> pa.Table | None:
-        rows = to_arrow(frame.limit(most + 1))
+        with writing():
+            rows = to_arrow(frame.limit(most + 1))
         if rows.num_rows:
             self.row_bytes = rows.nbytes / rows.num_rows
         return rows if rows.num_rows <= most else None

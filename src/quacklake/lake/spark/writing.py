@@ -137,7 +137,7 @@ class SparkRows:
         if self._prepared is None or not self._prepared.fits(table):
             self.discard()
             if few is not None:
-                task = write_task(self.shared, table, matches, given, {})
+                task = replace(write_task(self.shared, table, matches, given, self.kept), folder=self.folder)
                 self._prepared = Prepared.of(table, written_here(self.shared, few, task))
             else:
                 self._prepared = self._write(table, matches, given, time=time)
