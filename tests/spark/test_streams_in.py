@@ -92,6 +92,8 @@ def test_a_query_commits_its_count_with_its_rows(site: LakeSite, files: Files, s
     assert (counters["stream.batches"], counters["stream.rows"], counters["stream.files"]) == (2, 22, 1)
     assert telemetry.snapshot().timings["stream.batch"].count == 2
     assert site.stock().execute("SELECT count(*), sum(id) FROM l.t").fetchone() == (22, sum(range(20)) + 201)
+    lake = site.lake()
+    spark = quacklake.spark(lake, session)
     found = lake.streams().to_pylist()
     assert [(mark["stream"], mark["epoch"], mark["query"]) for mark in found] == [("in", 1, str(stream.query.id))]
 

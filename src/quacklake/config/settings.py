@@ -183,7 +183,7 @@ SETTINGS: tuple[Setting, ...] = (
     _number(
         "stream_driver_rows",
         "QUACKLAKE_STREAM_DRIVER_ROWS",
-        "Batches of a Spark stream up to this many rows are merged by the driver, larger ones by the executors",
+        "Batches of a Spark stream up to this many rows are written or merged by the driver, others by the executors",
         10_000,
         0,
         10_000_000,

@@ -365,10 +365,10 @@ def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: boo
 
 
 def _rounded(value: str, unit: int) -> str:
-    """A time rounded to the nearest second or millisecond, as DuckDB does it."""
-    micros = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value})"
-    half = unit // 2
-    return f"timestampadd(MICROSECOND, CAST(floor(({micros} + {half}) / {unit}D) AS BIGINT) * {unit}L, {EPOCH_NTZ})"
+    """A time rounded to the nearest second or millisecond, a half away from 1970, as DuckDB does it."""
+    micros, half = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value})", unit // 2
+    units = f"IF({micros} < 0, -(({half}L - {micros}) DIV {unit}L), ({micros} + {half}L) DIV {unit}L)"
+    return f"timestampadd(MICROSECOND, {units} * {unit}L, {EPOCH_NTZ})"
 
 
 def _in_range(made: str, value: str, wanted: str, path: str) -> str:

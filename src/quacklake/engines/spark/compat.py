@@ -71,7 +71,8 @@ def _new_client() -> bool:
 def user_settings(session: SparkSession, keys: tuple[str, ...]) -> dict[str, str]:
     """Those of some settings that somebody has set."""
     if _new_client():
-        every = session.conf.getAll
+        # to bring all of them here takes a call for each
+        every = session.conf.getAll if is_connect(session) else session.conf._jconf.getAllAsJava()
         return {key: every[key] for key in keys if key in every}
     found = {key: session.conf.get(key, None) for key in keys}
     return {key: value for key, value in found.items() if value is not None}
@@ -90,9 +91,12 @@ def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
-    """All rows of a frame."""
-    if _new_client():
-        return frame.toArrow()
+    """All rows of a frame, as Spark gives them: its own ``toArrow`` refuses a struct that is NULL and has a field that
+    never is.
+    """
+    if is_connect(frame.sparkSession):
+        table: pa.Table = frame._to_table()[0]  # type: ignore[operator]
+        return table
     from pyspark.sql.pandas.types import to_arrow_schema
 
     batches = frame._collect_as_arrow()  # type: ignore[operator]

@@ -43,6 +43,8 @@ class _Held:
 
 
 _held: dict[tuple[int, str], _Held] = {}
+_refused: set[tuple[str, str]] = set()
+"""Settings that a version of Spark does not let be set: to be told so again takes longer than all others."""
 _lock = threading.Lock()
 
 
@@ -111,13 +113,17 @@ def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]
     changed: list[str] = []
     try:
         with _lock:
+            version = session.version
             given = user_settings(session, tuple(values))
             for key, value in values.items():
+                if (version, key) in _refused:
+                    continue
                 held = _held.get((id(session), key))
                 if held is None:
                     try:
                         session.conf.set(key, value)
                     except PySparkException:
+                        _refused.add((version, key))
                         continue
                     held = _held[id(session), key] = _Held(given.get(key))
                 held.blocks += 1

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from quacklake.lake.spark.dml.changes import ChangeMetrics
     from quacklake.lake.spark.dml.merge import SparkMerge
+    from quacklake.lake.spark.fetching import Fetch
     from quacklake.lake.spark.writing import SparkRows
 
 __all__ = ["SparkLake", "spark", "spark_settings"]
@@ -163,11 +164,17 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)
 
     def _write(
-        self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None], *, partial: bool = False
+        self,
+        frame: DataFrame,
+        work: Callable[[Transaction, SparkRows], None],
+        *,
+        partial: bool = False,
+        fetch: Fetch | None = None,
     ) -> None:
+        from quacklake.lake.spark.fetching import Fetch
         from quacklake.lake.spark.writing import SparkRows
 
-        rows = SparkRows(self._shared, self._writer, frame, partial=partial)
+        rows = SparkRows(self._shared, self._writer, frame, partial=partial, fetch=fetch or Fetch())
         try:
             self._lake._run(lambda tx: work(tx, rows))
         except CommitUnknown:

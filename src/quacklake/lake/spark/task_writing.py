@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
@@ -32,7 +33,7 @@ from quacklake.transaction import NewDataFile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TaskRows", "WriteTask", "write_task", "written_in_python"]
+__all__ = ["TaskRows", "WriteTask", "write_task", "written_here", "written_in_python"]
 
 _NEVER = ("variant", "geometry", "time_ns")
 """Types that do not travel from Spark to DuckDB."""
@@ -87,23 +88,30 @@ class WriteTask:
                 connection.register("ql_source", reader)
                 if few:
                     return TaskRows(self.table, few=connection.execute(self._query()).to_arrow_table())
-            begun: list[str] = []
-            try:
-                files = FileWriter(self.store, encrypted=self.encrypted).write(
-                    connection,
-                    self._query(),
-                    self.table,
-                    self.options,
-                    begun.append,
-                    lambda: 0,
-                    row_ids=FIELD_ROW_ID in self.kept,
-                    snapshot_ids=FIELD_SNAPSHOT_ID in self.kept,
-                    folder=self.folder,
-                )
-            except BaseException:
-                self.store.delete(begun)
-                raise
-            return TaskRows(self.table, tuple(files))
+            return TaskRows(self.table, self.files(connection, FileWriter(self.store, encrypted=self.encrypted)))
+
+    def files(
+        self, connection: duckdb.DuckDBPyConnection, writer: FileWriter, size: int | None = None
+    ) -> tuple[NewDataFile, ...]:
+        """The rows that a connection has as ``ql_source`` in files; ``size`` is theirs in memory, where it is known."""
+        begun: list[str] = []
+        try:
+            found = writer.write(
+                connection,
+                self._query(),
+                self.table,
+                self.options,
+                begun.append,
+                lambda: 0,
+                row_ids=FIELD_ROW_ID in self.kept,
+                snapshot_ids=FIELD_SNAPSHOT_ID in self.kept,
+                size_hint=size,
+                folder=self.folder,
+            )
+        except BaseException:
+            self.store.delete(begun)
+            raise
+        return tuple(found)
 
     def _query(self) -> str:
         kept = ((id_, self.kept[id_]) for id_ in (FIELD_ROW_ID, FIELD_SNAPSHOT_ID) if id_ in self.kept)
@@ -144,3 +152,11 @@ def _value(found: Match, given: TableSchema) -> str | None:
 def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[NewDataFile]:
     """The rows of a frame as files of a table, in a folder of it."""
     return [file for found in each_task(frame, replace(task, folder=folder)) for file in found.files]
+
+
+def written_here(shared: Shared, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
+    """Rows that the driver has as files of a table."""
+    with shared.engine.connection() as connection:
+        with writing():
+            connection.register("ql_source", rows)
+        return task.files(connection, shared.writer, rows.nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from quacklake.engines.spark import (
     Written,
     arrow_schema,
     has_time,
-    to_arrow,
     with_variants,
 )
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
@@ -30,11 +30,13 @@ from quacklake.format.paths import data_file_name
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.spark import adopted, initial_value, plain_in_parquet, quote, required, stored
 from quacklake.format.stats import ColumnStats
+from quacklake.format.types import parse_type
 from quacklake.lake.add_files import known_mappings
 from quacklake.lake.conform import Match, given_schema, match_given, to_table
 from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
-from quacklake.lake.spark.task_writing import write_task, written_in_python
+from quacklake.lake.spark.fetching import Fetch
+from quacklake.lake.spark.task_writing import write_task, written_here, written_in_python
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
 
@@ -100,7 +102,7 @@ class SparkRows:
     ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
     With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
     go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
-    ``count`` is how many rows there are, where that is known.
+    ``count`` is how many rows there are, where that is known. As many rows as ``fetch`` takes the driver writes itself.
     """
 
     shared: Shared
@@ -112,9 +114,9 @@ class SparkRows:
     order: Sequence[SortBy] | None = None
     partial: bool = False
     count: int | None = None
+    fetch: Fetch = field(default_factory=Fetch)
     _few: pa.Table | None = None
     _looked: bool = False
-    _row_bytes: float | None = None
     _prepared: Prepared | None = field(default=None, repr=False)
 
     @property
@@ -126,7 +128,7 @@ class SparkRows:
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         few = self._small(table, matches, given)
-        if few is not None:
+        if few is not None and few.num_rows <= self.shared.inline_limit(table):
             if few.num_rows:
                 row_ids = few.column(self.kept[FIELD_ROW_ID]).to_pylist() if self.kept else [None] * few.num_rows
                 rows = to_table(self.shared.engine, few, matches)
@@ -134,7 +136,11 @@ class SparkRows:
             return
         if self._prepared is None or not self._prepared.fits(table):
             self.discard()
-            self._prepared = self._write(table, matches, given, time=time)
+            if few is not None:
+                task = replace(write_task(self.shared, table, matches, given, self.kept), folder=self.folder)
+                self._prepared = Prepared.of(table, written_here(self.shared, few, task))
+            else:
+                self._prepared = self._write(table, matches, given, time=time)
         self._prepared.add_to(tx, table)
 
     def files(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
@@ -163,15 +169,14 @@ class SparkRows:
         return match_given(given, table.schema, table.qualified_name, partial=self.partial), given
 
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
-        """All rows when they are few enough for the catalog; one more than those is all that is ever fetched."""
-        limit = self.shared.inline_limit(table)
+        """All rows when they are few enough for the catalog or for the driver."""
+        inlined, alike = self.shared.inline_limit(table), all(_written_alike(found, given) for found in matches)
+        limit = max(inlined, self.fetch.limit if alike else 0)
         if not limit or (self.count or 0) > limit or not all(carries(found, given) for found in matches):
             return None
         if not self._looked:
-            rows = to_arrow(self.frame.limit(limit + 1))
+            self._few = self.fetch.few(self.frame, inlined, more=alike)
             self._looked = True
-            self._few = rows if rows.num_rows <= limit else None
-            self._row_bytes = rows.nbytes / rows.num_rows if rows.num_rows else None
         return self._few
 
     # -- files -------------------------------------------------------------------------------------------------------
@@ -235,9 +240,9 @@ class SparkRows:
             found["parquet.block.row.count.limit"] = f"{options.row_group_size:d}"
         if options.row_group_size_bytes is not None:
             found["parquet.block.size"] = f"{options.row_group_size_bytes:d}"
-        if self._row_bytes:
+        if self.fetch.row_bytes:
             # what the first rows take in memory is more than what they take in a file
-            found["maxRecordsPerFile"] = f"{max(1, int(options.target_file_size / self._row_bytes)):d}"
+            found["maxRecordsPerFile"] = f"{max(1, int(options.target_file_size / self.fetch.row_bytes)):d}"
         return found
 
     def _key_texts(self, table: TableInfo, written: Sequence[Written]) -> list[dict[int, str | None]]:
@@ -287,6 +292,19 @@ def carries(found: Match, given: TableSchema) -> bool:
     leaves = zip(one.leaves(), found.column.leaves(), strict=False)
     hard = ("variant", "timetz", "interval", "time", "time_ns", "timestamp_ns", "int128", "uint128")
     return not any(leaf.type in hard or wanted.type in hard for leaf, wanted in leaves)
+
+
+def _written_alike(found: Match, given: TableSchema) -> bool:
+    """True when DuckDB puts the very values of a column that :func:`carries` into files that Spark would."""
+    if found.source is None:
+        return found.column.default_kind != "expression"
+    one, two = (
+        Counter(parse_type(leaf.type).base for leaf in each.leaves())
+        for each in (given.find(found.source), found.column)
+    )
+    more_floats = one["float32"] + one["float64"] < two["float32"] + two["float64"]
+    # a decimal may become another number of floating point, by the last bit
+    return not two["geometry"] and not (one["decimal"] and more_floats)
 
 
 def _value(found: Match, given: TableSchema, *, time: bool) -> str:

@@ -18,6 +18,7 @@ from quacklake.format.streams import marked
 from quacklake.lake import evolution
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark.dml.merge import SparkMerge
+from quacklake.lake.spark.fetching import Fetch
 from quacklake.lake.spark.streams.changes import apply_changes, upsert
 from quacklake.lake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
 from quacklake.transaction import Transaction
@@ -70,6 +71,10 @@ class SparkSink:
     run: str = ""
     reports: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=_REPORTS))
     lock: threading.Lock = field(default_factory=threading.Lock)
+    fetch: Fetch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fetch = Fetch(self.spark._shared.config.stream_driver_rows)
 
     def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
         """Make a batch part of the lake, unless it is that already. Raises as ``Transaction.mark`` and writes do."""
@@ -113,7 +118,7 @@ class SparkSink:
     def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         if self.mode == "append":
             return self._append(frame, epoch, position)
-        few = self._few(frame)
+        few = self.fetch.few(frame)
         return self._merge(frame, epoch, position) if few is None else self._merge_here(few, epoch, position)
 
     def _mark(self, tx: Transaction, epoch: int, position: str | None) -> Mapping[str, int]:
@@ -137,14 +142,9 @@ class SparkSink:
             rows.add_to(tx, table)
             counts.update(self._mark(tx, epoch, position))
 
-        self.spark._write(frame, work, partial=self.evolve)
+        self.spark._write(frame, work, partial=self.evolve, fetch=self.fetch)
+        self.fetch.last = counts["rows"]
         return counts
-
-    def _few(self, frame: DataFrame) -> pa.Table | None:
-        """All rows when they are few enough for the driver; one more than those is all that is ever fetched."""
-        limit = self.spark._shared.config.stream_driver_rows
-        rows = frame.limit(limit + 1).toArrow()
-        return rows if rows.num_rows <= limit else None
 
     def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
         """The rows of a small batch by their keys, which the driver compares."""
