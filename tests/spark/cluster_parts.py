@@ -107,13 +107,6 @@ def _kill_one(session: SparkSession, when: Callable[[], bool], work: Callable[[]
     assert victim not in _executors(session)
 
 
-def _slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, batch.num_rows, 50):
-            time.sleep(0.1)
-            yield batch.slice(start, 50)
-
-
 def _in_flight(lake: quacklake.Lake, folder: str) -> bool:
     """Whether tasks of Spark have files open below a folder: a file is made before its first row comes."""
     return any(Path(lake.data_path).glob(f"{folder}/_temporary/0/**/*.parquet"))
@@ -136,9 +129,16 @@ def _only_orphans(lake: quacklake.Lake, table: str, rows: int) -> None:
 
 def killed_write(lake: quacklake.Lake, session: SparkSession) -> None:
     """An executor dies while it writes: the rows are all there, once."""
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # in here: executors have no `tests`
+        for batch in batches:
+            for start in range(0, batch.num_rows, 50):
+                time.sleep(0.1)
+                yield batch.slice(start, 50)
+
     spark = quacklake.spark(lake, session)
     spark.create_table("written", session.range(0).selectExpr("id", "id AS n"))
-    rows = session.range(0, 2000, 1, 4).selectExpr("id", "id % 7 AS n").mapInArrow(_slow, "id BIGINT, n BIGINT")
+    rows = session.range(0, 2000, 1, 4).selectExpr("id", "id % 7 AS n").mapInArrow(slowly, "id BIGINT, n BIGINT")
     _kill_one(session, lambda: _in_flight(lake, "main/written/*"), lambda: spark.append(rows, "written"))
     assert same(lake, session, "written") == 2000
     assert len(set(lake.table("written").to_arrow().column("id").to_pylist())) == 2000
