@@ -174,3 +174,42 @@ def test_another_spark_reads_by_the_paths(
     assert location(frame) == "InMemoryFileIndex"
     assert frame.count() == 50
     assert file_index._makers[session._jvm] is None
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_facts_of_files_are_columns_of_their_rows(site: LakeSite, session: SparkSession, indexed: bool) -> None:
+    from quacklake.engines.spark.file_index import read_files
+
+    lake = site.lake()
+    table = lake.create_table("t", pa.table({"id": range(10)}))
+    for first in (10, 20, 30):
+        table.append(pa.table({"id": range(first, first + 10)}))
+    files = lake.table("t").plan().files
+    files = pa.concat_tables([files, files.slice(0, 1)])  # a file may be part of a table twice
+    urls = [str(Path(lake.data_path, path)) for path in files.column("path").to_pylist()]
+    facts = {
+        "number": pa.array([0, 1, None, -(1 << 63), (1 << 63) - 1], pa.int64()),
+        "text": pa.array(["", None, "a\tb\nc", "=+%20 é ' \\", "last"], pa.string()),
+    }
+    if not indexed:
+        without_index(session)
+    store: Any = SimpleNamespace(is_local=True)
+    frame = read_files(session, store, files, urls, "id BIGINT", facts, "place").select("id", *facts, "place")
+    assert location(frame) == ("QuacklakeFiles" if indexed else "InMemoryFileIndex")
+    facts_of = list(zip(*(values.to_pylist() for values in facts.values()), strict=True))
+    expected = [(10 * (i % 4) + place, *facts_of[i], place) for i in range(5) for place in range(10)]
+    assert rows(frame) == sorted(expected, key=str)
+
+    def kept(where: str) -> list[int]:
+        return sorted(row.id for row in frame.where(where).select("id").collect())
+
+    # about facts alone, which Spark leaves to the index
+    assert kept("number = 1 OR text = 'last'") == [*range(20)]
+    assert kept("number IS NULL") == [*range(20, 30)]
+    assert kept("text IS NULL AND number IN (0, 1)") == [*range(10, 20)]
+    assert kept("length(text) = 5 AND id < 25") == [*range(20, 25)]
+    assert kept("number < -5 AND id % 2 = 0") == [*range(30, 40, 2)]
+    assert kept("number > 5 AND number < 5") == []
+    wanted = session.createDataFrame([(0, "x"), (1, "y")], "number BIGINT, n STRING")
+    assert frame.join(wanted, "number").count() == 20
+    assert frame.join(wanted.where("n = 'y'").hint("broadcast"), "number", "left_anti").count() == 40

@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote as percent_encode
 
-__all__ = ["PLAIN_NAME", "file_name", "file_path", "spark_path", "spark_paths", "spark_uri"]
-
-PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
-"""A name that looks the same in every encoding."""
+__all__ = ["file_path", "spark_path", "spark_paths", "spark_uri"]
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 _LEGAL = "/_-!.~'()*,;:$&+=@"  # what Java leaves as it is in the path of a URI
@@ -39,11 +36,6 @@ def spark_uri(url: str) -> str:
 def file_path(url: str) -> str:
     """``_metadata.file_path`` of a file; of local ones with a single slash after the scheme."""
     return _encoded(spark_uri(url).replace("file:///", "file:/", 1))
-
-
-def file_name(url: str) -> str:
-    """``_metadata.file_name`` of a file."""
-    return _encoded(url.rsplit("/", 1)[-1])
 
 
 def _encoded(text: str) -> str:

@@ -9,7 +9,7 @@ TIME when it is made.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -17,14 +17,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit, replace
 
-from quacklake.engines.spark.compat import place_of
-from quacklake.engines.spark.deletes import Deletes, key_sql, separate
+from quacklake.engines.spark.deletes import Deletes, key_sql
 from quacklake.engines.spark.failures import reaching
-from quacklake.engines.spark.file_index import read_files
-from quacklake.engines.spark.local import inlined_columns, inlined_rows, to_frame
-from quacklake.engines.spark.paths import file_path
+from quacklake.engines.spark.file_index import free_name, read_files
+from quacklake.engines.spark.local import inlined_columns, inlined_rows
 from quacklake.engines.spark.session import has_time
 from quacklake.engines.spark.shapes import FileShapes, Shape
 from quacklake.errors import UnsupportedFeatureError
@@ -32,7 +29,7 @@ from quacklake.format.mappings import NameMapping, hive_values
 from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column
-from quacklake.format.spark import initial_value, literal, quote, read_type, shown, shown_type
+from quacklake.format.spark import initial_value, quote, read_type, shown, shown_type
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import INLINED_META, SECRET, column_key
 from quacklake.storage import Store
@@ -49,17 +46,18 @@ ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
 #: Columns that identify a row, given on request: its id, where it is (a file or a version of inlined rows, and which
 #: row of that), and the snapshot it came with.
 ROW_COLUMNS = (ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT)
+_FACTS = ("data_file_id", "row_id_start", "begin_snapshot")
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """Files of one shape; ``group`` is that of their deletes, if they have any."""
+    """Files of one shape, all of them with deletes or none."""
 
     indexes: tuple[int, ...]
     shape: Shape
     mapping: NameMapping | None
     partial: bool
-    group: int | None
+    deleted: bool
 
 
 class ReadSealed(Protocol):
@@ -126,25 +124,8 @@ class SparkScan:
         for (_, mapping_id, some, with_deletes), indexes in found.items():
             shape = shapes[indexes[0]]
             mapping = None if mapping_id is None else plan.mapping(mapping_id)
-            some = some and mapping is None
-            if not with_deletes:
-                branches.append(_Branch(tuple(indexes), shape, mapping, some, None))
-                continue
-            for number, group in enumerate(self._groups(plan, indexes)):
-                branches.append(_Branch(tuple(group), shape, mapping, some, number))
+            branches.append(_Branch(tuple(indexes), shape, mapping, some and mapping is None, with_deletes))
         return branches
-
-    def _groups(self, plan: ScanPlan, indexes: Sequence[int]) -> list[list[int]]:
-        files = plan.files.take(pa.array(indexes, pa.int64()))
-        numbers = separate(
-            self.store.urls(files.column("path").to_pylist()),
-            files.column("record_count").to_pylist(),
-            files.column("delete_path").to_pylist(),
-        )
-        groups: dict[int, list[int]] = {}
-        for index, number in zip(indexes, numbers, strict=True):
-            groups.setdefault(number, []).append(index)
-        return list(groups.values())
 
     def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
         files = plan.files.take(pa.array(branch.indexes, pa.int64()))
@@ -156,38 +137,27 @@ class SparkScan:
             fields.append(f"{quote(NAME_SNAPSHOT_ID)} BIGINT")
         if rows and own:
             fields.append(f"{quote(NAME_ROW_ID)} BIGINT")
-        # without any column of the table in the file, its rows still count
-        read = read_files(self.session, self.store, files, urls, ", ".join(fields) or "_ql_nothing BOOLEAN")
-        places = _Places.beside([column.name for column in stored])
         folders = _folders(branch, plan.schema.columns)
-        if folders or rows or branch.group is not None:
-            read = places.add_to(read)
-        if branch.group is not None:
-            key = key_sql(urls, places.name, places.position)
-            deleted = Deletes(self.session, self.store, plan, files, urls).frame(places.key)
-            read = read.selectExpr("*", f"{key} AS {places.key}").join(deleted, places.key, "left_anti")
+        facts = _folder_facts(branch, urls, folders)
+        if rows:
+            facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in _FACTS}
+        taken = [column.name for column in stored]
+        position, key, number = (free_name(name, taken) for name in ("_ql_position", "_ql_key", "_ql_number"))
+        if branch.deleted:
+            facts[number] = pa.array(range(len(urls)), pa.int64())
+        # without any column of the table in the file, its rows still count
+        schema = ", ".join(fields) or "_ql_nothing BOOLEAN"
+        numbered = position if rows or branch.deleted else None
+        read = read_files(self.session, self.store, files, urls, schema, facts, numbered)
+        if branch.deleted:
+            deleted = Deletes(self.session, self.store, plan, files).frame(key)
+            read = read.selectExpr("*", f"{key_sql(number, position)} AS {key}").join(deleted, key, "left_anti")
         if branch.partial:
             name = quote(NAME_SNAPSHOT_ID)
             read = read.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
-        facts = _folder_facts(branch, urls, folders)
-        if rows:
-            columns = ("data_file_id", "row_id_start", "begin_snapshot")
-            facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in columns}
-        if facts:
-            read = self._with_facts(read, urls, facts, places.path)
         by_id = dict(branch.shape)
         select = [_select(column, by_id, folders, time=time) for column in plan.schema.columns]
-        return read.selectExpr(*select, *(_row_columns(places, own=own) if rows else ()))
-
-    def _with_facts(self, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array], path: str) -> DataFrame:
-        """The rows with what is known of their files, each fact in a column of its own."""
-        if len(urls) == 1:
-            return rows.selectExpr("*", *(f"{_fact(values[0].as_py())} AS {name}" for name, values in facts.items()))
-        table = {path: pa.array([file_path(url) for url in urls], pa.string()), **facts}
-        table["_ql_known"] = pa.array([True] * len(urls))
-        joined = rows.join(to_frame(self.session, pa.table(table)).hint("broadcast"), path, "left")
-        missing = literal("quacklake: an unknown file path")
-        return joined.filter(f"coalesce(_ql_known, CAST(raise_error({missing}) AS BOOLEAN))")
+        return read.selectExpr(*select, *(_row_columns(position, own=own) if rows else ()))
 
     def _inlined(self, plan: ScanPlan, *, time: bool, rows: bool) -> DataFrame:
         assert plan.inlined is not None
@@ -217,30 +187,6 @@ def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
     return rest, dataclasses.replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Names for what tells where a row is, which no column of its file has."""
-
-    name: str
-    position: str
-    path: str
-    key: str
-
-    @classmethod
-    def beside(cls, taken: Sequence[str]) -> _Places:
-        return cls(*(_free(name, taken) for name in ("_ql_name", "_ql_position", "_ql_path", "_ql_key")))
-
-    def add_to(self, rows: DataFrame) -> DataFrame:
-        """Rows as they are read, with the name and path of their file and their position in it."""
-        placed = rows.select(
-            "*",
-            place_of(rows, "file_name").alias(self.name),
-            place_of(rows, "row_index").alias(self.position),
-            place_of(rows, "file_path").alias(self.path),
-        )
-        return placed.withColumn(self.path, replace(placed[self.path], lit("file:///"), lit("file:/")))
-
-
 def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
     """The columns whose values are in the names of folders."""
     if branch.mapping is None:
@@ -264,15 +210,9 @@ def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column
     return found
 
 
-def _fact(value: int | str | None) -> str:
-    if isinstance(value, str):
-        return literal(value)
-    return "CAST(NULL AS BIGINT)" if value is None else f"{value:d}L"
-
-
-def _row_columns(places: _Places, *, own: bool) -> list[str]:
+def _row_columns(position: str, *, own: bool) -> list[str]:
     """``ROW_COLUMNS`` of rows in files; those from elsewhere (not ``own``) have nothing of ours inside."""
-    row_id, snapshot = f"_ql_fact_row_id_start + {places.position}", "_ql_fact_begin_snapshot"
+    row_id, snapshot = f"_ql_fact_row_id_start + {position}", "_ql_fact_begin_snapshot"
     if own:
         row_id = f"coalesce({quote(NAME_ROW_ID)}, {row_id})"
         snapshot = f"coalesce({quote(NAME_SNAPSHOT_ID)}, {snapshot})"
@@ -280,7 +220,7 @@ def _row_columns(places: _Places, *, own: bool) -> list[str]:
         f"{row_id} AS {ROW_ID}",
         f"_ql_fact_data_file_id AS {FILE_ID}",
         f"CAST(NULL AS BIGINT) AS {VERSION}",
-        f"{places.position} AS {POSITION}",
+        f"{position} AS {POSITION}",
         f"{snapshot} AS {SNAPSHOT}",
     ]
 
@@ -299,11 +239,3 @@ def _select(column: Column, by_id: dict[int, Column], folders: Sequence[Column],
     else:
         value = shown(quote(stored.name), stored, column, time=time)
     return f"{value} AS {quote(column.name)}"
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    """A name that no column of a file has."""
-    used = {fold(each) for each in taken}
-    while name in used:
-        name += "_"
-    return name

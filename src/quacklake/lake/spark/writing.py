@@ -102,7 +102,7 @@ class SparkRows:
     ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
     With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
     go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
-    ``count`` is how many rows there are, where that is known. As many rows as ``fetch`` takes the driver writes itself.
+    ``count`` is how many rows there are at least, where that is known. What ``fetch`` takes the driver writes itself.
     """
 
     shared: Shared

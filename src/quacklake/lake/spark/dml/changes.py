@@ -1,6 +1,6 @@
 """Changed rows on their way from Spark into a transaction: what becomes of the files they were in, and of themselves.
 
-Only numbers for each file come to the driver. Executors write the delete files and the new data files.
+Executors write the new data files, and where there are many the delete files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,25 @@ from quacklake.engines.spark import (
     each_own_group,
     find_session,
     has_time,
+    to_arrow,
 )
+from quacklake.engines.spark.local import to_frame
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.spark import as_stored, quote, read_type, shown
 from quacklake.lake.settings import Shared
+from quacklake.lake.spark.dml.places import (
+    CHANGED,
+    KIND,
+    UPDATED,
+    Counts,
+    Found,
+    counted_rows,
+    few_rows,
+    found_rows,
+)
 from quacklake.lake.spark.expressions.translator import Scope
 from quacklake.lake.spark.slices import Sealed
 from quacklake.lake.spark.writing import SparkRows
@@ -41,10 +53,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "CHANGED",
-    "DELETED",
-    "KIND",
-    "UPDATED",
     "ChangeMetrics",
     "Changes",
     "SparkParts",
@@ -53,11 +61,10 @@ __all__ = [
     "staged_schema",
 ]
 
-KIND = "_ql_kind"
-SEEN, UPDATED, DELETED = 0, 1, 2
-CHANGED = f"{KIND} <> {SEEN}"
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
 _SHOWN = 5
+_FILES_HERE = 32
+"""Up to how many delete files the driver writes itself: Spark takes longer to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +78,6 @@ class ChangeMetrics:
     files_added: int = 0
     files_removed: int = 0
     delete_files_added: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """How many rows of a file, or of the inlined rows of a version, are changed."""
-
-    updated: int
-    deleted: int
-
-    @property
-    def all(self) -> int:
-        return self.updated + self.deleted
 
 
 def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
@@ -138,67 +133,46 @@ class Changes:
     def shared(self) -> Shared:
         return self.parts.shared
 
-    def apply(self, staged: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> ChangeMetrics:
+    @property
+    def by_bits(self) -> bool:
+        """True when changed rows are looked at but once, so that those of a delete need not be staged."""
+        return few_rows(self.plan)
+
+    def apply(self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> tuple[ChangeMetrics, Found]:
         """Delete the changed rows where they are and write the updated ones anew, under their row ids.
 
-        ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows ``keys`` when a row is
-        changed in more than one way.
+        The rows are staged if there are updates among them, or not :attr:`by_bits`. ``once`` tells that no row can be
+        there twice. Raises ``ConstraintError`` that shows ``keys`` when a row is changed in more than one way.
         """
-        files, inlined = self._counts(staged, keys, once=once)
-        updated = sum(each.updated for each in (*files.values(), *inlined.values()))
-        deleted = sum(each.deleted for each in (*files.values(), *inlined.values()))
+        found = found_rows(rows) if self.by_bits else counted_rows(rows, once=once)
+        if found.unclear:
+            raise self._ambiguous(rows, keys)
         pending = self.tx.pending(self.table)
-        if inlined:
-            rows = staged.filter(f"{CHANGED} AND {VERSION} IS NOT NULL").select(VERSION, POSITION).distinct().toArrow()
-            gone = rows.rename_columns(["schema_version", "row_id"])
-            pending.delete(self.plan, Target(POSITIONS.empty_table(), gone))
-        touched = touched_files(self.plan, set(files))
-        dead = {id_ for id_, count in files.items() if touched[id_].live == count.all}
-        partly = {id_: count for id_, count in files.items() if id_ not in dead}
+        touched = touched_files(self.plan, set(found.files))
+        dead = {id_ for id_, count in found.files.items() if touched[id_].live == count.all}
+        partly = {id_: count for id_, count in found.files.items() if id_ not in dead}
         rewritten = self._rewritten(partly, touched)
-        left = sorted(set(partly) - rewritten)
-        if left and sum(partly[id_].all for id_ in left) <= self.shared.delete_limit(self.table):
-            pending.delete(self.plan, Target(_positions(staged, left), _NO_ROWS))
-        elif left:
-            pending.delete_by_files(self.plan, self._write_deletes(staged, left, touched))
+        left = set(partly) - rewritten
+        inlined = sum(partly[id_].all for id_ in left) <= self.shared.delete_limit(self.table)
+        delete_files = 0 if inlined else len(left)
+        if delete_files > _FILES_HERE or (delete_files and found.positions is None):
+            pending.delete_by_files(self.plan, self._write_deletes(self._places(rows, found), left, touched))
+            left = set()
+        pending.delete(self.plan, Target(self._positions(rows, found, left), found.gone))
         pending.end_files(self.plan, dead | rewritten)
         before = len(pending.files)
-        kept = self._write_kept(staged, rewritten, updated)
-        return ChangeMetrics(
-            rows_updated=updated,
-            rows_deleted=deleted,
-            rows_copied=kept - updated,
+        kept = self._write_kept(rows, found, rewritten)
+        metrics = ChangeMetrics(
+            rows_updated=found.updated,
+            rows_deleted=found.deleted,
+            rows_copied=kept - found.updated,
             files_added=len(pending.files) - before,
             files_removed=len(dead | rewritten),
-            delete_files_added=len(pending.written_deletes),
+            delete_files_added=delete_files,
         )
+        return metrics, found
 
     # -- what is changed -----------------------------------------------------------------------------------------------
-
-    def _counts(
-        self, staged: DataFrame, keys: Sequence[str], *, once: bool
-    ) -> tuple[dict[int, _Counts], dict[int, _Counts]]:
-        """The changes by file, and of inlined rows by version: a row is counted once."""
-        rows, times = staged.filter(CHANGED), "1"
-        if not once:
-            each = rows.groupBy(FILE_ID, VERSION, POSITION)
-            rows, times = each.agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS {KIND}")), "n"
-        found = rows.groupBy(FILE_ID, VERSION).agg(
-            f.expr(f"count_if({KIND} = {UPDATED}) AS updated"),
-            f.expr(f"count_if({KIND} = {DELETED}) AS deleted"),
-            # a row that is deleted twice is just gone
-            f.expr(f"count_if({KIND} = {UPDATED} AND {times} > 1) AS unclear"),
-        )
-        files: dict[int, _Counts] = {}
-        inlined: dict[int, _Counts] = {}
-        unclear = False
-        for row in found.collect():
-            place, key = (inlined, VERSION) if row[FILE_ID] is None else (files, FILE_ID)
-            place[row[key]] = _Counts(row["updated"], row["deleted"])
-            unclear = unclear or row["unclear"] > 0
-        if unclear:
-            raise self._ambiguous(staged, keys)
-        return files, inlined
 
     def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
         """The error that shows a few of the rows that several rows of the source would change."""
@@ -218,7 +192,7 @@ class Changes:
             hint="keep one row for each key in the source, or let a condition choose",
         )
 
-    def _rewritten(self, partly: Mapping[int, _Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
+    def _rewritten(self, partly: Mapping[int, Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
         """The files that are written anew without the changed rows, by the option ``update_mode``."""
         mode = self.shared.option("update_mode", self.table)
         if mode == "copy_on_write":
@@ -230,8 +204,22 @@ class Changes:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
+    def _places(self, rows: DataFrame, found: Found) -> DataFrame:
+        """The changed rows in files, each once or more."""
+        if found.positions is None:
+            return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
+        return to_frame(self.parts.writer.session, found.positions).toDF(FILE_ID, POSITION)
+
+    def _positions(self, rows: DataFrame, found: Found, ids: set[int]) -> pa.Table:
+        """The changed rows of some files: only ever few."""
+        known = found.within(ids)
+        if known is not None or not ids:
+            return POSITIONS.empty_table() if known is None else known
+        chosen = self._places(rows, found).filter(f.col(FILE_ID).isin(*ids)).distinct()
+        return to_arrow(chosen).rename_columns(POSITIONS.names).cast(POSITIONS)
+
     def _write_deletes(
-        self, staged: DataFrame, ids: Sequence[int], touched: Mapping[int, TouchedFile]
+        self, places: DataFrame, ids: set[int], touched: Mapping[int, TouchedFile]
     ) -> list[NewDeleteFile]:
         """The delete files of some data files, written by the executors."""
         before = {id_: touched[id_].delete_file_id for id_ in ids if touched[id_].delete_file_id is not None}
@@ -244,8 +232,7 @@ class Changes:
         vectors = self.shared.writes_vectors(self.table)
         secret = self.shared.catalog.encrypted
         task = _DeleteTask(self.shared.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
-        rows = staged.filter(f"{CHANGED} AND {FILE_ID} IN ({', '.join(f'{id_:d}' for id_ in ids)})")
-        places = rows.select(FILE_ID, POSITION)
+        places = places.filter(f.col(FILE_ID).isin(*ids))
         if secret:
             files = each_own_group(places, FILE_ID, {id_: task.only(id_) for id_ in ids})
         else:
@@ -254,17 +241,17 @@ class Changes:
             self.tx.wrote(self.table.location + file.path)
         return files
 
-    def _write_kept(self, staged: DataFrame, rewritten: set[int], updated: int) -> int:
+    def _write_kept(self, rows: DataFrame, found: Found, rewritten: set[int]) -> int:
         """Write updated rows and those of rewritten files that stay, under their row ids; how many they are."""
-        frames = [self._updated(staged)] if updated else []
+        frames = [self._updated(rows)] if found.updated else []
         if rewritten:
-            frames.append(self._copied(staged, rewritten))
+            frames.append(self._copied(self._places(rows, found), rewritten))
         if not frames:
             return 0
         frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
-        return add_rows(
-            self.tx, self.table, SparkRows(self.shared, self.parts.writer, frame, kept={FIELD_ROW_ID: ROW_ID})
-        )
+        kept = {FIELD_ROW_ID: ROW_ID}
+        written = SparkRows(self.shared, self.parts.writer, frame, kept=kept, count=found.updated)
+        return add_rows(self.tx, self.table, written)
 
     def _updated(self, staged: DataFrame) -> DataFrame:
         time = has_time(self.parts.writer.session)
@@ -274,7 +261,7 @@ class Changes:
         ]
         return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
 
-    def _copied(self, staged: DataFrame, ids: set[int]) -> DataFrame:
+    def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
         """The rows of files that are not changed."""
         chosen = pa.array(sorted(ids), pa.int64())
         files, deletes = self.plan.files, self.plan.deletes
@@ -284,12 +271,8 @@ class Changes:
             deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
             inlined=None,
         )
-        gone = staged.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
         rows = self.parts.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
         return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)
-
-
-_NO_ROWS = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())]).empty_table()
 
 
 def add_rows(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
@@ -311,14 +294,8 @@ def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
     return inlined + sum(file.record_count for file in pending.files[files:])
 
 
-def _all(count: _Counts) -> int:
+def _all(count: Counts) -> int:
     return count.all
-
-
-def _positions(staged: DataFrame, ids: Sequence[int]) -> pa.Table:
-    """The changed rows of some files: only ever few."""
-    rows = staged.filter(f"{CHANGED} AND {FILE_ID} IN ({', '.join(f'{id_:d}' for id_ in ids)})")
-    return rows.select(FILE_ID, POSITION).distinct().toArrow().rename_columns(POSITIONS.names).cast(POSITIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,14 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.spark import adopted, literal, quote, required, stored, stored_type
 from quacklake.lake.conform import given_schema, type_problem
 from quacklake.lake.expression import Expression
-from quacklake.lake.spark.dml.changes import DELETED, KIND, SEEN, UPDATED, staged_schema
+from quacklake.lake.spark.dml.changes import staged_schema
+from quacklake.lake.spark.dml.places import DELETED, KIND, SEEN, UPDATED
 from quacklake.lake.spark.expressions.translator import Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SOURCE_ID", "Clause", "Value", "computed", "stage"]
+__all__ = ["SOURCE_ID", "Clause", "Value", "computed", "marked_deletes", "stage"]
 
 #: What a column is set to: a value, SQL of the lake, or a column of Spark.
 Value = Any
@@ -89,6 +90,14 @@ def stage(
         select.append(SOURCE_ID)
         read += f", {SOURCE_ID} BIGINT"
     return staging.put(rows, select, read)
+
+
+def marked_deletes(rows: DataFrame, clause: Clause) -> DataFrame:
+    """The rows that a clause deletes, as :func:`stage` would mark them, computed whenever they are looked at."""
+    with computing():
+        return _numbered(rows, [clause], source=False).select(
+            f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION, ROW_ID
+        )
 
 
 def _numbered(joined: DataFrame, clauses: Sequence[Clause], *, source: bool) -> DataFrame:

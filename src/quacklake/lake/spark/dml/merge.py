@@ -209,7 +209,7 @@ class SparkMerge:
         known = self._known(table)
         both, own = self._parts.scope(target=table.schema, source=known), self._parts.scope(source=known)
         keys, on = self._condition(table, given, both)
-        predicate = ANYTHING if self._lonely else self._key_range(source, keys, given)
+        predicate, least = (ANYTHING, 0) if self._lonely else self._key_range(source, keys, given)
         plan = tx.plan(table, predicate)
         plan = replace(plan, columns_since=None) if self._evolve else plan
         tx.pending(table).add_read(predicate)
@@ -221,12 +221,13 @@ class SparkMerge:
             inserts = bool(self._inserts)
             staged = stage(staging, joined, table, self._clauses(table, given, both), source=inserts)
             changes = Changes(self._parts, tx, table, plan)
-            done = changes.apply(staged, [key.name for key in keys])
+            done, found = changes.apply(staged, [key.name for key in keys])
             if not inserts:
                 return done
             before = len(tx.pending(table).files)
             seen = staged.filter(f"{SOURCE_ID} IS NOT NULL").select(SOURCE_ID)
-            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"), own)
+            least -= least if found.rows is None else found.rows
+            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"), own, least)
             added = len(tx.pending(table).files) - before
             return replace(done, rows_inserted=inserted, files_added=done.files_added + added)
         finally:
@@ -257,14 +258,14 @@ class SparkMerge:
             condition &= f.expr(f"target.{quote(key.name)} = source.{quote(name)}")
         return keys, condition
 
-    def _key_range(self, source: DataFrame, keys: Sequence[Column], given: TableSchema) -> Predicate:
-        """What the keys of the source allow: between the smallest and the largest."""
+    def _key_range(self, source: DataFrame, keys: Sequence[Column], given: TableSchema) -> tuple[Predicate, int]:
+        """What the keys of the source allow, from the least to the greatest, and how many rows it has at least."""
         fit = [key for key in keys if (key.type, given.find(key.name).type) in _RANGED]
         if not fit:
-            return ANYTHING
+            return ANYTHING, 0
         names = [quote(str(column_of(given.names, key.name))) for key in fit]
         sides = [f"{side}({name}) AS {side}{i}" for i, name in enumerate(names) for side in ("min", "max")]
-        bounds = source.selectExpr(*sides).toArrow()
+        bounds = source.selectExpr(*sides, "count(*) AS n").toArrow()
         parts = []
         for i, key in enumerate(fit):
             for side, operator in (("min", ">="), ("max", "<=")):
@@ -276,7 +277,7 @@ class SparkMerge:
                 bound = found.min if side == "min" else found.max
                 if bound is not None:
                     parts.append(compare(key, operator, decode(bound, key.type)))
-        return every(parts) if parts else ANYTHING
+        return every(parts) if parts else ANYTHING, bounds.column("n")[0].as_py()
 
     def _clauses(self, table: TableInfo, given: TableSchema, scope: Scope) -> list[Clause]:
         there = f.col(SOURCE_ID).isNotNull()
@@ -294,8 +295,8 @@ class SparkMerge:
             return named_values(table.schema, clause.values, scope)
         return {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
 
-    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: Scope) -> int:
-        """Add the rows that nothing matches, by the first clause that takes them."""
+    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: Scope, least: int) -> int:
+        """Add the rows that nothing matches, by the first clause that takes them. ``least``: as many are there."""
         rows, count = fresh, 0
         rest = f.lit(True)
         for clause in self._inserts:
@@ -306,7 +307,9 @@ class SparkMerge:
                 select = [f.expr(f"source.{quote(name)}") for name in self._columns.names]
             with computing():
                 chosen = rows.filter(when).select(*select)
-            count += add_rows(tx, table, SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True))
+            least = least if clause.condition is None else 0
+            new = SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True, count=least)
+            count += add_rows(tx, table, new)
             if clause.condition is None:
                 break
             rest = rest & ~f.coalesce(_condition(clause.condition, scope), f.lit(False))

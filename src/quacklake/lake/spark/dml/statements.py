@@ -12,7 +12,7 @@ from quacklake.format.predicate import Predicate
 from quacklake.lake import operations
 from quacklake.lake.reference import TableRef
 from quacklake.lake.spark.dml.changes import ChangeMetrics, Changes, SparkParts
-from quacklake.lake.spark.dml.clauses import Clause, Value, named_values, stage
+from quacklake.lake.spark.dml.clauses import Clause, Value, marked_deletes, named_values, stage
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
@@ -65,7 +65,11 @@ def change(
     try:
         rows, clause, read = choose(parts.scan.frame(plan, rows=True))
         tx.pending(table).add_read(read)
-        staged = stage(staging, rows.alias("target"), table, [clause])
-        return Changes(parts, tx, table, plan).apply(staged, once=True)
+        changes = Changes(parts, tx, table, plan)
+        if clause.values is None and changes.by_bits:
+            changed = marked_deletes(rows.alias("target"), clause)
+        else:
+            changed = stage(staging, rows.alias("target"), table, [clause])
+        return changes.apply(changed, once=True)[0]
     finally:
         staging.discard()
