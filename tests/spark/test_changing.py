@@ -19,7 +19,7 @@ from quacklake.errors import (
     QuacklakeError,
     SchemaMismatchError,
 )
-from quacklake.lake.spark.dml import changes
+from quacklake.lake.spark.dml import changes, places
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
@@ -64,7 +64,13 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
     return session.createDataFrame(list(rows), schema)
 
 
-def test_everybody_sees_what_spark_deletes_updates_and_merges(make_site: MakeSite, session: SparkSession) -> None:
+@pytest.mark.daily(0.5)
+@pytest.mark.parametrize(("rows", "files"), [(1000, 32), (1000, 0), (0, 32)])
+def test_everybody_sees_what_spark_deletes_updates_and_merges(
+    rows: int, files: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_MOST_ROWS", rows)  # found by the driver, or by executors
+    monkeypatch.setattr(changes, "_FILES_HERE", files)  # and their delete files written there
     site = make_site("sqlite", 10)
     first = furnished(site)._shared.latest().id
     before = all_agree(site, session, versions=[first])

@@ -12,6 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import expr
+from quacklake.lake.spark.dml import changes, places
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.seeds import LONG, SEED
@@ -31,12 +32,15 @@ class Model:
     site: LakeSite
     session: SparkSession
     chance: random.Random
+    patch: pytest.MonkeyPatch
     rows: dict[int, Values] = field(default_factory=dict)
     next_row: int = 0
     history: dict[int, dict[int, tuple[int, int, str | None]]] = field(default_factory=dict)
     keys: dict[int, int] = field(default_factory=dict)
 
     def spark(self) -> quacklake.SparkLake:
+        self.patch.setattr(places, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
+        self.patch.setattr(changes, "_FILES_HERE", self.chance.choice([32, 1]))
         return quacklake.spark(self.site.lake(), self.session)
 
     def some_key(self) -> int:
@@ -112,14 +116,16 @@ class Model:
 
 
 @pytest.mark.parametrize("number", range(20 if LONG else 1))
-def test_any_statements_leave_what_the_model_holds(number: int, make_site: MakeSite, session: SparkSession) -> None:
+def test_any_statements_leave_what_the_model_holds(
+    number: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(f"{SEED} spark {number}")
     site = make_site("sqlite", chance.choice([0, 10]))
     lake = site.lake()
     partition = chance.choice([(), ("n",), ("bucket(3, id)",)]) if LONG else ()
     lake.create_table("t", {"id": pa.int64(), "n": pa.int64(), "w": pa.string()}, partition_by=partition)
     lake.set_option("update_mode", chance.choice(["auto", "copy_on_write", "merge_on_read"]), table="t")
-    model = Model(site, session, chance)
+    model = Model(site, session, chance, monkeypatch)
     steps: list[Callable[[], None]] = [model.delete, model.update, model.merge, model.compact, model.local_delete]
     found: Rows = ()
     for step in [model.append, model.append, *chance.choices(steps, weights=[2, 2, 3, 1, 1], k=8 if LONG else 4)]:

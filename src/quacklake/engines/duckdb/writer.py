@@ -344,6 +344,10 @@ class FileWriter:
             encryption_key=key,
         )
 
+    def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
+        """The positions in the delete file of a data file that are deleted at a snapshot."""
+        return self._dated_rows(file, snapshot, snapshot).column(NAME_POS)
+
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
         """Write a delete file again with another snapshot for its new positions."""
         rows = self._delete_rows(table.location + file.path, file.encryption_key)

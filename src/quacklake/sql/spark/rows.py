@@ -278,4 +278,4 @@ def change_rows(
         chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if assigned is not None else None
         return found, Clause(f.lit(True), chosen), ANYTHING if again else predicate
 
-    return change(statement.spark._parts, tx, table, predicate, choose)
+    return change(statement.spark._parts, tx, table, predicate, choose, deletes=assigned is None)

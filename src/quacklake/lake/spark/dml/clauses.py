@@ -93,11 +93,9 @@ def stage(
 
 
 def marked_deletes(rows: DataFrame, clause: Clause) -> DataFrame:
-    """The rows that a clause deletes, as :func:`stage` would mark them, computed whenever they are looked at."""
+    """The rows that a clause deletes, marked as :func:`stage` does, computed whenever they are looked at."""
     with computing():
-        return _numbered(rows, [clause], source=False).select(
-            f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION, ROW_ID
-        )
+        return rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
 
 
 def _numbered(joined: DataFrame, clauses: Sequence[Clause], *, source: bool) -> DataFrame:

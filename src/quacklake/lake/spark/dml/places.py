@@ -7,7 +7,7 @@ only how many rows of each file are changed, and the executors write the delete 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from pyspark.sql import functions as f
 from quacklake.engines.spark import to_arrow
 from quacklake.engines.spark.failures import writing
 from quacklake.engines.spark.scan import FILE_ID, POSITION, VERSION
-from quacklake.engines.spark.session import WRITING, settings
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
 
@@ -86,28 +85,30 @@ def few_rows(plan: ScanPlan) -> bool:
     return not counts.null_count and (pc.sum(counts).as_py() or 0) + inlined <= _MOST_ROWS
 
 
-def found_rows(rows: DataFrame) -> Found:
-    """The changed rows of a plan with :func:`few_rows`, by one look at them. Raises as a write of Spark does."""
-    session = rows.sparkSession
+def found_rows(rows: DataFrame, dead: Callable[[set[int]], pa.Table] | None = None) -> Found:
+    """The changed rows of a plan with :func:`few_rows`, by one look at them. Raises as a write of Spark does.
+
+    ``dead`` gives the places in files that are deleted already, for rows among which they are.
+    """
+    word = f.expr(f"shiftright({POSITION}, {_WIDTH.bit_length() - 1}) AS word")
     bit = f"shiftleft(1L, CAST({POSITION} & {_WIDTH - 1} AS INT))"
-    with settings(session, WRITING), writing():
-        words = rows.selectExpr(
-            KIND, FILE_ID, VERSION, f"shiftright({POSITION}, {_WIDTH.bit_length() - 1}) AS word", f"{bit} AS bit"
+    with writing():
+        words = rows.groupBy(FILE_ID, VERSION, word).agg(
+            f.expr("count(*) AS rows"),
+            f.expr(f"count_if({KIND} = {UPDATED}) AS updates"),
+            f.expr(f"bit_or(IF({KIND} = {UPDATED}, {bit}, 0L)) AS updated"),
+            f.expr(f"bit_or(IF({KIND} = {DELETED}, {bit}, 0L)) AS deleted"),
         )
-        found = to_arrow(
-            words.groupBy(FILE_ID, VERSION, "word").agg(
-                f.expr("count(*) AS rows"),
-                f.expr(f"count_if({KIND} = {UPDATED}) AS updates"),
-                f.expr(f"bit_or(IF({KIND} = {UPDATED}, bit, 0L)) AS updated"),
-                f.expr(f"bit_or(IF({KIND} = {DELETED}, bit, 0L)) AS deleted"),
-            )
-        )
+        found = to_arrow(words)
     updated, deleted = (_bits(found, name) for name in ("updated", "deleted"))
     # a row that is deleted twice is just gone
     unclear = len(updated) < (pc.sum(found.column("updates")).as_py() or 0) or _overlap(found)
     changed = pa.concat_tables([_kind(updated, UPDATED), _kind(deleted, DELETED)])
     in_files = pc.is_valid(changed.column(FILE_ID))
     stored, inlined = changed.filter(in_files), changed.filter(pc.invert(in_files))
+    if dead is not None:
+        gone = dead(set(pc.unique(stored.column(FILE_ID)).to_pylist())).rename_columns([FILE_ID, POSITION])
+        stored = stored.join(gone, [FILE_ID, POSITION], join_type="left anti") if gone.num_rows else stored
     return Found(
         _counts(stored, FILE_ID),
         _counts(inlined, VERSION),

@@ -45,7 +45,11 @@ def update(
 
 def _where(parts: SparkParts, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:
     predicate = to_predicate(where, table.schema)
-    return change(parts, tx, table, predicate, lambda rows: (rows, clause, predicate))
+
+    def choose(rows: DataFrame) -> tuple[DataFrame, Clause, Predicate]:
+        return rows, clause, predicate
+
+    return change(parts, tx, table, predicate, choose, deletes=clause.values is None)
 
 
 def change(
@@ -54,22 +58,22 @@ def change(
     table: TableInfo,
     predicate: Predicate,
     choose: Callable[[DataFrame], tuple[DataFrame, Clause, Predicate]],
+    *,
+    deletes: bool,
 ) -> ChangeMetrics:
-    """Change rows of a table that a predicate does not rule out.
+    """Change rows of a table that a predicate does not rule out, or delete them.
 
     ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
     become, and with what the change depends on.
     """
-    plan = tx.plan(table, predicate)
+    changes = Changes(parts, tx, table, tx.plan(table, predicate))
+    rows, clause, read = choose(changes.deletable() if deletes else changes.rows())
+    tx.pending(table).add_read(read)
+    rows = rows.alias("target")
+    if deletes and changes.at_once:
+        return changes.delete(marked_deletes(rows, clause))
     staging = parts.staging(table)
     try:
-        rows, clause, read = choose(parts.scan.frame(plan, rows=True))
-        tx.pending(table).add_read(read)
-        changes = Changes(parts, tx, table, plan)
-        if clause.values is None and changes.by_bits:
-            changed = marked_deletes(rows.alias("target"), clause)
-        else:
-            changed = stage(staging, rows.alias("target"), table, [clause])
-        return changes.apply(changed, once=True)[0]
+        return changes.apply(stage(staging, rows, table, [clause]), once=True)[0]
     finally:
         staging.discard()
