@@ -73,13 +73,14 @@ def test_changes_stream_once_over_a_restart_and_nothing_that_is_kept_holds_a_key
     # as if it had been killed just before Spark wrote down that the batch was done
     for name in ("0", ".0.crc"):
         (tmp_path / "stream" / "checkpoint" / "commits" / name).unlink()
+    assert read() == [first], "the same batch again, from what its offsets tell"
     base = lake.current_snapshot()
     table = lake.table("t")
     table.update({"name": "new"}, "id IN (1, 2, 1001)")
     table.delete("id BETWEEN 100 AND 110")
     table.append(pa.table({"id": range(5000, 5020), "name": ["more"] * 20, "n": [0.0] * 20}))
     table.merge_adjacent_files()
-    assert read() == [first, feed_of(lake, base + 1)], "the same batch again, from what its offsets tell; then the rest"
+    assert read() == [feed_of(lake, base + 1)]
     assert list((tmp_path / "stream" / "checkpoint").glob("state/*"))
     assert not tells(tmp_path / "stream", site)
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
 
-from quacklake.errors import QuacklakeError
 from quacklake.lake.feed import Bound
 from quacklake.lake.spark.datasource import classes
 from quacklake.lake.spark.datasource.classes import FORMAT
@@ -79,15 +78,8 @@ class SparkFormat:
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         with connection:
-            failure, answer = None, None
-            try:
-                ask, question = pickle.loads(connection.recv_bytes())
-                answer = self._desk.answer(ask, **question)
-            except QuacklakeError as error:
-                failure = f"[{error.code}] {error}"
-            except Exception as error:
-                failure = f"the lake could not be asked: {error!r}"
-            connection.send_bytes(pickle.dumps((failure, answer)))
+            ask, question = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(pickle.dumps(self._desk.answer(ask, question)))
 
 
 def _folder() -> str:
