@@ -76,8 +76,8 @@ def test_a_url_that_the_server_cannot_use_is_told(tmp_path: Path, as_server: Spa
 
 @pytest.mark.skipif(not LONG, reason="takes two minutes: in the long profile")
 def test_tables_stream_out_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(server.url, tmp_path / "one", "streams_out", "encrypted_streams_out")
-    run_child(server.url, tmp_path / "two", "wrong_urls")
+    run_child(server.url, tmp_path / "wrong", "wrong_urls")
+    run_child(server.url, tmp_path / "right", "streams_out", "encrypted_streams_out")
 
 
 @pytest.mark.skipif(not LONG, reason="in the long profile: Spark gives its Python ten seconds to start, at any load")

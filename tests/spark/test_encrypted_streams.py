@@ -54,10 +54,10 @@ def feed_of(lake: quacklake.Lake, since: int = 0) -> list[tuple[Any, ...]]:
     return sorted(((row["id"], row["name"], row["change_type"], row["snapshot_id"]) for row in rows), key=str)
 
 
+@pytest.mark.daily(0.3)
 def test_changes_stream_once_over_a_restart_and_nothing_that_is_kept_holds_a_key(
-    site: LakeSite, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: LakeSite, session: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
     lake = site.lake()
     spark = quacklake.spark(lake, session)
     found = Collected(tmp_path / "stream")
@@ -85,7 +85,6 @@ def test_changes_stream_once_over_a_restart_and_nothing_that_is_kept_holds_a_key
     assert not tells(tmp_path / "stream", site)
 
 
-@pytest.mark.daily(0.2)
 def test_inserts_stream_through_plain_spark_code(site: LakeSite, session: SparkSession, tmp_path: Path) -> None:
     lake = site.lake()
     quacklake.register_spark(session, lake)
@@ -130,7 +129,6 @@ def test_a_file_without_a_key_is_not_read(site: LakeSite, starting: str) -> None
         connection.commit()
 
 
-@pytest.mark.daily(0.5)
 def test_a_pipeline_from_an_encrypted_table_brings_each_row_once(
     site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

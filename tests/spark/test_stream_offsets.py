@@ -41,7 +41,7 @@ class Reader:
 
         from quacklake.lake.spark.datasource.format import source_class
 
-        source = source_class(None)({"url": site.url, "table": "t", **options})
+        source = source_class(None, url=site.url)({"table": "t", **options})
         source.schema()
         self.stream = source.streamReader(StructType().add("id", LongType()).add("v", StringType()))
 

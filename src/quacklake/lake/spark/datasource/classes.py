@@ -35,13 +35,19 @@ _Batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWr
 
 
 class Asker:
-    """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read."""
+    """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read.
 
-    def __init__(self, address: str | None) -> None:
+    ``url`` is then that of the lake, where no option tells it: Spark Connect keeps options in its logs.
+    """
+
+    def __init__(self, address: str | None, url: str | None = None) -> None:
         self.address = address
+        self.url = url
 
     def __call__(self, what: str, **question: Any) -> Any:
         if self.address is None:
+            if self.url is not None and "options" in question:
+                question["options"] = {"lake": self.url, **question["options"]}
             failure, answer = self._own(what, question)
         else:
             with Client(self.address, family="AF_UNIX") as connection:
@@ -237,19 +243,28 @@ class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
 # -- the source --------------------------------------------------------------------------------------------------------
 
 
-class TableSource(DataSource):
-    """A table of a lake. What goes to executors has no option of it. A subclass says whom to ask."""
-
-    ask: Asker
-    _pin: int | None = None
-    _planned = False
+class PlannedSource(DataSource):
+    """What executors get of a source: neither its options, nor whom to ask."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": {}} if self._planned else self.__dict__
+
+class TableSource(DataSource):
+    """A table of a lake. A subclass says whom to ask, and under which name."""
+
+    ask: Asker
+    called = FORMAT
+    _pin: int | None = None
+    _planned = False
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.called
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (PlannedSource, ({},)) if self._planned else super().__reduce_ex__(protocol)
 
     def schema(self) -> str:
         found, self._pin = self.ask("schema", options=dict(self.options))

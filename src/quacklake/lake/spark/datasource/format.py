@@ -96,10 +96,12 @@ def _close(listener: Listener, folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def source_class(address: str | None) -> type[DataSource]:
+def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
     """The class that Spark copies to the processes that ask, which do so at an address.
 
-    Without one these open the lake themselves, which is for reading where the session is on another machine.
+    Without one these open the lake themselves, which is for reading where the session is on another machine. ``url``
+    is then the lake's, unless an option tells it, and ``called`` the name of the format that means it.
     """
     register_pickle_by_value(classes)  # type: ignore[no-untyped-call]
-    return type("TableSource", (classes.TableSource,), {"ask": classes.Asker(address), "__module__": __name__})
+    made = {"ask": classes.Asker(address, url), "called": called, "__module__": __name__}
+    return type("TableSource", (classes.TableSource,), made)

@@ -13,7 +13,7 @@ from quacklake.lake.spark.streams.source import EARLIEST
 
 __all__ = ["READ", "READ_ANY", "READ_CARRIED", "READ_STREAM", "UUID", "WRITE", "WRITE_STREAM", "FormatOptions"]
 
-_TABLE = ("lake", "url", "catalog", "table")
+_TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")
 READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "endingTimestamp")
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
@@ -25,10 +25,8 @@ READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
 WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
 WRITE_STREAM = (*_TABLE, "streamName", "restart")
 
-_ALIASES = {
-    "path": ("table", "two tables are named"),  # what ``load("sales")`` and ``save("sales")`` pass a name as
-    "url": ("lake", "two lakes are named"),  # Spark hides the values of options that are called so
-}
+_ALIAS = "path"
+"""What ``load("sales")`` and ``save("sales")`` pass a name as."""
 _SPARKS = ("checkpointLocation", "queryName")
 _ONLY_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 _NOT_CHANGES = ("version", "timestamp", "where")
@@ -44,12 +42,11 @@ class FormatOptions:
     def parse(cls, given: Mapping[str, str], known: Sequence[str]) -> FormatOptions:
         """Raises ``InputError`` for an option that does not exist, with the one that was probably meant."""
         values = {name.lower(): value for name, value in given.items()}
-        own = {name.lower() for name in (*known, *_ALIASES, *(_SPARKS if known is WRITE_STREAM else ()))}
+        own = {name.lower() for name in (*known, _ALIAS, *(_SPARKS if known is WRITE_STREAM else ()))}
         refuse_unknown([name for name in values if name not in own], known)
-        for alias, (name, twice) in _ALIASES.items():
-            value = values.pop(alias, None)
-            if value is not None and values.setdefault(name, value) != value:
-                raise InputError(f"{twice}: by {name} and by {alias}", hint="leave one of them out")
+        path = values.pop(_ALIAS, None)
+        if path is not None and values.setdefault("table", path) != path:
+            raise InputError(f"two tables are named: {values['table']!r} and {path!r}", hint="name one of them")
         return cls(values)
 
     def get(self, name: str) -> str | None:

@@ -1,12 +1,14 @@
 """Streams out of a table on Spark Connect, where the server opens the lake itself, by a URL that it is given for that.
 
-The URL is an option whose value Spark hides in what it shows of a plan. It comes to the process that plans a stream
-beside the server, and no further: neither to executors nor into a checkpoint.
+Options are in what the server shows and logs of a plan. So the URL is inside of a source that is registered for it
+alone, under a name that tells nothing. It comes to the processes beside the server that plan a stream, and no further:
+neither to executors nor into a checkpoint.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING
@@ -16,9 +18,8 @@ from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.lake.feed import Bound
 from quacklake.lake.lake import Lake
-from quacklake.lake.spark.datasource.classes import FORMAT
+from quacklake.lake.spark.datasource.format import FORMAT, source_class
 from quacklake.lake.spark.datasource.options import UUID
-from quacklake.lake.spark.datasource.registration import register_spark
 from quacklake.lake.spark.streams.source import StreamSource
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteLake"]
 
+_registered: dict[tuple[SparkSession, str], str] = {}
+"""The names of formats by their sessions and the URLs that they mean."""
 _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
 
 
@@ -51,10 +54,8 @@ class RemoteLake:
 
     def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
         """A streaming DataFrame of a source, as it is at a version; its rows are as they travel."""
-        register_spark(session)
         table = source.table
         given = {
-            "url": self.url,
             "catalog": self.catalog,
             "table": f"{quote(table.schema_name)}.{quote(table.name)}",
             UUID: table.uuid,
@@ -65,7 +66,16 @@ class RemoteLake:
             **_starting(starting),
         }
         options = {name: str(value) for name, value in given.items() if value is not None}
-        return session.readStream.format(FORMAT).options(**options).load()
+        return session.readStream.format(self._registered(session)).options(**options).load()
+
+    def _registered(self, session: SparkSession) -> str:
+        """The name of the format that means this lake in a session."""
+        key = session, self.url
+        if key not in _registered:
+            name = f"{FORMAT}_{secrets.token_hex(8)}"
+            session.dataSource.register(source_class(None, url=self.url, called=name))
+            _registered[key] = name
+        return _registered[key]
 
 
 def _starting(given: Bound) -> dict[str, str]:
