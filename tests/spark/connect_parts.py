@@ -17,7 +17,7 @@ from quacklake.errors import ConfigError, UnsupportedFeatureError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["encrypted_streams_out", "streams_out", "wrong_urls"]
+__all__ = ["encrypted_streams_out", "streams_out", "table_to_table", "wrong_urls"]
 
 CLOCK = dt.time(12, 30)
 
@@ -109,6 +109,30 @@ def encrypted_streams_out(lake: quacklake.Lake, session: SparkSession) -> None:
         copy.run()
         assert copy.check() == 25
         copy.hides(*table.plan().files.column("encryption_key").to_pylist())
+        quacklake.register_spark(session)
+        assert session.read.format("quacklake").option("lake", url).load("events").count() == 15
+
+
+def table_to_table(lake: quacklake.Lake, session: SparkSession) -> None:
+    """A stream out of a table that goes into another one, each row once."""
+    table = _events(lake)
+    lake.sql("CREATE TABLE made (id BIGINT, twice BIGINT)")
+    spark = quacklake.spark(lake, session)
+    checkpoint = Path(lake.data_path).parent / "flow"
+
+    def run() -> list[int]:
+        rows = spark.read_stream("events", lake_url=lake.url).selectExpr("id", "2 * id AS twice")
+        handle = spark.write_stream(rows, "made", name="flow", checkpoint=str(checkpoint), trigger="availableNow")
+        assert handle.awaitTermination(200)
+        return [report.rows for report in handle.reports]
+
+    assert run() == [20]
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink()
+    assert run() == [0], "the batch comes again, whole, and is known"
+    table.append([{"id": 100, "clock": CLOCK}])
+    assert run() == [1]
+    assert lake.table("made").count() == 21
 
 
 def wrong_urls(lake: quacklake.Lake, session: SparkSession) -> None:

@@ -74,12 +74,12 @@ def test_a_url_that_the_server_cannot_use_is_told(tmp_path: Path, as_server: Spa
         wrong_urls(lake, as_server)
 
 
-@pytest.mark.skipif(not LONG, reason="takes two minutes: in the long profile")
+@pytest.mark.skipif(not LONG, reason="takes minutes: in the long profile")
 def test_tables_stream_out_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(server.url, tmp_path / "wrong", "wrong_urls")
-    run_child(server.url, tmp_path / "right", "streams_out", "encrypted_streams_out")
+    for part in ("wrong_urls", "streams_out", "encrypted_streams_out"):
+        run_child(server.url, tmp_path / part, part)
 
 
 @pytest.mark.skipif(not LONG, reason="in the long profile: Spark gives its Python ten seconds to start, at any load")
 def test_streams_go_into_tables_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(server.url, tmp_path, "connect_streams")
+    run_child(server.url, tmp_path, "connect_streams", "table_to_table")
