@@ -16,7 +16,7 @@ from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG
 
-from .connect_parts import encrypted_streams_out, streams_out, wrong_urls
+from .connect_parts import encrypted_streams_out, wrong_urls
 from .core import connect_streams, run_child
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def as_server(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSe
 @pytest.mark.daily(0.2)
 def test_a_stream_is_read_by_the_url_that_the_server_is_given(tmp_path: Path, as_server: SparkSession) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
-        for part in (streams_out, encrypted_streams_out) if LONG else (encrypted_streams_out,):
-            part(lake, as_server)
+        encrypted_streams_out(lake, as_server)
 
 
 @pytest.mark.daily(0.3)
@@ -82,4 +81,5 @@ def test_tables_stream_out_through_connect(server: SparkConnectServer, tmp_path:
 
 @pytest.mark.skipif(not LONG, reason="in the long profile: Spark gives its Python ten seconds to start, at any load")
 def test_streams_go_into_tables_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(server.url, tmp_path, "connect_streams", "table_to_table")
+    for part in ("connect_streams", "table_to_table"):
+        run_child(server.url, tmp_path / part, part)
