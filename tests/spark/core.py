@@ -194,12 +194,12 @@ def compact(lake: quacklake.Lake, session: SparkSession) -> None:
 
 
 def pipeline(lake: quacklake.Lake, session: SparkSession) -> None:
-    """What is new in a table goes through a query into another one. Streams out are refused on Connect."""
+    """What is new in a table goes through a query into another one. Streams out need a URL on Connect."""
     spark = quacklake.spark(lake, session)
     table = lake.create_table("new", pa.table({"id": range(20)}))
     lake.create_table("counted", {"n": pa.int64(), "c": pa.int64()})
     if type(session).__module__.startswith("pyspark.sql.connect"):
-        with pytest.raises(UnsupportedFeatureError, match="must not know"):
+        with pytest.raises(UnsupportedFeatureError, match="lake_url"):
             spark.read_stream("new")
     query = "SELECT id % 2 AS n, count(*) AS c FROM source WHERE '{}' <> '' GROUP BY 1"
     flow = spark.pipeline("new", query, "counted", name="counts")
@@ -236,7 +236,7 @@ def connect_streams(lake: quacklake.Lake, session: SparkSession) -> None:
 
 def run(url: str, folder: str, *parts: str) -> None:
     """Do some parts; afterwards the lake is whole, and the session has the settings it had."""
-    from tests.spark import cluster_parts
+    from tests.spark import cluster_parts, connect_parts
 
     catalog = os.environ.get("CORE_CATALOG", f"sqlite:///{folder}/lake.db")
     data = os.environ.get("CORE_DATA", f"{folder}/data")
@@ -246,8 +246,8 @@ def run(url: str, folder: str, *parts: str) -> None:
         lake.set_option("data_inlining_row_limit", 0)
         for name in parts:
             began = time.monotonic()
-            known: Any = globals().get(name) or getattr(cluster_parts, name)
-            known(lake, session)
+            known = {**vars(cluster_parts), **vars(connect_parts), **globals()}
+            known[name](lake, session)
             print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
         assert lake.verify().ok
         assert dict(session.conf.getAll) == before

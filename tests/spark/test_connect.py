@@ -16,6 +16,7 @@ from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG
 
+from .connect_parts import encrypted_streams_out, wrong_urls
 from .core import connect_streams, run_child
 
 if TYPE_CHECKING:
@@ -53,6 +54,32 @@ def test_batches_are_handed_over_in_files_and_committed_once(
         assert lake.verify().ok
 
 
+@pytest.fixture
+def as_server(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """A session of this process whose streams are read as a server of Spark Connect reads them."""
+    monkeypatch.setattr("quacklake.engines.spark.is_connect", lambda _: True)
+    return session.newSession()
+
+
+@pytest.mark.daily(0.2)
+def test_a_stream_is_read_by_the_url_that_the_server_is_given(tmp_path: Path, as_server: SparkSession) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
+        encrypted_streams_out(lake, as_server)
+
+
+@pytest.mark.daily(0.3)
+def test_a_url_that_the_server_cannot_use_is_told(tmp_path: Path, as_server: SparkSession) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
+        wrong_urls(lake, as_server)
+
+
+@pytest.mark.skipif(not LONG, reason="takes minutes: in the long profile")
+def test_tables_stream_out_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
+    for part in ("wrong_urls", "streams_out", "encrypted_streams_out"):
+        run_child(server.url, tmp_path / part, part)
+
+
 @pytest.mark.skipif(not LONG, reason="in the long profile: Spark gives its Python ten seconds to start, at any load")
 def test_streams_go_into_tables_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
-    run_child(server.url, tmp_path, "connect_streams")
+    for part in ("connect_streams", "table_to_table"):
+        run_child(server.url, tmp_path / part, part)

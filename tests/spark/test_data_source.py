@@ -261,7 +261,10 @@ def test_nothing_of_the_catalog_goes_to_executors(
     writer = source.writer(schema, False)
     stream = source.streamReader(schema)
     keys = [key.encode() for key in table.plan().files.column("encryption_key").to_pylist()]
-    for sent in (source, reader, stream, writer, *parts):
+    remote = source_class(None, url=site.url)({"table": "t"})
+    assert site.url.encode() in dumps(remote), "and so it does with one that no option tells"
+    streams = stream, remote.streamReader(schema), remote
+    for sent in (source, reader, *streams, writer, *parts):
         assert str(site.catalog_file).encode() not in dumps(sent)
         assert not any(key.decode() in repr(sent) for key in keys)
     assert [sum(key in dumps(part) for key in keys) for part in parts] == [1, 1]

@@ -88,6 +88,7 @@ class ChangeFrame(Frame):
                 until,
                 database=catalog.encoding,
                 max_files=self._shared.config.plan_max_files,
+                encrypted=catalog.encrypted,
             )
 
     def scan(self, batch_rows: int | None = None) -> Scan:

@@ -112,6 +112,7 @@ def plan_feed(
     *,
     database: str,
     max_files: int | None = None,
+    encrypted: bool = False,
 ) -> FeedPlan:
     """The plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
 
@@ -142,7 +143,7 @@ def plan_feed(
         reshaped = reader.reshaped(until, table)
         mappings = plan_mappings(reader, found)
         past = plan_past(reader, until, table, found)
-    joined = plan_files(found, table, store, until.id)
+    joined = plan_files(found, table, store, until.id, encrypted=encrypted)
     files, ends = _data_files(joined, found)
     inserted, deleted = _inlined(rows, since, until.id)
     return FeedPlan(

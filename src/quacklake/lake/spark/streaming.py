@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
+from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.streams import check_stream
 from quacklake.lake.feed import Bound
 from quacklake.lake.reference import TableRef
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from quacklake.lake.spark.lake import SparkLake
     from quacklake.lake.spark.streams.pipeline import Pipeline, Query
     from quacklake.lake.spark.streams.sink import SparkSink, StreamHandle
+    from quacklake.transaction import Transaction
 
 __all__ = ["SparkStreaming"]
 
@@ -93,6 +94,7 @@ class SparkStreaming:
         changes: bool = False,
         max_files: int | None = None,
         max_bytes: int | None = None,
+        lake_url: str | None = None,
         **unknown: object,
     ) -> DataFrame:
         """A streaming DataFrame of the rows that are inserted into a table: each once, in the order of snapshots.
@@ -102,16 +104,24 @@ class SparkStreaming:
         ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by number, tag or time;
         ``"earliest"``, all that there is and then what comes; or ``"latest"``, what comes from now on. A batch has at
         most ``max_files`` files of ``max_bytes`` in all, but always a whole snapshot.
+
+        On Spark Connect the server itself asks for new rows. ``lake_url`` is the URL by which it opens the lake, to
+        read, and is needed there; elsewhere it means nothing. Nothing else makes it known to the server.
         """
-        refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes"))
+        refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
         require_sources()
-        self._refuse_connect()
-        source = self._source(table, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
-        from quacklake.engines.spark import has_time
+        from quacklake.engines.spark import has_time, is_connect
         from quacklake.lake.spark.datasource.format import SparkFormat
+        from quacklake.lake.spark.datasource.remote import RemoteLake
         from quacklake.lake.spark.streams.feed import raw_schema, shown_frame
 
-        raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
+        remote = RemoteLake.of(self._lake, lake_url) if is_connect(self.session) else None
+        view = self._lake._view()
+        source = self._source(table, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        if remote is None:
+            raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
+        else:
+            raw = remote.stream(self.session, source, starting, view.base.id)
         return shown_frame(source, raw, time=has_time(self.session))
 
     def pipeline(
@@ -141,7 +151,8 @@ class SparkStreaming:
         """
         known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
         refuse_unknown(unknown, known)
-        found = self._source(source, starting, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        view = self._lake._view()
+        found = self._source(source, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
         target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
         if self._lake._view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
@@ -150,11 +161,18 @@ class SparkStreaming:
         return Pipeline(found, sql, target, starting=starting, restart=restart)
 
     def _source(
-        self, table: str, starting: Bound, *, changes: bool, max_files: int | None, max_bytes: int | None
+        self,
+        table: str,
+        starting: Bound,
+        view: Transaction,
+        *,
+        changes: bool,
+        max_files: int | None,
+        max_bytes: int | None,
     ) -> StreamSource:
         self._check_session()
         ref = TableRef.parse(table)
-        found = self._lake._view().find_table(ref.schema, ref.name)
+        found = view.find_table(ref.schema, ref.name)
         source = StreamSource(
             self._shared, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
         )
@@ -206,12 +224,3 @@ class SparkStreaming:
         from quacklake.engines.spark import require
 
         require(self.session, "a stream")
-
-    def _refuse_connect(self) -> None:
-        from quacklake.engines.spark import is_connect
-
-        if is_connect(self.session):
-            raise UnsupportedFeatureError(
-                "the server of Spark Connect would ask the catalog for new rows, which it must not know",
-                hint="pipeline(…) brings new rows into another table, or use a classic session",
-            )

@@ -9,6 +9,7 @@ module                what it holds
 :mod:`.desk`          answers to what those ask
 :mod:`.table_sink`    rows that came through the interface, on their way into a table
 :mod:`.filters`       filters that Spark pushes down
+:mod:`.remote`        streams that a server of Spark Connect reads by the URL of a lake
 :mod:`.options`       the options of the format
 ====================  ===========================================================================
 """

@@ -30,26 +30,43 @@ __all__ = ["FORMAT", "Asker", "TableSource"]
 
 FORMAT = "quacklake"
 _CALLED = f'format("{FORMAT}")'
+_BEGAN, _BEGAN_WITH = "began", "began_with"
 _Batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 
 
 class Asker:
-    """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read."""
+    """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read.
 
-    def __init__(self, address: str | None) -> None:
+    ``url`` is then that of the lake, where no option tells it: Spark Connect keeps options in its logs.
+    """
+
+    def __init__(self, address: str | None, url: str | None = None) -> None:
         self.address = address
+        self.url = url
 
     def __call__(self, what: str, **question: Any) -> Any:
         if self.address is None:
-            from quacklake.lake.spark.datasource.desk import Desk
-
-            return Desk().answer(what, **question)
-        with Client(self.address, family="AF_UNIX") as connection:
-            connection.send_bytes(pickle.dumps((what, question)))
-            failure, answer = pickle.loads(connection.recv_bytes())
+            if self.url is not None and "options" in question:
+                question["options"] = {"lake": self.url, **question["options"]}
+            failure, answer = self._own(what, question)
+        else:
+            with Client(self.address, family="AF_UNIX") as connection:
+                connection.send_bytes(pickle.dumps((what, question)))
+                failure, answer = pickle.loads(connection.recv_bytes())
         if failure is not None:
             raise RuntimeError(failure)
         return answer
+
+    @staticmethod
+    def _own(what: str, question: dict[str, Any]) -> tuple[str | None, Any]:
+        try:
+            from quacklake.lake.spark.datasource.desk import own_desk
+        except ImportError as error:
+            return (
+                f"[config.missing_extra] the Python of the Spark Connect server needs the package quacklake: {error}",
+                None,
+            )
+        return own_desk().answer(what, question)
 
     def require_driver(self) -> None:
         """Refuse to write where the driver's Python cannot be asked."""
@@ -107,12 +124,17 @@ class FilteredReader(TableReader):
 
 
 class TableStream(DataSourceStreamReader):
-    """Asks how far a stream can go, and reads what came."""
+    """Asks how far a stream can go, and reads what came.
+
+    Spark keeps where each batch ends, but not where the first one began, and asks for that again when it replays it.
+    So every offset tells that too: "latest" is later by then, and older snapshots may have expired.
+    """
 
     def __init__(self, ask: Asker, options: dict[str, str], pin: int | None, schema: str) -> None:
         self._ask = ask
         self._asked: dict[str, Any] = {"options": options, "pin": pin}
         self._schema = schema
+        self._first: dict[str, int] | None = None
         self._position: dict[str, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,21 +142,33 @@ class TableStream(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:
         # asked for after the first latestOffset, and must be what that went from
-        if self._position is None:
-            self._position = self._ask("start", **self._asked)
-        return self._position
+        if self._first is None:
+            self._first = self._ask("start", **self._asked)
+        return self._marked(self._first)
 
     def latestOffset(self) -> dict[str, int]:
-        found: dict[str, int] = self._ask("latest", **self._asked, start=self.initialOffset())
-        return found
+        start = self.initialOffset() if self._position is None else self._position
+        return self._marked(self._ask("latest", **self._asked, start=start))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         self._position = end
+        if self._first is None and _BEGAN in end:
+            self._first = {"table": end["table"], "after": end[_BEGAN]}
+            if _BEGAN_WITH in end:
+                self._first["state"] = end[_BEGAN_WITH]
         if start == end:
             return []
         found = self._ask("between", **self._asked, start=start, end=end, schema=self._schema)
         # a sink must be told of a batch without rows, too, which takes a task
         return [Part(part) for part in found or [None]]
+
+    def _marked(self, position: dict[str, int]) -> dict[str, int]:
+        """A position with where the stream began, where that is known: offsets of older versions do not tell it."""
+        first = self._first
+        if first is None:
+            return position
+        state = {_BEGAN_WITH: first["state"]} if "state" in first else {}
+        return {**position, _BEGAN: first["after"], **state}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(partition)
@@ -209,19 +243,28 @@ class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
 # -- the source --------------------------------------------------------------------------------------------------------
 
 
-class TableSource(DataSource):
-    """A table of a lake. What goes to executors has no option of it. A subclass says whom to ask."""
-
-    ask: Asker
-    _pin: int | None = None
-    _planned = False
+class PlannedSource(DataSource):
+    """What executors get of a source: neither its options, nor whom to ask."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": {}} if self._planned else self.__dict__
+
+class TableSource(DataSource):
+    """A table of a lake. A subclass says whom to ask, and under which name."""
+
+    ask: Asker
+    called = FORMAT
+    _pin: int | None = None
+    _planned = False
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.called
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (PlannedSource, ({},)) if self._planned else super().__reduce_ex__(protocol)
 
     def schema(self) -> str:
         found, self._pin = self.ask("schema", options=dict(self.options))

@@ -11,6 +11,7 @@ import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -18,7 +19,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from quacklake.catalog import parse_url
 from quacklake.engines.spark import has_time
 from quacklake.engines.spark.session import overwrites_dynamically
-from quacklake.errors import ConfigError, SchemaMismatchError, UnsupportedFeatureError
+from quacklake.errors import (
+    ConfigError,
+    QuacklakeError,
+    SchemaMismatchError,
+    StreamMismatchError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.spark import quote, shown_type
@@ -27,11 +34,11 @@ from quacklake.lake.connect import connect
 from quacklake.lake.feed import Bound
 from quacklake.lake.lake import Lake, LakeAt
 from quacklake.lake.spark.datasource.filters import PushedFilter, all_of, pushed_sql
-from quacklake.lake.spark.datasource.options import READ, READ_ANY, READ_STREAM, FormatOptions
+from quacklake.lake.spark.datasource.options import READ, READ_ANY, READ_CARRIED, READ_STREAM, UUID, FormatOptions
 from quacklake.lake.spark.datasource.table_sink import BatchEnd, TableSink
 from quacklake.lake.spark.feed_names import FEED_NAMES
 from quacklake.lake.spark.slices import Slice
-from quacklake.lake.spark.streams.feed import FEED_TYPES, slices_of
+from quacklake.lake.spark.streams.feed import FEED_TYPES, raw_schema, slices_of
 from quacklake.lake.spark.streams.source import Position, StreamSource
 from quacklake.scan import to_predicate
 from quacklake.scan.feed_slices import state_slices
@@ -39,7 +46,7 @@ from quacklake.scan.feed_slices import state_slices
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Desk"]
+__all__ = ["Desk", "own_desk"]
 
 _Place = tuple[str, str | None]
 """Where a lake is, and the name of its catalog there, as names are compared."""
@@ -57,6 +64,12 @@ class _Served:
 
 def _place(url: str, catalog: str | None) -> _Place:
     return url, None if catalog is None else tenant_key(catalog)
+
+
+@cache
+def own_desk() -> Desk:
+    """The one of a process that opens lakes itself, to read: it may be asked for as long as a stream runs."""
+    return Desk()
 
 
 class Desk:
@@ -86,9 +99,14 @@ class Desk:
             "abort_batch": lambda **told: self._sink.abort_batch(BatchEnd(**told)),
         }
 
-    def answer(self, ask: str, **question: Any) -> Any:
-        """The answer to a question."""
-        return self._answers[ask](**question)
+    def answer(self, ask: str, question: Mapping[str, Any]) -> tuple[str | None, Any]:
+        """What went wrong, if anything did, and the answer to a question."""
+        try:
+            return None, self._answers[ask](**question)
+        except QuacklakeError as error:
+            return f"[{error.code}] {error}", None
+        except Exception as error:
+            return f"the lake could not be asked: {error!r}", None
 
     # -- lakes -------------------------------------------------------------------------------------------------------
 
@@ -123,7 +141,7 @@ class Desk:
         if known is not None and name is not None and not known._shared.catalog.is_called(name):
             known = None
         if known is None:
-            known = self._opened[place] = connect(given, catalog=catalog, create=False)
+            known = self._opened[place] = connect(given, catalog=catalog, create=False, read_only=self._session is None)
             self._known.pop(place, None)
         return known
 
@@ -140,6 +158,8 @@ class Desk:
         """The columns of a table in the SQL of Spark, and the snapshot at which it has them."""
         found = FormatOptions.parse(options, READ_ANY)
         at = self._at(found, None)
+        if found.get(UUID) is not None:
+            return raw_schema(self._source(found, at.snapshot_id)), at.snapshot_id
         table = at._view().find_table(found.table.schema, found.table.name)
         time = self._session is not None and has_time(self._session)
         fields = [f"{quote(column.name)} {_shown(column, time=time)}" for column in table.schema.columns]
@@ -195,14 +215,21 @@ class Desk:
             source = StreamSource(lake._shared, table, changes, *limits)
             source.check()
             self._sources[key] = source
-        return self._sources[key]
+        found = self._sources[key]
+        if options.get(UUID) not in (None, found.table.uuid):
+            raise StreamMismatchError(
+                f"{found.table.qualified_name} is another table in the lake that the server opened",
+                hint="lake_url must lead to the lake that the stream was asked of",
+            )
+        return found
 
     def _served(self, options: Mapping[str, str], pin: int | None) -> tuple[_Served, bool]:
         """The stream that is meant, and whether it is one that ``read_stream`` has made."""
         if "stream" in options:
             return self._streams[options["stream"]], True
-        found = FormatOptions.parse(options, READ_STREAM)
-        return _Served(self._source(found, pin), found.starting), False
+        made = UUID in options
+        found = FormatOptions.parse(options, READ_CARRIED if made else READ_STREAM)
+        return _Served(self._source(found, pin), found.starting), made
 
     def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
         """Where a stream begins."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
 
-from quacklake.errors import QuacklakeError
 from quacklake.lake.feed import Bound
 from quacklake.lake.spark.datasource import classes
 from quacklake.lake.spark.datasource.classes import FORMAT
@@ -79,15 +78,8 @@ class SparkFormat:
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         with connection:
-            failure, answer = None, None
-            try:
-                ask, question = pickle.loads(connection.recv_bytes())
-                answer = self._desk.answer(ask, **question)
-            except QuacklakeError as error:
-                failure = f"[{error.code}] {error}"
-            except Exception as error:
-                failure = f"the lake could not be asked: {error!r}"
-            connection.send_bytes(pickle.dumps((failure, answer)))
+            ask, question = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(pickle.dumps(self._desk.answer(ask, question)))
 
 
 def _folder() -> str:
@@ -104,10 +96,12 @@ def _close(listener: Listener, folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def source_class(address: str | None) -> type[DataSource]:
+def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
     """The class that Spark copies to the processes that ask, which do so at an address.
 
-    Without one these open the lake themselves, which is for reading where the session is on another machine.
+    Without one these open the lake themselves, which is for reading where the session is on another machine. ``url``
+    is then the lake's, unless an option tells it, and ``called`` the name of the format that means it.
     """
     register_pickle_by_value(classes)  # type: ignore[no-untyped-call]
-    return type("TableSource", (classes.TableSource,), {"ask": classes.Asker(address), "__module__": __name__})
+    made = {"ask": classes.Asker(address, url), "called": called, "__module__": __name__}
+    return type("TableSource", (classes.TableSource,), made)

@@ -11,13 +11,16 @@ from quacklake.lake.reference import TableRef
 from quacklake.lake.spark.streams.options import choice, positive, refuse_unknown
 from quacklake.lake.spark.streams.source import EARLIEST
 
-__all__ = ["READ", "READ_ANY", "READ_STREAM", "WRITE", "WRITE_STREAM", "FormatOptions"]
+__all__ = ["READ", "READ_ANY", "READ_CARRIED", "READ_STREAM", "UUID", "WRITE", "WRITE_STREAM", "FormatOptions"]
 
 _TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")
 READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "endingTimestamp")
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
-READ_ANY = tuple(dict.fromkeys((*READ, *READ_STREAM)))
+UUID = "uuid"
+READ_CARRIED = (*READ_STREAM, "version", UUID)
+"""What ``SparkLake.read_stream`` says on Spark Connect: the columns are those of a version, the table is this one."""
+READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
 """What may be said before it is known whether a read is a stream."""
 WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
 WRITE_STREAM = (*_TABLE, "streamName", "restart")

@@ -138,7 +138,8 @@ class StreamSource:
         """The rows between two positions. Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table
         whose columns have changed so that the stream cannot go on.
         """
-        with self.shared.catalog.read() as reader:
+        catalog = self.shared.catalog
+        with catalog.read() as reader:
             until = reader.at_version(end["after"]) if end["after"] >= 0 else reader.latest()
             table = self._present(reader, until, start)
             since = start["after"] + 1
@@ -146,15 +147,18 @@ class StreamSource:
             if "state" in start:
                 base = reader.at_version(start["state"])
                 past = self._present(reader, base, start)
-                state = plan_scan(reader, self.shared.store, base, past, database=self.shared.catalog.encoding)
+                state = plan_scan(
+                    reader, self.shared.store, base, past, database=catalog.encoding, encrypted=catalog.encrypted
+                )
             feed = plan_feed(
                 reader,
                 self.shared.store,
                 table,
                 since,
                 until,
-                database=self.shared.catalog.encoding,
+                database=catalog.encoding,
                 max_files=self.shared.config.plan_max_files,
+                encrypted=catalog.encrypted,
             )
             versions = [*range(since, until.id + 1), *([] if state is None else [state.snapshot_id])]
             times = reader.times(versions) if self.changes else {}
