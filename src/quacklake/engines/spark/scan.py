@@ -84,6 +84,14 @@ class SparkScan:
         With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for a table that
         has a column of one of these names.
         """
+        return reduce(DataFrame.union, self.parts(plan, rows=rows))
+
+    def parts(self, plan: ScanPlan, *, rows: bool = False) -> list[DataFrame]:
+        """The same in the parts that are read in different ways, at least one.
+
+        Where they come together each row is copied, which costs as much as to read it: what leaves few of them is
+        better done before.
+        """
         taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
         if taken is not None:
             raise UnsupportedFeatureError(
@@ -104,8 +112,8 @@ class SparkScan:
                 for column in plan.schema.columns
             ]
             columns += [f"CAST(NULL AS BIGINT) AS {name}" for name in ROW_COLUMNS if rows]
-            return self.session.range(0).selectExpr(*columns)
-        return reduce(DataFrame.union, parts)
+            parts.append(self.session.range(0).selectExpr(*columns))
+        return parts
 
     def _branches(self, plan: ScanPlan) -> list[_Branch]:
         files = plan.files

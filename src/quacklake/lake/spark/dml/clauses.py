@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
@@ -26,9 +28,6 @@ from quacklake.lake.expression import Expression
 from quacklake.lake.spark.dml.changes import staged_schema
 from quacklake.lake.spark.dml.places import DELETED, KIND, SEEN, UPDATED
 from quacklake.lake.spark.expressions.translator import Scope
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["SOURCE_ID", "Clause", "Value", "computed", "marked_deletes", "stage"]
 
@@ -61,12 +60,12 @@ def computed(value: Value, scope: Scope) -> SparkColumn:
 
 
 def stage(
-    staging: Staging, joined: DataFrame, table: TableInfo, clauses: Sequence[Clause], *, source: bool = False
+    staging: Staging, joined: Sequence[DataFrame], table: TableInfo, clauses: Sequence[Clause], *, source: bool = False
 ) -> DataFrame:
     """The changes that clauses make of rows, computed once: ``staged_schema`` says what they look like.
 
-    The rows have the table's columns under the alias ``target`` and where they are. With ``source`` they also have
-    ``SOURCE_ID``, and rows with one are staged even where no clause changes anything.
+    The rows, in one frame or more, have the table's columns under the alias ``target`` and where they are. With
+    ``source`` they also have ``SOURCE_ID``, and rows with one are staged even where no clause changes anything.
 
     Raises ``SchemaMismatchError`` for a value of another type than its column.
     """
@@ -75,7 +74,8 @@ def stage(
     places = [POSITION, FILE_ID, VERSION, ROW_ID, *([SOURCE_ID] if source else [])]
     with computing():
         given = _columns(table, clauses) if values else []
-        rows = _numbered(joined, clauses, source=source).select(*places, _CLAUSE, *given)
+        parts = [_numbered(part, clauses, source=source).select(*places, _CLAUSE, *given) for part in joined]
+        rows = reduce(DataFrame.union, parts)
         schema = rows.schema
     kinds = [UPDATED if clause.values is not None else DELETED for clause in clauses]
     known = ", ".join(f"{index}, {kind}" for index, kind in enumerate(kinds))

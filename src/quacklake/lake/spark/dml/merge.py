@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
@@ -38,15 +39,14 @@ from quacklake.lake.spark.expressions.translator import Scope
 from quacklake.lake.spark.writing import SparkRows, given_columns
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 __all__ = ["SparkMerge"]
 
 #: A condition: SQL of the lake, or a column of Spark.
 Condition = str | Expression | SparkColumn
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_MOST_JOINS = 4
+"""Up to how many parts of a table are joined with the source one by one."""
 _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
 """Types of a key in table and source that have one order, which Spark and the format mean alike."""
 
@@ -213,9 +213,10 @@ class SparkMerge:
         plan = tx.plan(table, predicate)
         plan = replace(plan, columns_since=None) if self._evolve else plan
         tx.pending(table).add_read(predicate)
-        target = self._parts.scan.frame(plan, rows=True).alias("target")
+        parts = self._parts.scan.parts(plan, rows=True)
+        parts = parts if len(parts) <= _MOST_JOINS else [reduce(DataFrame.union, parts)]
         with computing():
-            joined = target.join(source, on, "left" if self._lonely else "inner")
+            joined = [part.alias("target").join(source, on, "left" if self._lonely else "inner") for part in parts]
         staging = self._parts.staging(table)
         try:
             inserts = bool(self._inserts)

@@ -74,6 +74,6 @@ def change(
         return changes.delete(marked_deletes(rows, clause))
     staging = parts.staging(table)
     try:
-        return changes.apply(stage(staging, rows, table, [clause]), once=True)[0]
+        return changes.apply(stage(staging, [rows], table, [clause]), once=True)[0]
     finally:
         staging.discard()
