@@ -188,7 +188,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
     def delete(self, name: str, where: str | None = None) -> ChangeMetrics:
         """Delete the rows that satisfy a filter in the SQL of the lake, or all, in one snapshot.
 
-        Executors find the rows and write the delete files. Raises as ``Table.delete`` does.
+        Executors find the rows. Raises as ``Table.delete`` does.
         """
         from quacklake.lake.spark.dml.statements import delete
 
