@@ -50,7 +50,12 @@ class PostgresDatabase(Database):
         self._direct: dict[tuple[Any, tuple[str, ...]], Direct] = {}
 
     def engine_options(self) -> dict[str, Any]:
-        return {**super().engine_options(), "connect_args": {"application_name": "quacklake"}}
+        return {
+            **super().engine_options(),
+            "connect_args": {"application_name": "quacklake"},
+            # in a commit each statement must see what was committed while it waited for the lock
+            "isolation_level": "READ COMMITTED",
+        }
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         if len(rows) == 1 and len(keys) <= _NARROW:
@@ -140,10 +145,6 @@ class PostgresDatabase(Database):
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")
 
-    def begin_commit(self, connection: Connection) -> Connection:
-        # each statement must see what was committed while this one waited for the lock
-        return connection.execution_options(isolation_level="READ COMMITTED")
-
     def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
         lock = Question(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
         asked = None
@@ -155,11 +156,12 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[None]:
-        collected = connection.info[_BATCH] = []
+        known: dict[Any, Any] = connection.info  # which a connection that is lost has no more
+        collected = known[_BATCH] = []
         try:
             yield
         finally:
-            del connection.info[_BATCH]
+            del known[_BATCH]
         send_together(connection, collected)
 
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:

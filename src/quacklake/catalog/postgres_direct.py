@@ -21,8 +21,8 @@ __all__ = ["Direct", "as_sqlalchemy", "send_together"]
 
 Step = tuple["Direct", Mapping[str, Any]]
 
-_EACH = 20
-"""How much longer a statement becomes beside others, or a little more."""
+_EACH = 40
+"""About how much longer a statement becomes beside others."""
 #: Above this the driver reads the text of a statement anew each time.
 _LENGTH, _PARAMETERS = 4_000, 50
 _MARK = re.compile(r"%%|%\(")
