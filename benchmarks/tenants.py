@@ -14,8 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
+
+import psycopg
 
 import quacklake
 from benchmarks.common import (
@@ -52,7 +54,7 @@ def run(bench: Bench, result: Result) -> None:
         result.measures += _make(bench, detail, lakes, many)
         result.measures += _open(bench, detail, lakes)
         result.measures.append(_commit(bench, detail, lakes[many], bench.place(directory, "postgres", "plain")))
-        result.measures.append(_write(bench, lakes[many]))
+        result.measures.append(_write(bench, result, lakes[many]))
         compare(bench, result, bench.place(directory, "postgres", "peer"))
 
 
@@ -183,7 +185,7 @@ class _Job:
     rounds: tuple[tuple[str, ...], ...]
 
 
-def _write(bench: Bench, place: Place) -> Measure:
+def _write(bench: Bench, result: Result, place: Place) -> Measure:
     """Writers on a tenant each, and as many on one, in turn."""
     processes, threads, seconds, rounds = bench.pick((2, 2, 1.0, 1), (8, 4, 4.0, 2), (8, 4, 10.0, 3))
     writers = processes * threads
@@ -195,31 +197,76 @@ def _write(bench: Bench, place: Place) -> Measure:
                 lake.create_table("t", mixed_rows(0).schema)
     job = _Job(place.url, processes, threads, seconds, (apart, together) * rounds)
     with bench.step(f"{writers} writers, {2 * rounds} rounds of {seconds:.0f} s"):
-        commits = _conduct(job)
-    rates = [sum(commits[side::2]) / (seconds * rounds) for side in (0, 1)]
-    what = f"{writers} writers on {writers} tenants, commits a second"
+        found = _conduct(job)
+    sides = [_Round.sum(found[side::2]) for side in (0, 1)]
+    names = (f"{writers} writers on {writers} tenants", f"{writers} writers on one")
+    columns = ("work", "cpu ms a commit", "cores", "waiting for a lock", "for the log")
+    rows = [(name, *side.row(seconds * rounds)) for name, side in zip(names, sides, strict=True)]
+    about = "writers: what the processes take without the server, and how many sessions of it wait"
+    result.details.append(Detail(about, columns, rows))
+    rates = [side.commits / (seconds * rounds) for side in sides]
     ratio = rates[0] / rates[1] if rates[1] else None
-    return Measure(what, "/s", rates[0], rates[1], f"{writers} writers on one", ratio, "the rate", at_least(4))
+    return Measure(f"{names[0]}, commits a second", "/s", rates[0], rates[1], names[1], ratio, "the rate", at_least(4))
 
 
-def _conduct(job: _Job) -> list[int]:
-    """How many commits all writers made in each round."""
+@dataclass(slots=True)
+class _Round:
+    """What all writers did: commits, processor seconds, and for what sessions of the server were seen waiting."""
+
+    commits: int = 0
+    cpu: float = 0.0
+    looks: int = 0
+    locks: int = 0
+    logs: int = 0
+
+    @classmethod
+    def sum(cls, rounds: list[_Round]) -> _Round:
+        return cls(*(sum(values) for values in zip(*map(astuple, rounds), strict=True)))
+
+    def row(self, seconds: float) -> tuple[float, ...]:
+        """For a table of details."""
+        looks = max(self.looks, 1)
+        return (1e3 * self.cpu / max(self.commits, 1), self.cpu / seconds, self.locks / looks, self.logs / looks)
+
+
+def _conduct(job: _Job) -> list[_Round]:
+    """What all writers did in each round."""
     context = multiprocessing.get_context("spawn")
-    gate, results = context.Barrier(job.processes), context.Queue()
+    gate, results = context.Barrier(job.processes + 1), context.Queue()
     workers = [
         context.Process(target=_work, args=(number, job, gate, results), daemon=True) for number in range(job.processes)
     ]
     for worker in workers:
         worker.start()
     try:
-        limit = _PATIENCE + len(job.rounds) * (job.seconds + _PATIENCE)
-        found: list[list[int]] = [results.get(timeout=limit) for _ in workers]
+        gate.wait(_PATIENCE)
+        rounds = [_watch(job, gate) for _ in job.rounds]
+        found: list[list[_Round]] = [results.get(timeout=_PATIENCE) for _ in workers]
         for worker in workers:
             worker.join()
     finally:
         for worker in workers:
             worker.kill()
-    return [sum(counts) for counts in zip(*found, strict=True)]
+    return [_Round.sum([seen, *those]) for seen, *those in zip(rounds, *found, strict=True)]
+
+
+def _watch(job: _Job, gate: Any) -> _Round:
+    """Look at the server while a round goes on."""
+    seen = _Round()
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        gate.wait(_PATIENCE)
+        end = time.perf_counter() + job.seconds
+        while time.perf_counter() < end:
+            locks, logs = connection.execute(_WAITING).fetchone() or (0, 0)
+            seen.looks, seen.locks, seen.logs = seen.looks + 1, seen.locks + locks, seen.logs + logs
+            time.sleep(0.1)
+    return seen
+
+
+_WAITING = """
+    SELECT count(*) FILTER (WHERE wait_event_type = 'Lock'), count(*) FILTER (WHERE wait_event LIKE 'WAL%')
+    FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+"""
 
 
 def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
@@ -227,20 +274,21 @@ def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
     mine = slice(number * job.threads, (number + 1) * job.threads)
     names = {name for tenants in job.rounds for name in tenants[mine]}
     lakes = {name: quacklake.connect(job.url, catalog=name, duckdb_threads=1) for name in names}
-    counts = []
+    rounds: list[_Round] = []
     for tenants in (job.rounds[0], *job.rounds):  # the first opens connections
         made: list[int] = []
         threads = [
-            threading.Thread(target=_append, args=(lakes[name].table("t"), 0.5 if not counts else job.seconds, made))
+            threading.Thread(target=_append, args=(lakes[name].table("t"), job.seconds if rounds else 0.5, made))
             for name in tenants[mine]
         ]
         gate.wait()
+        cpu = time.process_time()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        counts.append(sum(made))
-    results.put(counts[1:])
+        rounds.append(_Round(sum(made), time.process_time() - cpu))
+    results.put(rounds[1:])
     for lake in lakes.values():
         lake.close()
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import quacklake
 from quacklake import Lake
 from quacklake.catalog.writing.inserts import among
+from tests.catalog.driver import watch_driver
 from tests.layout import LAYOUT
 
 NewUrl = Callable[[str], str]
@@ -39,17 +40,12 @@ def captured(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
     def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
         statements.append(statement)
 
-    sa.event.listen(engine, "before_cursor_execute", note)
     if engine.dialect.name == "postgresql":
-        import psycopg
-
-        real = psycopg.Cursor.copy
-
-        def copy(self: Any, statement: Any, *arguments: Any, **options: Any) -> Any:
-            statements.append(str(statement))
-            return real(self, statement, *arguments, **options)
-
-        monkeypatch.setattr(psycopg.Cursor, "copy", copy)
+        with monkeypatch.context() as patch:
+            watch_driver(patch, lambda statement, _: statements.append(statement))
+            yield statements
+        return
+    sa.event.listen(engine, "before_cursor_execute", note)
     try:
         yield statements
     finally:

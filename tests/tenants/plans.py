@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 import pytest
 import sqlalchemy as sa
+
+from tests.catalog.driver import watch_driver
 
 __all__ = ["Statement", "astray", "captured", "multiply"]
 
@@ -41,22 +42,21 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Statement]]:
     """Every statement that whatever lake of this process sends, those that go around SQLAlchemy too."""
     found: list[Statement] = []
 
-    def note(_c: Any, _cursor: Any, sql: str, params: Any, _context: Any, many: bool) -> None:
-        if sql.lstrip().startswith(_WORDS):
+    def note(connection: Any, _cursor: Any, sql: str, params: Any, _context: Any, many: bool) -> None:
+        if connection.dialect.name != "postgresql" and sql.lstrip().startswith(_WORDS):
             found.append(Statement(sql, params[0] if many else params))
 
-    copy = psycopg.Cursor.copy
-
-    def noted(self: Any, statement: Any, *args: Any, **options: Any) -> Any:
-        match = _COPIED.match(str(statement))
+    def noted(sql: str, params: Any) -> None:
+        match = _COPIED.match(sql)
         if match is not None:
             found.append(Statement(match["query"].replace("%", "%%"), {}))
-        return copy(self, statement, *args, **options)
+        elif sql.lstrip().startswith(_WORDS):
+            found.append(Statement(sql, params))
 
     sa.event.listen(sa.Engine, "before_cursor_execute", note)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(psycopg.Cursor, "copy", noted)
+            watch_driver(patch, noted)
             yield found
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)

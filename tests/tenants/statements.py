@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
+from tests.catalog.driver import watch_driver
 
 _TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|COPY)\s+(?:ONLY\s+)?\"?((?:ducklake|quacklake)_\w+)\"?", re.IGNORECASE)
 _OF_ALL = ("ducklake_catalog", "quacklake_shared", "quacklake_shares")
@@ -48,20 +49,12 @@ def sent(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
         def trace(connection: sqlite3.Connection, _: Any) -> None:
             connection.set_trace_callback(found.append)
 
+    elif engine.dialect.name == "postgresql":
+        watch_driver(monkeypatch, lambda statement, _: found.append(statement))
     else:
 
         @sa.event.listens_for(engine, "before_cursor_execute")
         def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
             found.append(statement)
 
-    if engine.dialect.name == "postgresql":
-        import psycopg
-
-        copy = psycopg.Cursor.copy
-
-        def noted(self: Any, statement: Any, *args: Any, **options: Any) -> Any:
-            found.append(str(statement))
-            return copy(self, statement, *args, **options)
-
-        monkeypatch.setattr(psycopg.Cursor, "copy", noted)
     yield found

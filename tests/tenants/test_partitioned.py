@@ -62,6 +62,30 @@ def test_lakes_in_parts_are_as_others_are(database: str, new_url: Callable[[str]
         assert not lake.verify(deep=True).errors
 
 
+def test_mariadb_looks_into_the_part_of_one_catalog_and_leaves_the_other_alone(mysql_url: str, tmp_path: Path) -> None:
+    with quacklake.tenants(mysql_url, tmp_path / "data", metadata_partitions=PARTS) as tenants:
+        assert _parts(mysql_url) == set(SharedTables.of().definitions)
+        ids = [tenants.create(name).id for name in ("acme", "other")]
+        assert {id_ % PARTS for id_ in ids} == {0, 1}
+        for name in ("acme", "other"):
+            with tenants.open(name) as lake:
+                lake.create_table("t", {"a": list(range(40))}).append({"a": [7]})
+                assert lake.table("t").delete("a = 7") == 2
+        tenants.drop("other")
+        assert tenants.purge().catalogs == 1
+        with tenants.open("acme") as lake:
+            assert lake.table("t").count() == 39
+            assert not lake.verify(deep=True).errors
+    engine = sa.create_engine(parse_url(mysql_url).url)
+    with engine.connect() as connection:
+        for id_ in ids:
+            looked = f"EXPLAIN PARTITIONS SELECT * FROM ducklake_data_file WHERE catalog_id = {id_}"
+            assert [row.partitions for row in connection.execute(sa.text(looked))] == [f"p{id_ % PARTS}"]
+        left = connection.execute(sa.text("SELECT DISTINCT catalog_id FROM ducklake_snapshot")).scalars().all()
+        assert left == ids[:1]
+    engine.dispose()
+
+
 def test_a_role_sees_its_catalog_alone_in_parts_too(
     postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
 ) -> None:

@@ -13,11 +13,12 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import making, migrations, scoped
 from quacklake.catalog.connections import Connections
+from quacklake.catalog.database import Question
 from quacklake.catalog.duckdb import DuckDBDatabase
 from quacklake.catalog.mysql import MySQLDatabase
 from quacklake.catalog.postgres import PostgresDatabase
 from quacklake.catalog.reader import Reader
-from quacklake.catalog.reading.snapshots import LIMITS
+from quacklake.catalog.reading.snapshots import LATEST, LIMITS
 from quacklake.catalog.registry import (
     CATALOG_REQUIRED,
     CatalogRow,
@@ -339,9 +340,10 @@ class Catalog(Connections):
             yield Reader(connection, self._tables, self._database, self._cache)
 
     @contextmanager
-    def commit(self, *, create: bool = False) -> Iterator[Writer]:
+    def commit(self, *, create: bool = False, latest: bool = False) -> Iterator[Writer]:
         """The commit transaction, entered when its turn in the queue has come; leaving it commits.
 
+        With ``latest`` the first thing that is asked is the newest snapshot, which may come with the turn.
         Raises ``Collision`` when it has to be replayed, ``CommitUnknown`` when the connection was lost while the
         database was committing.
         """
@@ -349,7 +351,8 @@ class Catalog(Connections):
             raise self.refusal()
         if not create:
             self.prepare()
-        with self._queued() as writer:
+        newest: sa.Select[Any] | None = self._cache.get(LATEST) if latest else None
+        with self._queued(ahead=None if newest is None else Question(newest)) as writer:
             yield writer
 
     def run_sql(self, make: Callable[[str], str]) -> int:
@@ -369,14 +372,16 @@ class Catalog(Connections):
         return changed
 
     @contextmanager
-    def _queued(self, queue: str = "") -> Iterator[Writer]:
-        """A transaction of its own turn, in the queue of commits or another."""
+    def _queued(self, queue: str = "", ahead: Question | None = None) -> Iterator[Writer]:
+        """A transaction of its own turn, in the queue of commits or another; ``ahead`` may be asked at once."""
         # catalogs of a shared lake do not wait for each other
         scope = f"{self._schema or ''}{queue}"
         if self.tenant_row is not None:
             scope = f"{scope}#{self.tenant_row.id}"
-        with self._committing(scope, self._forget_uncommitted) as connection:
-            yield Writer(connection, self._tables, self._database, self._cache)
+        with self._committing(scope, self._forget_uncommitted, ahead) as (connection, answer):
+            writer = Writer(connection, self._tables, self._database, self._cache)
+            writer.ahead = answer
+            yield writer
 
     def _forget_uncommitted(self) -> None:
         """A table for inlined rows that a failed commit has made is gone; its name may come back with other columns."""

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake import faults, telemetry
-from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.catalog.url import CatalogUrl
 from quacklake.errors import (
     CatalogError,
@@ -94,19 +94,22 @@ class Connections:
                 yield prepared
 
     @contextmanager
-    def _committing(self, scope: str, undo: Callable[[], None]) -> Iterator[Connection]:
+    def _committing(
+        self, scope: str, undo: Callable[[], None], ahead: Question | None
+    ) -> Iterator[tuple[Connection, Rows | None]]:
         """A connection in a transaction whose turn in a queue has come; leaving it commits.
 
-        ``undo`` is called when it fails, before the next in the queue can look.
+        ``undo`` is called when it fails, before the next in the queue can look. With it comes the answer to ``ahead``,
+        if that took no time.
         """
         with self._entrants, self._translate("commit"), self._connection() as connection:
             prepared = self._database.begin_commit(connection)
             transaction = prepared.begin()
             queued = False
             try:
-                self._database.enter_queue(prepared, scope)
+                answer = self._database.enter_queue(prepared, scope, ahead)
                 queued = True
-                yield prepared
+                yield prepared, answer
                 self._finish(transaction, prepared)
             except BaseException:
                 undo()

@@ -10,8 +10,9 @@ import enum
 import functools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,9 +24,21 @@ from quacklake.catalog import scoped
 from quacklake.catalog.url import CatalogUrl
 from quacklake.errors import MissingExtraError
 
-__all__ = ["Database", "Failure", "Rows"]
+__all__ = ["Database", "Failure", "Question", "Rows"]
 
 Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A select that is built once and asked often.
+
+    ``fresh`` when it must be planned for the tables as they are, not as they once were.
+    """
+
+    statement: sa.Select[Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool = False
 
 
 class Failure(enum.Enum):
@@ -118,8 +131,21 @@ class Database(ABC):
         return connection
 
     @abstractmethod
-    def enter_queue(self, connection: Connection, scope: str) -> None:
-        """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``)."""
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
+        """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``).
+
+        Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
+        """
+
+    def ask(self, connection: Connection, question: Question) -> Rows:
+        """The answer to a question."""
+        return connection.execute(question.statement, question.parameters).all()
+
+    def write(
+        self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Run a statement, which is built once, for each of some rows; nobody is told what it has changed."""
+        connection.execute(statement, rows)
 
     def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
         """Release what outlives the transaction."""
@@ -141,7 +167,7 @@ class Database(ABC):
         return True
 
     def batch(self, connection: Connection) -> AbstractContextManager[None]:
-        """A block of statements whose results nobody reads: they may travel together."""
+        """A block of writes that may become one: none looks at what another has done, or changes the same row."""
         return nullcontext()
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
@@ -150,7 +176,7 @@ class Database(ABC):
         statement = self._inserts.get(table)
         if statement is None:
             statement = self._inserts[table] = sa.insert(table)
-        connection.execute(statement, [dict(zip(keys, row, strict=True)) for row in rows])
+        self.write(connection, statement, [dict(zip(keys, row, strict=True)) for row in rows])
 
     def update_many(
         self, connection: Connection, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Rows
@@ -162,7 +188,7 @@ class Database(ABC):
             values = {key: sa.bindparam(key, type_=table.c[key].type) for key in keys}
             statement = self._updates[table] = sa.update(table).where(*found).values(values)
         names = [*(f"old_{key}" for key in where), *keys]
-        connection.execute(statement, [dict(zip(names, row, strict=True)) for row in rows])
+        self.write(connection, statement, [dict(zip(names, row, strict=True)) for row in rows])
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         """A stored statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
@@ -178,13 +204,10 @@ class Database(ABC):
         # a sign or letter in front ('-infinity', BC years) must not pass for a year
         return sa.and_(element.like(pattern), element.between("0", "9~"))
 
-    def planning_anew(self, connection: Connection) -> AbstractContextManager[None]:
-        """A block of statements whose plans must be those for the tables as they are, not as they once were."""
-        return nullcontext()
-
-    def among(self, element: sa.ColumnElement[str], texts: Sequence[str]) -> sa.ColumnElement[bool]:
-        """True for one of some texts."""
-        return element.in_(texts)
+    @classmethod
+    def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
+        """True for one of the texts that a parameter lists."""
+        return element.in_(sa.bindparam(parameter, expanding=True))
 
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
         """True when there is a table of that name, which another may be making at this moment."""

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
-from quacklake.catalog.database import Database, Failure, Rows
+from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.errors import ConfigError
 from quacklake.format.names import literal
 
@@ -70,7 +70,7 @@ class DuckDBDatabase(Database):
             if found is not None:
                 found[1].discard(user)
 
-    def enter_queue(self, connection: Connection, scope: str) -> None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
         self._lock().acquire()
         # the transaction began before its turn came: start it again to see what was committed meanwhile
         driver = connection.connection.driver_connection

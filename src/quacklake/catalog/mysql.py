@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
-from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.database import Database, Failure, Question
 
 __all__ = ["MySQLDatabase"]
 
@@ -52,7 +52,7 @@ class MySQLDatabase(Database):
     def _lock_name(self, scope: str) -> str:
         return f"quacklake:{self.url.url.database}:{scope}"[:64]
 
-    def enter_queue(self, connection: Connection, scope: str) -> None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
         seconds = max(1, self.busy_timeout_ms // 1000)
         got = connection.execute(sa.select(func.get_lock(self._lock_name(scope), seconds))).scalar()
         if got != 1:

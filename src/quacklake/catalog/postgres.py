@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
-from quacklake.catalog.database import Database, Failure, Rows
+from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.catalog.postgres_copy import copy_arrow
+from quacklake.catalog.postgres_direct import Direct, as_sqlalchemy, send_together
 
 __all__ = ["PostgresDatabase"]
 
@@ -28,7 +29,10 @@ _POSTGRES_LOCK = sa.select(
 
 _TOGETHER = 2_000
 """How many rows one statement inserts where COPY is not possible."""
+_NARROW = 16
+"""Up to this many values a row has a parameter for each, which is quicker."""
 _GUARDED = "quacklake_guarded"
+_BATCH = "quacklake_batch"
 
 
 class PostgresDatabase(Database):
@@ -42,12 +46,19 @@ class PostgresDatabase(Database):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._few: dict[sa.Table, sa.Insert] = {}
+        self._set: dict[sa.Table, sa.Update] = {}
+        self._direct: dict[tuple[Any, tuple[str, ...]], Direct] = {}
 
     def engine_options(self) -> dict[str, Any]:
-        return {**super().engine_options(), "connect_args": {"application_name": "quacklake"}}
+        return {
+            **super().engine_options(),
+            "connect_args": {"application_name": "quacklake"},
+            # in a commit each statement must see what was committed while it waited for the lock
+            "isolation_level": "READ COMMITTED",
+        }
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
-        if len(rows) == 1:
+        if len(rows) == 1 and len(keys) <= _NARROW:
             return super().insert_many(connection, table, keys, rows)
         if len(rows) <= self.batch_rows:
             return self._insert_few(connection, table, keys, rows)
@@ -71,7 +82,7 @@ class PostgresDatabase(Database):
                 for row in rows:
                     copy.write_row((*row, *more) if more else row)
         except psycopg.Error as error:
-            raise sa.exc.DBAPIError(statement, None, error, connection_invalidated=driver.closed) from error
+            raise as_sqlalchemy(error, statement, driver) from error
 
     def _insert_few(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         """Insert rows by one statement with one parameter, which unlike COPY may travel with others."""
@@ -85,45 +96,73 @@ class PostgresDatabase(Database):
             select = sa.select(*columns).select_from(given.alias("new"))
             statement = self._few[table] = sa.insert(table).from_select([table.c[key] for key in keys], select)
         names = [table.c[key].name for key in keys]
-        connection.execute(statement, {"given": _json(names, rows)})
+        self.write(connection, statement, [{"given": _json(names, rows)}])
 
     def update_many(
         self, connection: Connection, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Rows
     ) -> None:
+        if len(rows) == 1:
+            return super().update_many(connection, table, where, keys, rows)
         # one statement: with one a row most of the time of a small commit would be theirs
         names = [*where, *keys]
-        statement = self._updates.get(table)
+        statement = self._set.get(table)
         if statement is None:
             columns = [sa.column(name, table.c[name].type) for name in names]
             given = func.json_to_recordset(sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
             new = given.table_valued(*columns, name="new").render_derived(with_types=True)
             found = [table.c[name] == new.c[name] for name in where]
             statement = sa.update(table).where(*found).values({name: new.c[name] for name in keys})
-            self._updates[table] = statement
-        connection.execute(statement, {"given": _json(names, rows)})
+            self._set[table] = statement
+        return self.write(connection, statement, [{"given": _json(names, rows)}])
+
+    def write(
+        self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        direct = self._as_direct(connection, statement, rows[0])
+        batch: list[Any] | None = connection.info.get(_BATCH)
+        if batch is None:
+            send_together(connection, [(direct, row) for row in rows])
+        else:
+            batch.extend((direct, row) for row in rows)
+
+    def ask(self, connection: Connection, question: Question) -> Rows:
+        direct, cursor = self._send(connection, question)
+        return direct.rows(cursor)
+
+    def _send(self, connection: Connection, question: Question) -> tuple[Direct, Any]:
+        direct = self._as_direct(connection, question.statement, question.parameters)
+        # the plan of a statement that the driver has prepared is as old as that
+        prepare = False if question.fresh else None
+        return direct, direct.send(connection, question.parameters, prepare=prepare)
+
+    def _as_direct(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
+        key = (statement, tuple(parameters))
+        found = self._direct.get(key)
+        if found is None:
+            found = self._direct[key] = Direct(connection, *key)
+        return found
 
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")
 
-    def begin_commit(self, connection: Connection) -> Connection:
-        # each statement must see what was committed while this one waited for the lock
-        return connection.execution_options(isolation_level="READ COMMITTED")
-
-    def enter_queue(self, connection: Connection, scope: str) -> None:
-        connection.execute(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
+        lock = Question(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+        asked = None
+        with _pipeline(connection):  # the driver's BEGIN travels with it, too
+            self._send(connection, lock)
+            if ahead is not None:
+                asked = self._send(connection, ahead)
+        return None if asked is None else asked[0].rows(asked[1])
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[None]:
-        import psycopg
-
-        driver = connection.connection.driver_connection
-        assert driver is not None
+        known: dict[Any, Any] = connection.info  # which a connection that is lost has no more
+        collected = known[_BATCH] = []
         try:
-            with driver.pipeline():
-                yield
-        except psycopg.Error as error:
-            # raised when the batch ends, outside SQLAlchemy: give it the same form
-            raise sa.exc.DBAPIError("batch", None, error, connection_invalidated=driver.closed) from error
+            yield
+        finally:
+            del known[_BATCH]
+        send_together(connection, collected)
 
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
         known = sa.table("pg_indexes", sa.column("schemaname", sa.String), sa.column("indexname", sa.String))
@@ -133,21 +172,12 @@ class PostgresDatabase(Database):
             )
         )
 
-    @contextmanager
-    def planning_anew(self, connection: Connection) -> Iterator[None]:
-        driver: Any = connection.connection.driver_connection
-        before = driver.prepare_threshold
-        driver.prepare_threshold = None  # the plan of a prepared statement is as old as that
-        try:
-            yield
-        finally:
-            driver.prepare_threshold = before
-
-    def among(self, element: sa.ColumnElement[str], texts: Sequence[str]) -> sa.ColumnElement[bool]:
+    @classmethod
+    def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
         from sqlalchemy.dialects.postgresql import ARRAY
 
         # one parameter: a statement with one for each text takes longer to write than to run
-        return element == sa.any_(sa.bindparam(None, list(texts), type_=ARRAY(sa.String)))
+        return element == sa.any_(sa.bindparam(parameter, type_=ARRAY(sa.String)))
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element.collate("C")
@@ -189,6 +219,20 @@ class PostgresDatabase(Database):
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
         return copy_arrow(connection, select)
+
+
+@contextmanager
+def _pipeline(connection: Connection) -> Iterator[None]:
+    """A block of statements that travel together; their results are there at its end."""
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    try:
+        with driver.pipeline():
+            yield
+    except psycopg.Error as error:
+        # raised when the block ends, outside SQLAlchemy: give it the same form
+        raise as_sqlalchemy(error, "batch", driver) from error
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:

@@ -5,12 +5,13 @@ What is done here crosses catalogs, so that it works on the tables as they are a
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake import faults
 from quacklake.catalog import partitioned, scoped
-from quacklake.catalog.database import Database
+from quacklake.catalog.database import Database, Question, Rows
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import VERSION
@@ -33,6 +34,7 @@ __all__ = [
     "CatalogTotals",
     "Registry",
     "SharedFacts",
+    "new_catalogs",
     "no_such_catalog",
     "shared_facts",
 ]
@@ -46,6 +48,8 @@ _MANY = f"{VERSION} with many catalogs"
 """A version that belongs to no catalog. Stock DuckDB looks at every version that the metadata names and stops at one
 that it does not know; it would take all catalogs for one lake, and expire or remove what each of them has."""
 
+_COLUMNS = ("catalog_id", "catalog_name", "catalog_uuid", "folder", "created_ms", "dropped_ms", "borrows")
+"""What a ``CatalogRow`` is made of."""
 _TOGETHER = 5_000
 """How many catalogs one round of statements makes."""
 _IN = 500
@@ -123,10 +127,13 @@ class CatalogTotals:
 class Registry:
     """The catalogs of a shared lake, inside one transaction."""
 
-    def __init__(self, connection: Connection, database: Database, metadata_schema: str | None) -> None:
+    def __init__(
+        self, connection: Connection, database: Database, metadata_schema: str | None, ahead: Rows | None = None
+    ) -> None:
         self._connection = connection
         self._database = database
         self._t = SharedTables.of(metadata_schema)
+        self._ahead = ahead
 
     def run(self, name: str, statement: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
@@ -179,8 +186,7 @@ class Registry:
 
     def _select(self) -> sa.Select[Any]:
         t = self._t.catalog
-        names = "catalog_id catalog_name catalog_uuid folder created_ms dropped_ms borrows"
-        return sa.select(*(t.c[name] for name in names.split()))
+        return sa.select(*(t.c[name] for name in _COLUMNS))
 
     def find(self, name: str) -> CatalogRow | None:
         """The catalog of a name, whatever the case of its letters."""
@@ -213,30 +219,30 @@ class Registry:
             statement = statement.where(t.c.catalog_key > tenant_key(after))
         return [CatalogRow.of(row) for row in self.run("catalogs", statement)]
 
-    def create(self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str]) -> list[CatalogRow]:
+    def create(
+        self, keys: Mapping[str, str], *, if_not_exists: bool, path_of: Callable[[str], str]
+    ) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
 
-        Those that exist are given instead with ``if_not_exists``, and are an ``AlreadyExistsError`` without.
+        ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
+        ``AlreadyExistsError`` without.
         """
-        keys = {tenant_key(check_tenant_name(name)): name for name in names}
-        if len(keys) < len(names):
-            raise AlreadyExistsError("two of the catalogs have the same name")
-        known, taken = self._known(keys)
+        found = self._known(keys)
+        known = found.named
         if known and not if_not_exists:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            first, encrypted = self._next_id()
-            made = _rows(new, first, taken)
+            made = _rows(new, found)
             for start in range(0, len(made), _TOGETHER):
-                self._insert(made[start : start + _TOGETHER], path_of, encrypted=encrypted)
+                self._insert(made[start : start + _TOGETHER], path_of, encrypted=found.encrypted)
             known |= zip((key for key in keys if key not in known), made, strict=True)
         return [known[key] for key in keys]
 
     def reserve(self, name: str) -> CatalogRow:
         """A catalog that does not exist before ``enter``. Raises ``AlreadyExistsError`` and ``InvalidNameError``."""
         self.check_free(check_tenant_name(name))
-        row = _rows([name], self._next_id()[0], self._known([tenant_key(name)])[1])[0]
+        row = _rows([name], self._known([tenant_key(name)]))[0]
         self._count(1)
         return row
 
@@ -246,32 +252,39 @@ class Registry:
         if found is not None:
             raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
 
-    def _known(self, keys: Collection[str]) -> tuple[dict[str, CatalogRow], set[str]]:
-        """The catalogs that have some names, and those of the names whose folder a catalog has, whatever its name."""
-        t, asked = self._t.catalog, list(keys)
-        named: dict[str, CatalogRow] = {}
-        taken: set[str] = set()
-        for start in range(0, len(asked), _IN):
-            some = asked[start : start + _IN]
-            # a catalog that was renamed or dropped still has its folder
-            mine = (self._database.among(column, some) for column in (t.c.catalog_key, t.c.folder_key))
-            statement = self._select().where(sa.or_(*mine))
-            with self._database.planning_anew(self._connection):
-                found = self.run("catalogs_named", statement).all()
-            for row in map(CatalogRow.of, found):
-                named[tenant_key(row.name)] = row
-                taken.add(tenant_key(row.folder))
-        return {key: named[key] for key in asked if key in named}, taken
+    @staticmethod
+    def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> Question | None:
+        """What ``create`` has to know first, when that is one question."""
+        if not 0 < len(keys) <= _IN:
+            return None
+        statement = _naming(SharedTables.of(metadata_schema), type(database))
+        return Question(statement, {"keys": list(keys)}, fresh=True)
 
-    def _next_id(self) -> tuple[int, bool]:
-        """The first id that no catalog has had, and whether new ones are encrypted; ``_count`` takes ids."""
-        t = self._t.shared
-        row = self.run("next_catalog_id", sa.select(t.c.next_catalog_id, t.c.encrypted)).one()
-        return int(row[0]), bool(row[1])
+    def _known(self, keys: Collection[str]) -> _Known:
+        """What there is of some names; ``_count`` takes ids."""
+        asked = list(keys)
+        rows, self._ahead = self._ahead, None
+        if rows is None:
+            statement, rows = _naming(self._t, type(self._database)), []
+            faults.reach("catalog.catalogs_named.before")
+            for start in range(0, len(asked), _IN):
+                some = Question(statement, {"keys": asked[start : start + _IN]}, fresh=True)
+                rows.extend(self._database.ask(self._connection, some))
+            faults.reach("catalog.catalogs_named.after")
+        found = _Known()
+        for first, encrypted, *catalog in rows:
+            found.first, found.encrypted = int(first), bool(encrypted)
+            if catalog[0] is not None:
+                row = CatalogRow.of(catalog)
+                found.named[tenant_key(row.name)] = row
+                found.taken.add(tenant_key(row.folder))
+        found.named = {key: found.named[key] for key in asked if key in found.named}
+        return found
 
     def _count(self, count: int) -> None:
-        t = self._t.shared
-        self.run("count_catalogs", sa.update(t).values(next_catalog_id=t.c.next_catalog_id + count))
+        faults.reach("catalog.count_catalogs.before")
+        self._database.write(self._connection, _counting(self._t), [{"more": count}])
+        faults.reach("catalog.count_catalogs.after")
 
     def _insert(self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool) -> None:
         """All that some catalogs begin with, in as few messages to the database as there can be."""
@@ -454,12 +467,49 @@ class Registry:
         return found
 
 
-def _rows(names: Sequence[str], first: int, taken: Collection[str]) -> list[CatalogRow]:
-    """New catalogs; ``taken`` are the folders that others have."""
+def new_catalogs(names: Sequence[str]) -> dict[str, str]:
+    """The names of new catalogs by their keys. Raises ``InvalidNameError`` and ``AlreadyExistsError``."""
+    keys = {tenant_key(check_tenant_name(name)): name for name in names}
+    if len(keys) < len(names):
+        raise AlreadyExistsError("two of the catalogs have the same name")
+    return keys
+
+
+@dataclass(slots=True)
+class _Known:
+    """What there is of some names: the catalogs that have them, and the names whose folder some catalog has.
+
+    ``first`` is the first id that no catalog has had, and new catalogs are ``encrypted`` or not.
+    """
+
+    named: dict[str, CatalogRow] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    first: int = 0
+    encrypted: bool = False
+
+
+@functools.cache
+def _naming(tables: SharedTables, database: type[Database]) -> sa.Select[Any]:
+    """The next id, and with it each catalog of some names: one row without any when there is none."""
+    t, shared = tables.catalog, tables.shared
+    # a catalog that was renamed or dropped still has its folder
+    mine = sa.or_(*(database.among(column, "keys") for column in (t.c.catalog_key, t.c.folder_key)))
+    columns = (t.c[name] for name in _COLUMNS)
+    return sa.select(shared.c.next_catalog_id, shared.c.encrypted, *columns).select_from(shared.outerjoin(t, mine))
+
+
+@functools.cache
+def _counting(tables: SharedTables) -> sa.Update:
+    t = tables.shared
+    return sa.update(t).values(next_catalog_id=t.c.next_catalog_id + sa.bindparam("more"))
+
+
+def _rows(names: Sequence[str], known: _Known) -> list[CatalogRow]:
+    """New catalogs."""
     now = time.time_ns() // 1_000_000
     return [
-        CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in taken), now)
-        for id_, name in enumerate(names, first)
+        CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in known.taken), now)
+        for id_, name in enumerate(names, known.first)
     ]
 
 

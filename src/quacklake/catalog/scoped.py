@@ -35,6 +35,7 @@ __all__ = [
     "physical",
     "place",
     "registry",
+    "required_value_of",
     "value_of",
 ]
 
@@ -104,13 +105,18 @@ def fixed(connection: Connection, table: sa.Table) -> tuple[sa.Table, dict[str, 
     scope = _scope(table) if _bound_dialect(connection.dialect) else None
     if scope is None:
         return table, {}
-    return scope.physical, {CATALOG_ID: _required(value_of(connection)), **scope.where}
+    return scope.physical, {CATALOG_ID: required_value_of(connection), **scope.where}
 
 
 def literal_options(connection: Connection) -> dict[str, Any]:
     """How a statement becomes text without parameters."""
     catalog = value_of(connection)
     return {"literal_binds": True} if catalog is None else {"literal_binds": True, CATALOG: catalog}
+
+
+def required_value_of(connection: Connection) -> int:
+    """The same. Raises where a catalog is missing."""
+    return _required(value_of(connection))
 
 
 def _required(value: int | None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from quacklake.catalog.database import Database, Failure
+from quacklake.catalog.database import Database, Failure, Question
 from quacklake.catalog.sqlite_wal import GuardedConnection, guard, log_replaced
 from quacklake.catalog.url import CatalogUrl
 
@@ -53,7 +53,7 @@ class SqliteDatabase(Database):
     def begin_commit(self, connection: Connection) -> Connection:
         return connection.execution_options(quacklake_commit=True)
 
-    def enter_queue(self, connection: Connection, scope: str) -> None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
         """``BEGIN IMMEDIATE`` has queued already."""
 
     def committed(self, connection: Connection) -> bool:

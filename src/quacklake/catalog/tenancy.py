@@ -11,8 +11,17 @@ from quacklake import telemetry
 from quacklake.catalog import exposing, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
+from quacklake.catalog.database import Question
 from quacklake.catalog.needs import CatalogNeed, Thresholds, needs
-from quacklake.catalog.registry import CatalogRow, CatalogTotals, Registry, SharedFacts, no_such_catalog, shared_facts
+from quacklake.catalog.registry import (
+    CatalogRow,
+    CatalogTotals,
+    Registry,
+    SharedFacts,
+    new_catalogs,
+    no_such_catalog,
+    shared_facts,
+)
 from quacklake.catalog.row_security import Place
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
@@ -116,17 +125,19 @@ class Tenancy:
             yield Sharing(connection, catalog._database, catalog._schema)
 
     @contextmanager
-    def _writing(self, queue: str = _QUEUE) -> Iterator[Sharing]:
+    def _writing(self, queue: str = _QUEUE, ahead: Question | None = None) -> Iterator[Sharing]:
         catalog = self._catalog
-        with catalog._queued(queue) as writer:
-            yield Sharing(writer._connection, catalog._database, catalog._schema)
+        with catalog._queued(queue, ahead) as writer:
+            yield Sharing(writer._connection, catalog._database, catalog._schema, writer.ahead)
 
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
     def create(self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str]) -> list[CatalogRow]:
         """Make catalogs, all or none; see ``Registry.create``."""
-        with self._writing() as registry:
-            return registry.create(names, if_not_exists=if_not_exists, path_of=path_of)
+        keys = new_catalogs(names)
+        ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
+        with self._writing(ahead=ahead) as registry:
+            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of)
 
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""

@@ -283,7 +283,7 @@ class ChangeSet:
     @property
     def empty(self) -> bool:
         """True when there is nothing to commit."""
-        return not (self.changes() or any(table.kinds() for table in self.tables))
+        return not (any(table.kinds() for table in self.tables) or self.changes())
 
     @property
     def alters_schema(self) -> bool:

@@ -53,12 +53,13 @@ class Retry:
 class Turn:
     """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
 
-    When it is taken before an operation plans, no other client of ours can overtake that.
+    When it is taken before an operation plans, no other client of ours can overtake that; when after, it may bring
+    the newest snapshot along.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, *, planned: bool = False) -> None:
         self._stack = ExitStack()
-        self.writer = self._stack.enter_context(catalog.commit())
+        self.writer = self._stack.enter_context(catalog.commit(latest=planned))
 
     def __enter__(self) -> Turn:
         return self
@@ -90,7 +91,7 @@ def commit(
     with telemetry.timed("commit"):
         while attempt <= retry.count:
             try:
-                mine, turn = turn or Turn(catalog), None
+                mine, turn = turn or Turn(catalog, planned=True), None
                 with mine:
                     work = Attempt(mine.writer, catalog, changes, dated)
                     snapshot = work.apply()

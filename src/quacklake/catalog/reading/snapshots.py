@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reading.statements import Statements
@@ -17,8 +18,11 @@ from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["LIMITS", "SnapshotReader"]
+__all__ = ["LATEST", "LIMITS", "SnapshotReader"]
 
+_LATEST = "latest_snapshot"
+LATEST = ("snapshot", _LATEST)
+"""Where the cache of a catalog has the statement that finds the newest snapshot."""
 LIMITS = "limits"
 """Where the cache of a catalog has the limits that were read last."""
 _FACTS = 5
@@ -35,7 +39,9 @@ class SnapshotReader(Statements):
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
         statement = self._cached(("snapshot", name), lambda: build().add_columns(*self._limit_columns()))
-        row = self.run(name, statement, parameters).first()
+        return self._snapshot(self.run(name, statement, parameters).first())
+
+    def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:
         if row is None:
             return None
         facts, texts = row[:_FACTS], row[_FACTS:]
@@ -54,11 +60,16 @@ class SnapshotReader(Statements):
     def latest(self) -> Snapshot:
         """The newest snapshot."""
         table = self._t["snapshot"]
-        found = self._select_snapshot(
-            "latest_snapshot",
-            lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id.desc()).limit(1),
-            {},
-        )
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            telemetry.count("catalog.statements")
+            found = self._snapshot(next(iter(ahead), None))
+        else:
+            found = self._select_snapshot(
+                _LATEST,
+                lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id.desc()).limit(1),
+                {},
+            )
         if found is None and self._t.shared:
             raise self.catalog_dropped()
         if found is None:

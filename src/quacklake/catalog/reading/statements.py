@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
-from quacklake.catalog.database import Database
+from quacklake.catalog.database import Database, Rows
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format.limits import NO_LIMITS
@@ -26,6 +26,8 @@ class Statements:
         self._t = tables
         self._database = database
         self._cache = cache
+        self.ahead: Rows | None = None
+        """The answer to what was asked when the turn to commit came; whoever uses it takes it away."""
         self.limits = NO_LIMITS
         """What a catalog of a shared lake may take; known after a snapshot was read."""
 

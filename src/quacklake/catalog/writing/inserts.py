@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -41,16 +41,23 @@ class Inserts(Reader):
 
     def _insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in bulk; one statement, whatever their number."""
+        with self._step(name):
+            self._database.insert_many(self._connection, table, keys, rows)
+
+    def _update_many(
+        self, name: str, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Update rows in bulk, each found by its values of ``where``, which come first."""
+        with self._step(name):
+            self._database.update_many(self._connection, table, where, keys, rows)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """What counts as a statement of that name."""
         faults.reach(f"catalog.{name}.before")
-        self._database.insert_many(self._connection, table, keys, rows)
+        yield
         telemetry.count("catalog.statements")
         faults.reach(f"catalog.{name}.after")
-
-    def _insert_small(self, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert a few rows, inside a batch too."""
-        if rows:
-            statement = self._cached(("insert", table.name), lambda: sa.insert(table))
-            self.run(f"insert_{table.name}", statement, [dict(zip(keys, row, strict=True)) for row in rows])
 
     def _end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
         """Give every live row with these ids its end; returns how many there were."""
@@ -80,7 +87,7 @@ class Inserts(Reader):
         return changed
 
     def batch(self) -> AbstractContextManager[None]:
-        """A block of small statements whose results nobody reads; on a network they share one round trip."""
+        """A block of small statements that need nothing of each other; on a network they share one round trip."""
         return self._database.batch(self._connection)
 
     @property

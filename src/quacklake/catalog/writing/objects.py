@@ -53,8 +53,7 @@ class ObjectWriter(Inserts):
 
     def add_token(self, token: str, snapshot_id: int) -> None:
         """Remember a commit by its token, so that a lost answer can be found again."""
-        statement = self._cached("add_token", lambda: sa.insert(self._t.own["commits"]))
-        self.run("add_token", statement, [{"token": token, "snapshot_id": snapshot_id}])
+        self._insert_many("add_token", self._t.own["commits"], ("token", "snapshot_id"), [(token, snapshot_id)])
 
     def add_options(self, options: Sequence[OptionRow]) -> None:
         """Insert options."""

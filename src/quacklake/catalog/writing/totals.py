@@ -7,7 +7,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake import faults, telemetry
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.writing.inserts import Inserts
 from quacklake.format.stats import TableColumnStats, stored_bound
@@ -53,20 +52,13 @@ class TotalsWriter(Inserts):
         """Insert or update running totals; what does not change is not touched."""
         t, c = self._t["table_stats"], self._t["table_column_stats"]
         names = ("record_count", "next_row_id", "file_size_bytes")
-        new = [id_ for id_ in totals if id_ not in known]
-        self._insert_small(t, ("table_id", *names), [(id_, *_numbers(totals[id_])) for id_ in new])
+        rows = [(id_, *_numbers(totals[id_])) for id_ in totals if id_ not in known]
+        if rows:
+            self._insert_many("insert_totals", t, ("table_id", *names), rows)
         changed = [id_ for id_ in totals if id_ in known and known[id_].table != totals[id_].table]
         if changed:
-            statement = self._cached(
-                "put_totals",
-                lambda: (
-                    sa.update(t)
-                    .where(t.c.table_id == sa.bindparam("id"))
-                    .values({name: sa.bindparam(name) for name in names})
-                ),
-            )
-            rows = [{"id": id_, **dict(zip(names, _numbers(totals[id_]), strict=True))} for id_ in changed]
-            self.run("put_totals", statement, rows)
+            rows = [(id_, *_numbers(totals[id_])) for id_ in changed]
+            self._update_many("put_totals", t, ("table_id",), names, rows)
         self._put_column_totals(c, totals, known)
 
     def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
@@ -80,12 +72,10 @@ class TotalsWriter(Inserts):
                     new.append((id_, column_id, *_bounds(stats)))
                 elif before[column_id] != stats:
                     changed.append((id_, column_id, *_bounds(stats)))
-        self._insert_small(table, ("table_id", "column_id", *names), new)
+        if new:
+            self._insert_many("insert_column_totals", table, ("table_id", "column_id", *names), new)
         if changed:
-            faults.reach("catalog.put_column_totals.before")
-            self._database.update_many(self._connection, table, ("table_id", "column_id"), names, changed)
-            telemetry.count("catalog.statements")
-            faults.reach("catalog.put_column_totals.after")
+            self._update_many("put_column_totals", table, ("table_id", "column_id"), names, changed)
 
 
 def _numbers(totals: Totals) -> tuple[int, int, int]:

@@ -1,0 +1,129 @@
+"""Statements handed to the driver of PostgreSQL as they are.
+
+What SQLAlchemy does each time that it runs a statement takes longer than the driver and the server together. It writes
+the text and knows the types; a statement that runs in every commit needs that once. Statements that need nothing of
+each other become one: what a small commit does not say to the server it need not wait for.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog import scoped
+
+__all__ = ["Direct", "as_sqlalchemy", "send_together"]
+
+Step = tuple["Direct", Mapping[str, Any]]
+
+_EACH = 40
+"""About how much longer a statement becomes beside others."""
+#: Above this the driver reads the text of a statement anew each time.
+_LENGTH, _PARAMETERS = 4_000, 50
+_MARK = re.compile(r"%%|%\(")
+
+
+class Direct:
+    """A statement in the form of the driver; ``keys`` are the columns that an insert gives."""
+
+    __slots__ = ("_bind", "_fixed", "_result", "_scoped", "parameters", "text")
+
+    def __init__(self, connection: Connection, statement: Any, keys: Sequence[str]) -> None:
+        dialect = connection.dialect
+        compiled = statement.compile(dialect=dialect, column_keys=list(keys))
+        if compiled.post_compile_params or compiled.escaped_bind_names:
+            raise sa.exc.CompileError("the text of this statement is another for other parameters")
+        self.text: str = compiled.string
+        self.parameters = len(compiled.binds)
+        self._scoped = scoped.CATALOG in compiled.binds
+        self._fixed: dict[str, Any] = {name: value for name, value in compiled.params.items() if value is not None}
+        self._bind: list[tuple[str, Callable[[Any], Any]]] = []
+        for name, parameter in compiled.binds.items():
+            process = parameter.type.dialect_impl(dialect).bind_processor(dialect)
+            if process is not None:
+                self._bind.append((name, process))
+        columns = statement.selected_columns if isinstance(statement, sa.Select) else ()
+        self._result = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+
+    def send(self, connection: Connection, parameters: Mapping[str, Any], *, prepare: bool | None = None) -> Any:
+        """Run it; returns the cursor, which inside a pipeline knows nothing yet."""
+        return _execute(connection, self.text, self.values(connection, parameters), prepare)
+
+    def values(self, connection: Connection, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters as the driver takes them."""
+        values = {**self._fixed, **parameters}
+        if self._scoped:
+            values[scoped.CATALOG] = scoped.required_value_of(connection)
+        for name, process in self._bind:
+            values[name] = process(values[name])
+        return values
+
+    def rows(self, cursor: Any) -> list[tuple[Any, ...]]:
+        """What a select has found."""
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        if not any(self._result):
+            return found
+        return [
+            tuple(
+                value if process is None else process(value) for value, process in zip(row, self._result, strict=True)
+            )
+            for row in found
+        ]
+
+
+def send_together(connection: Connection, steps: Iterable[Step]) -> None:
+    """Run statements of which none looks at what another does, in any order, by as few as can be."""
+    for part in _parts(steps):
+        if len(part) == 1:
+            part[0][0].send(connection, part[0][1])
+            continue
+        values = {
+            f"p{number}_{name}": value
+            for number, (direct, parameters) in enumerate(part)
+            for name, value in direct.values(connection, parameters).items()
+        }
+        _execute(connection, _joined(tuple(direct.text for direct, _ in part)), values)
+
+
+def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    part: list[Step] = []
+    length = parameters = 0
+    for direct, given in steps:
+        length += len(direct.text) + _EACH
+        parameters += direct.parameters
+        if part and (length > _LENGTH or parameters > _PARAMETERS):
+            yield part
+            part, length, parameters = [], len(direct.text) + _EACH, direct.parameters
+        part.append((direct, given))
+    if part:
+        yield part
+
+
+@functools.lru_cache(maxsize=500)
+def _joined(texts: tuple[str, ...]) -> str:
+    """Statements as the parts of one, with the number of each in the names of its parameters."""
+    *first, last = (
+        _MARK.sub(lambda found, mark=f"%(p{number}_": found[0] if found[0] == "%%" else mark, text)  # type: ignore[misc]
+        for number, text in enumerate(texts)
+    )
+    return f"WITH {', '.join(f'w{number} AS ({text})' for number, text in enumerate(first))} {last}"
+
+
+def _execute(connection: Connection, text: str, values: Mapping[str, Any], prepare: bool | None = None) -> Any:
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    try:
+        return driver.execute(text, values, prepare=prepare)
+    except psycopg.Error as error:
+        raise as_sqlalchemy(error, text, driver) from error
+
+
+def as_sqlalchemy(error: Any, text: str, driver: Any) -> sa.exc.DBAPIError:
+    """An error of the driver in the form that SQLAlchemy gives it."""
+    return sa.exc.DBAPIError(text, None, error, connection_invalidated=driver.closed)
