@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quacklake.storage.spark import find_java
+from quacklake.storage.spark import find_java, installed_version, parse_version
 from tests.conformance.conftest import make_site
 from tests.conftest import skip_or_fail
 
@@ -25,6 +25,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if Path(__file__).parent in item.path.parents:
         item.add_marker("spark")
         item.add_marker(pytest.mark.xdist_group("spark"))
+        installed = installed_version()
+        for mark in item.iter_markers("needs_spark"):
+            if installed is not None and installed < parse_version(mark.args[0]):
+                item.add_marker(pytest.mark.skip(reason=f"needs Spark {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session")

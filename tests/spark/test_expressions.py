@@ -11,6 +11,7 @@ from pyspark.errors import ArithmeticException
 
 import quacklake
 from quacklake import expr
+from quacklake.engines.spark import to_arrow
 from quacklake.engines.spark.session import settings
 from quacklake.errors import ConstraintError, PredicateError, UnsupportedFeatureError
 
@@ -133,7 +134,7 @@ def test_values_are_the_same(kind: str, lake: quacklake.Lake, session: SparkSess
     texts = SAME[kind]
     frame = spark.table("t").selectExpr("k", *(f"{scope.value(text)} AS v{i}" for i, text in enumerate(texts)))
     with settings(session, INTERPRETED):
-        found = frame.toArrow().sort_by("k")
+        found = to_arrow(frame).sort_by("k")
     own = lake.sql(f"SELECT {', '.join(texts)} FROM t AS target ORDER BY k").to_arrow()
     different = {
         text: (own.column(i).to_pylist(), found.column(i + 1).to_pylist())

@@ -17,6 +17,8 @@ from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.layout import folder as below
 
+from .core import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -132,11 +134,11 @@ def test_settings_of_the_session_stay_and_do_not_matter(site: LakeSite, session:
     stock.execute("INSERT INTO t SELECT i, '12:34:56', '1500-01-01 00:00:00', {'a': i, 'b': 'b'} FROM range(20) r(i)")
     stock.execute("ALTER TABLE t ADD COLUMN n INTEGER DEFAULT 3")
     lake = site.lake()
-    before = dict(session.conf.getAll)
+    before = settings_of(session)
     spark = quacklake.spark(lake, session)
     frame = spark.table("t")
     spark.append(frame, "t")
-    assert dict(session.conf.getAll) == before
+    assert settings_of(session) == before
     others = {
         "spark.sql.caseSensitive": "true",
         "spark.sql.ansi.enabled": "false",

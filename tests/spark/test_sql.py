@@ -25,6 +25,8 @@ from quacklake.sql.spark.pruning import conditions
 from quacklake.sql.spark.trees import declaration, parse, to_spark
 from quacklake.sql.spark.words import SparkCursor, as_literal, only_statement, text_of, with_values
 
+from .core import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -264,7 +266,7 @@ def test_filters_rule_out_files(spark: SparkLake) -> None:
 
 
 def test_tables_of_spark_stand_beside_those_of_the_lake(spark: SparkLake, session: SparkSession) -> None:
-    settings = dict(session.conf.getAll)
+    settings = settings_of(session)
     before = {table.name for table in session.catalog.listTables()}
     session.range(3).selectExpr("CAST(id AS INT) AS shop", "id * 100 AS bonus").createOrReplaceTempView("bonuses")
     try:
@@ -280,7 +282,7 @@ def test_tables_of_spark_stand_beside_those_of_the_lake(spark: SparkLake, sessio
     finally:
         session.catalog.dropTempView("bonuses")
         session.catalog.dropTempView("few")
-    assert dict(session.conf.getAll) == settings
+    assert settings_of(session) == settings
     assert rows(spark.sql("DESCRIBE other.shops")) == [("city", "string", None), ("shop", "int", None)]
     assert "Scan parquet" in spark.sql("EXPLAIN SELECT * FROM sales").collect()[0][0]
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, replace
 
-from quacklake.engines.spark.compat import place_of
+from quacklake.engines.spark.compat import place_of, require_types
 from quacklake.engines.spark.deletes import Deletes, key_sql, separate
 from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.file_index import read_files
@@ -84,7 +84,7 @@ class SparkScan:
         """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
 
         With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for a table that
-        has a column of one of these names.
+        has a column of one of these names, or of a type that this Spark lacks.
         """
         taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
         if taken is not None:
@@ -92,6 +92,7 @@ class SparkScan:
                 f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
                 hint="rename the column",
             )
+        require_types(self.session, plan.schema.columns, shown=["time"])
         plan, secret = _apart(plan)
         time = has_time(self.session)
         with reaching():
