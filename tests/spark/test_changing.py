@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 def furnished(site: LakeSite) -> quacklake.Lake:
     """A table with files of several kinds: with deletes of each kind, of older columns, and inlined rows."""
     stock = site.stock()

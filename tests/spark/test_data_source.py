@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.conformance.conftest import MakeSite
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 PUSHING = "spark.sql.python.filterPushdown.enabled"
 TYPES = (
     "id BIGINT, u8 UTINYINT, u64 UBIGINT, d DECIMAL(9,2), b BLOB, day DATE, ts TIMESTAMP, tz TIMESTAMPTZ, tm TIME,"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from quacklake.engines.spark import require
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.lake import operations
@@ -58,8 +59,9 @@ def change(
     """Change rows of a table that a predicate does not rule out.
 
     ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
-    become, and with what the change depends on.
+    become, and with what the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
     """
+    require(parts.writer.session, "to change rows")
     plan = tx.plan(table, predicate)
     staging = parts.staging(table)
     try:

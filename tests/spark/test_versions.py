@@ -1,0 +1,83 @@
+"""What an older version of Spark has not: said by an error of ours, before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake.errors import UnsupportedFeatureError
+from tests.conformance.clients import LakeSite
+from tests.conformance.conftest import MakeSite
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from quacklake.lake.spark import SparkLake
+
+
+@pytest.fixture
+def site(make_site: MakeSite) -> LakeSite:
+    return make_site("sqlite", 0)
+
+
+SINCE_4: dict[str, Callable[[SparkLake], Any]] = {
+    "delete": lambda spark: spark.delete("t", "id = 1"),
+    "update": lambda spark: spark.update("t", {"id": 7}),
+    "merge": lambda spark: spark.merge("t", spark.session.range(5), "id"),
+    "stream in": lambda spark: spark.write_stream(
+        spark.session.readStream.format("rate").load(), "t", name="s", checkpoint="c"
+    ),
+    "stream out": lambda spark: spark.read_stream("t"),
+    "pipeline": lambda spark: spark.pipeline("t", "SELECT id FROM source", "t", name="p"),
+    "compaction": lambda spark: spark.optimize("t"),
+    "flush": lambda spark: spark.flush_inlined_data("t"),
+    "maintenance": lambda spark: spark.maintain(),
+    "source": lambda spark: quacklake.register_spark(spark.session),
+    "DELETE": lambda spark: spark.sql("DELETE FROM t WHERE id = 1"),
+    "UPDATE": lambda spark: spark.sql("UPDATE t SET id = 7"),
+    "REPLACE WHERE": lambda spark: spark.sql("INSERT INTO t REPLACE WHERE id = 1 SELECT 1"),
+    "MERGE": lambda spark: spark.sql("MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE"),
+    "CALL": lambda spark: spark.sql("CALL merge_adjacent_files('t')"),
+}
+
+
+@pytest.mark.needs_spark(before="4.0")
+@pytest.mark.parametrize("name", SINCE_4)
+def test_what_takes_spark_4_is_refused(site: LakeSite, session: SparkSession, name: str) -> None:
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": range(20)}))
+    before = lake.current_snapshot()
+    with pytest.raises(UnsupportedFeatureError, match=r"Spark 3\.5"):
+        SINCE_4[name](quacklake.spark(lake, session))
+    assert lake.current_snapshot() == before
+
+
+@pytest.mark.needs_spark(before="4.1")
+def test_times_are_read_as_text_and_not_written(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    lake.sql("CREATE TABLE t (id INTEGER, t TIME)")
+    lake.sql("INSERT INTO t SELECT i, '12:34:56.5' FROM range(20) r(i)")
+    spark = quacklake.spark(lake, session)
+    session.conf.set("spark.sql.timeType.enabled", "true")
+    try:
+        read = spark.table("t")
+        assert (read.count(), read.first().t) == (20, "12:34:56.5")
+        with pytest.raises(UnsupportedFeatureError, match='no type for the time column "t"'):
+            spark.append(read, "t")
+    finally:
+        session.conf.unset("spark.sql.timeType.enabled")
+    assert lake.table("t").count() == 20
+
+
+@pytest.mark.needs_spark(before="4.0")
+def test_variants_are_refused(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    lake.sql("CREATE TABLE v (id INTEGER, v VARIANT)")
+    with pytest.raises(UnsupportedFeatureError, match='no type for the variant column "v"'):
+        quacklake.spark(lake, session).table("v")
+    with pytest.raises(UnsupportedFeatureError, match='no type for the variant column "v"'):
+        quacklake.spark(lake, session).append(session.range(20).selectExpr("CAST(id AS INT) AS id"), "v")
