@@ -159,6 +159,7 @@ def test_what_spark_would_understand_otherwise_is_refused(lake: quacklake.Lake, 
         loose.condition("i + 1 > 5")
 
 
+@pytest.mark.needs_spark("4.0")
 def test_what_is_too_large_is_an_error(lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)
     scope = spark._parts.scope(target=lake._view().find_table("main", "t").schema)
@@ -172,6 +173,7 @@ def test_what_is_too_large_is_an_error(lake: quacklake.Lake, session: SparkSessi
     assert lake.current_snapshot() == version
 
 
+@pytest.mark.needs_spark("4.0")
 def test_statements_change_the_same_rows_in_both(lake: quacklake.Lake, session: SparkSession) -> None:
     """What the same delete, update and merge leave, by DuckDB and by Spark."""
     spark = quacklake.spark(lake, session)

@@ -127,6 +127,7 @@ def test_files_from_elsewhere_are_read_by_their_names_and_folders(site: LakeSite
     assert rows(found) == [(3, 3, [3], 2023, "a b"), (4, 4, [4], 2023, "a b"), (4, 4, [4], 2024, "c%ü")]
 
 
+@pytest.mark.needs_spark("4.1")
 def test_settings_of_the_session_stay_and_do_not_matter(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     stock = site.stock()

@@ -349,6 +349,7 @@ _CHANGES = (
 )
 
 
+@pytest.mark.needs_spark("4.0")
 def test_the_same_statements_change_the_same_rows(tmp_path: Any, session: SparkSession) -> None:
     lakes = [
         quacklake.connect(f"sqlite:///{tmp_path}/{name}.db", data_path=f"{tmp_path}/{name}/") for name in ("one", "two")
@@ -383,6 +384,7 @@ def test_the_same_statements_change_the_same_rows(tmp_path: Any, session: SparkS
         lake.close()
 
 
+@pytest.mark.needs_spark("4.0")
 def test_overwriting_keeping_and_refusing(tmp_path: Any, session: SparkSession) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{tmp_path}/data/") as lake:
         spark = quacklake.spark(lake, session)
@@ -436,6 +438,7 @@ def test_overwriting_keeping_and_refusing(tmp_path: Any, session: SparkSession) 
         assert lake.tables() == []
 
 
+@pytest.mark.needs_spark("4.0")
 def test_procedures_keep_the_lake_in_shape(
     tmp_path: Any, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

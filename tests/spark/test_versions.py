@@ -35,7 +35,6 @@ SINCE_4: dict[str, Callable[[SparkLake], Any]] = {
     "pipeline": lambda spark: spark.pipeline("t", "SELECT id FROM source", "t", name="p"),
     "compaction": lambda spark: spark.optimize("t"),
     "flush": lambda spark: spark.flush_inlined_data("t"),
-    "maintenance": lambda spark: spark.maintain(),
     "source": lambda spark: quacklake.register_spark(spark.session),
     "DELETE": lambda spark: spark.sql("DELETE FROM t WHERE id = 1"),
     "UPDATE": lambda spark: spark.sql("UPDATE t SET id = 7"),
@@ -66,7 +65,7 @@ def test_times_are_read_as_text_and_not_written(site: LakeSite, session: SparkSe
     try:
         read = spark.table("t")
         assert (read.count(), read.first().t) == (20, "12:34:56.5")
-        with pytest.raises(UnsupportedFeatureError, match='no type for the time column "t"'):
+        with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.1"):
             spark.append(read, "t")
     finally:
         session.conf.unset("spark.sql.timeType.enabled")
@@ -76,8 +75,8 @@ def test_times_are_read_as_text_and_not_written(site: LakeSite, session: SparkSe
 @pytest.mark.needs_spark(before="4.0")
 def test_variants_are_refused(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
-    lake.sql("CREATE TABLE v (id INTEGER, v VARIANT)")
-    with pytest.raises(UnsupportedFeatureError, match='no type for the variant column "v"'):
+    lake.sql("CREATE TABLE v (v VARIANT)")
+    with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.0"):
         quacklake.spark(lake, session).table("v")
-    with pytest.raises(UnsupportedFeatureError, match='no type for the variant column "v"'):
-        quacklake.spark(lake, session).append(session.range(20).selectExpr("CAST(id AS INT) AS id"), "v")
+    with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.0"):
+        quacklake.spark(lake, session).append(session.range(20).selectExpr("id AS v"), "v")

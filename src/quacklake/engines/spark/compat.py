@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 
-_TYPES: Mapping[str, Version] = {"variant": (4, 0), "time": (4, 1)}
-"""Types of the format that not every Spark has, and since when it does."""
+_TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
+"""Types of the format that not every Spark knows enough of to write them, and since when it does."""
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -82,12 +82,13 @@ def has_type(session: SparkSession, name: str) -> bool:
 
 
 def require_types(session: SparkSession, columns: Iterable[Column], *, shown: Sequence[str] = ()) -> None:
-    """Raise ``UnsupportedFeatureError`` for columns of a type that this Spark lacks, if not ``shown`` as another."""
+    """Raise ``UnsupportedFeatureError`` for columns of types that this Spark lacks, but those ``shown`` as text."""
     for leaf in (leaf for column in columns for leaf in column.leaves()):
         if leaf.type not in shown and not has_type(session, leaf.type):
+            since = ".".join(map(str, _TYPES[leaf.type]))
             raise UnsupportedFeatureError(
-                f'Spark {session.version} has no type for the {leaf.type} column "{leaf.name}"',
-                hint=f"use Spark {'.'.join(map(str, _TYPES[leaf.type]))} or newer, or lake.table(…)",
+                f'the {leaf.type} column "{leaf.name}" takes Spark {since} or newer, and this is {session.version}',
+                hint="read and write it with lake.table(…)",
             )
 
 

@@ -92,7 +92,7 @@ class SparkScan:
                 f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
                 hint="rename the column",
             )
-        require_types(self.session, plan.schema.columns, shown=["time"])
+        require_types(self.session, plan.schema.columns, shown=["json", "time"])
         plan, secret = _apart(plan)
         time = has_time(self.session)
         with reaching():

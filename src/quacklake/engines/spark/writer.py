@@ -34,7 +34,6 @@ __all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
 #: Whether there is a NaN among a file's numbers, and the least and greatest of the others.
 FloatStats = tuple[bool, float | None, float | None]
 
-_KNOWN_WRITER = "4.1."
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MARK = "\x01"
 """Begins the name of a folder for an empty text, for one that Spark takes for NULL, or that begins so itself."""
@@ -160,23 +159,13 @@ class SparkWriter:
         telemetry.count("engine.files_written", len(pairs))
         telemetry.count("engine.bytes_written", sum(footer.size_bytes for _, footer in pairs))
         floats = _float_columns(job.table.schema.columns)
-        doubtful = [each for each in floats if not self._tells_nan([footer for _, footer in pairs], each)]
+        doubtful = [each for each in floats if not _without_nan([footer for _, footer in pairs], each)]
         numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}
         clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
         return [
             Written(entry.path, footer, _folder_texts(job, entry), {**clean, **numbers.get(entry.path, {})})
             for entry, footer in pairs
         ]
-
-    def _tells_nan(self, footers: Sequence[Footer], column: _Float) -> bool:
-        """True when the footers say that there is no NaN: this version's writer takes one for the greatest number.
-
-        Other versions are not trusted before their writers have been seen to do so.
-        """
-        if not self.session.version.startswith(_KNOWN_WRITER):
-            return False
-        parts = (part for footer in footers for part in footer.columns if part.path == column.path)
-        return all(part.value_count == 0 or part.max is not None for part in parts)
 
     def _numbers(
         self, schema: TableSchema, paths: Sequence[str], doubtful: Sequence[_Float]
@@ -216,6 +205,12 @@ def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> 
         elif column.type in ("float32", "float64"):
             found.append(_Float(column.id, name, path + column.name))
     return found
+
+
+def _without_nan(footers: Sequence[Footer], column: _Float) -> bool:
+    """True when the footers say that there is no NaN: for the writers of all versions it is the greatest number."""
+    parts = (part for footer in footers for part in footer.columns if part.path == column.path)
+    return all(part.value_count == 0 or part.max is not None for part in parts)
 
 
 def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
