@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.errors import UnsupportedFeatureError
+from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
@@ -70,6 +70,29 @@ def test_times_are_read_as_text_and_not_written(site: LakeSite, session: SparkSe
     finally:
         session.conf.unset("spark.sql.timeType.enabled")
     assert lake.table("t").count() == 20
+
+
+@pytest.mark.needs_spark("4.0", before="4.1")
+def test_rows_with_times_are_deleted_and_not_updated(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    lake.sql("CREATE TABLE t (id INTEGER, t TIME)")
+    lake.sql("INSERT INTO t SELECT i, '12:34:56.5' FROM range(20) r(i)")
+    spark = quacklake.spark(lake, session)
+    with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.1"):
+        spark.update("t", {"id": 7}, "id = 8")
+    assert spark.delete("t", "id = 8").rows_deleted == 1
+    assert sorted(row.id for row in spark.table("t").collect()) == [*range(8), *range(9, 20)]
+
+
+@pytest.mark.needs_spark("4.0", before="4.1")
+def test_json_is_written(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    lake.sql("CREATE TABLE t (j JSON)")
+    spark = quacklake.spark(lake, session)
+    spark.append(session.range(20).selectExpr("to_json(named_struct('id', id)) AS j"), "t")
+    assert lake.sql("SELECT sum(CAST(j->>'id' AS INTEGER)) FROM t").fetchone() == (190,)
+    with pytest.raises(ConstraintError, match="no json"):
+        spark.append(session.range(20).selectExpr("'{' AS j"), "t")
 
 
 @pytest.mark.needs_spark(before="4.0")
