@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = pytest.mark.needs_spark("4.0")
+pytestmark = pytest.mark.needs_spark("4.1")
 
 
 @pytest.mark.parametrize(("name", "count"), [("spark", 8), ("streams", 6)])
