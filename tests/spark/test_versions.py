@@ -55,6 +55,33 @@ def test_what_takes_spark_4_is_refused(site: LakeSite, session: SparkSession, na
     assert lake.current_snapshot() == before
 
 
+@pytest.mark.needs_spark(before="4.0")
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_batches_are_written_in_sql_too(make_site: MakeSite, session: SparkSession, encrypted: bool) -> None:
+    lake = make_site("sqlite", 0, encrypted=encrypted).lake()
+    spark = quacklake.spark(lake, session)
+
+    def held() -> list[tuple[Any, ...]]:
+        found = sorted(tuple(row) for row in spark.table("t").collect())
+        assert found == sorted(tuple(row.values()) for row in lake.table("t").to_pylist())
+        return found
+
+    spark.sql("CREATE TABLE t (id BIGINT, p INT) PARTITIONED BY (p)")
+    spark.sql("INSERT INTO t SELECT id, CAST(id % 2 AS INT) FROM range(4)")
+    spark.sql("ALTER TABLE t ADD COLUMN w STRING DEFAULT 'x'")
+    assert held() == [(0, 0, "x"), (1, 1, "x"), (2, 0, "x"), (3, 1, "x")]
+    new = session.createDataFrame([(7, 1, "y")], "id BIGINT, p INT, w STRING")
+    spark.overwrite(new, "t", partition_overwrite_mode="dynamic")
+    assert held() == [(0, 0, "x"), (2, 0, "x"), (7, 1, "y")]
+    spark.sql("INSERT OVERWRITE t SELECT 1L, 5, 'z'")
+    spark.overwrite(new, "t", where="p = 0")
+    assert held() == [(1, 5, "z"), (7, 1, "y")]
+    spark.sql("CREATE TABLE u AS SELECT count(*) AS n FROM t VERSION AS OF 2")
+    assert lake.table("u").to_pylist() == [{"n": 4}]
+    spark.sql("TRUNCATE TABLE t")
+    assert held() == []
+
+
 @pytest.mark.needs_spark(before="4.1")
 def test_times_are_read_as_text_and_not_written(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
