@@ -4,6 +4,8 @@ PYTHON := .venv/bin/python
 # Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
 JOBS ?= 2
 ARGS ?=
+# The version for `make test-spark`: the packages of .venv, with another pyspark before them
+SPARK ?= 4.3.0
 # How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 STREAMS=100 DEATHS=5000 SOAK=600 SEED=7
 KILLS ?= 500
 PAIRS ?= 200
@@ -15,10 +17,10 @@ SOAK ?= 60
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove check bench yardstick docs clean
+.PHONY: help setup demo test test-spark prove check bench yardstick docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tests use
 	@:
@@ -28,6 +30,9 @@ demo: setup ## Show what a lake does, in a temporary directory
 
 test: setup ## Run every test
 	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
+	PYTHONPATH=$(CURDIR)/.venv/spark-$(SPARK) $(PYTHON) -m pytest tests/spark $(ARGS)
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) \
@@ -55,6 +60,9 @@ clean: ## Remove everything that can be made again
 
 .venv/.stamp: pyproject.toml constraints.txt scripts/setup.sh
 	@scripts/setup.sh
+
+.venv/spark-%: | .venv/.stamp
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*
 
 .venv/.stamp-bench: .venv/.stamp
 	$(PYTHON) -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[bench]'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quacklake.storage.spark import find_java
+from quacklake.storage.spark import find_java, installed_version, parse_version
 from tests.conformance.conftest import make_site
 from tests.conftest import skip_or_fail
 
@@ -25,6 +25,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if Path(__file__).parent in item.path.parents:
         item.add_marker("spark")
         item.add_marker(pytest.mark.xdist_group("spark"))
+        for mark in item.iter_markers("needs_spark"):
+            _check_version(item, *mark.args, **mark.kwargs)
+
+
+def _check_version(item: pytest.Item, since: str = "3.5", before: str | None = None) -> None:
+    """Skip a test that is about other versions of Spark than the one that is installed."""
+    installed = installed_version()
+    if installed is not None and installed < parse_version(since):
+        item.add_marker(pytest.mark.skip(reason=f"needs Spark {since}"))
+    if installed is not None and before is not None and installed >= parse_version(before):
+        item.add_marker(pytest.mark.skip(reason=f"tests what Spark lacks before {before}"))
 
 
 @pytest.fixture(scope="session")

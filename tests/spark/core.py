@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from quacklake.lake.spark.streams.sink import BatchReport
 
-__all__ = ["OWN", "connect_streams", "make_session", "run_child", "same"]
+__all__ = ["OWN", "connect_streams", "make_session", "run_child", "same", "settings_of"]
 
 
 OWN = "own"
@@ -53,6 +53,11 @@ def make_session(url: str, **settings: str) -> SparkSession:
     for key, value in {**known, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def settings_of(session: SparkSession) -> dict[str, str]:
+    """What is set in a session, of any version."""
+    return {row.key: row.value for row in session.sql("SET").collect()}
 
 
 def same(lake: quacklake.Lake, session: SparkSession, table: str = "t", at: int | None = None) -> int:
@@ -242,7 +247,7 @@ def run(url: str, folder: str, *parts: str) -> None:
     data = os.environ.get("CORE_DATA", f"{folder}/data")
     with quacklake.connect(catalog, data_path=data, duckdb_threads=1) as lake:
         session = quacklake.spark(lake).session if url == OWN else make_session(url)
-        before = dict(session.conf.getAll)
+        before = settings_of(session)
         lake.set_option("data_inlining_row_limit", 0)
         for name in parts:
             began = time.monotonic()
@@ -250,7 +255,7 @@ def run(url: str, folder: str, *parts: str) -> None:
             known[name](lake, session)
             print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
         assert lake.verify().ok
-        assert dict(session.conf.getAll) == before
+        assert settings_of(session) == before
         session.stop()
 
 

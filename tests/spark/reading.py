@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 import quacklake
+from quacklake.engines.spark import to_arrow
 from quacklake.format.names import quote
 from tests.conformance.clients import plain_duckdb
 from tests.conformance.history import History, Row, TableState, _sorted, canonical
@@ -22,7 +23,7 @@ def texts(frame: DataFrame, columns: Sequence[tuple[str, str]], scratch: duckdb.
     """The rows of a frame as DuckDB writes values of these (name, type)s, sorted."""
     neutral = frame.toDF(*(f"c{number}" for number in range(len(columns))))
     selected = [_carried(f"c{number}", type_) for number, (_, type_) in enumerate(columns)]
-    scratch.register("read", neutral.selectExpr(*selected).toArrow())
+    scratch.register("read", to_arrow(neutral.selectExpr(*selected)))
     select = [f"CAST({_value(f'c{number}', type_)} AS VARCHAR)" for number, (_, type_) in enumerate(columns)]
     try:
         return _sorted(scratch.execute(f"SELECT {', '.join(select)} FROM read").fetchall())

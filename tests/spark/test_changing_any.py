@@ -22,6 +22,8 @@ from .agreement import Rows, all_agree
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 Values = tuple[int, str | None]
 
 

@@ -21,6 +21,9 @@ from .core import run_child
 _SECRET = "open-sesame-71"
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
     """A master with two workers, for this file only: it takes as much memory as all the rest."""

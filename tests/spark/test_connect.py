@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[SparkConnectServer]:
     missing = [name for name in ("grpc", "grpc_status", "google.rpc", "zstandard") if not _there(name)]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.conformance.conftest import MakeSite
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 PUSHING = "spark.sql.python.filterPushdown.enabled"
 TYPES = (
     "id BIGINT, u8 UTINYINT, u64 UBIGINT, d DECIMAL(9,2), b BLOB, day DATE, ts TIMESTAMP, tz TIMESTAMPTZ, tm TIME,"
@@ -107,6 +109,7 @@ def test_sql_and_time_travel_see_the_snapshot_of_when_they_were_made(site: LakeS
 
 
 @pytest.mark.daily(0.3)
+@pytest.mark.needs_spark("4.1")
 def test_filters_rule_out_files_and_parts_are_groups_of_files(
     site: LakeSite, session: SparkSession, pushing: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +357,7 @@ def flow(session: SparkSession, folder: Path, *, name: str = "flow", **options: 
 
 
 @pytest.mark.daily(0.5)
+@pytest.mark.needs_spark("4.1")
 def test_a_stream_goes_from_table_to_table_each_row_once(site: LakeSite, session: SparkSession, tmp_path: Path) -> None:
     lake = site.lake()
     quacklake.spark(lake, session)

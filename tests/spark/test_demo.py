@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 @pytest.mark.crash
 def test_a_driver_that_is_killed_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, session: SparkSession) -> None:
     plain_only("the demo has a lake of its own")

@@ -94,6 +94,7 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
 
 
 @pytest.mark.daily(0.3)
+@pytest.mark.needs_spark("4.0")
 def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
     spark = quacklake.spark(site.lake(), session)
@@ -127,6 +128,7 @@ def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, sessio
 
 
 @pytest.mark.daily(0.3)
+@pytest.mark.needs_spark("4.0")
 def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
     make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +150,7 @@ def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
 
 
 @pytest.mark.daily(0.3)
+@pytest.mark.needs_spark("4.0")
 def test_what_does_not_fit_an_encrypted_table_is_a_typed_error(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 0, encrypted=True)
     lake = site.lake()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.1")
+
+
 @pytest.mark.parametrize(("name", "count"), [("spark", 8), ("streams", 6)])
 def test_the_examples_of_the_guide_run(
     name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession

@@ -11,6 +11,8 @@ from tests.seeds import LONG
 
 from .core import OWN, run_child
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not LONG, reason="downloads jars and takes a minute: in the long profile")

@@ -17,6 +17,8 @@ from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.layout import folder as below
 
+from .core import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -125,6 +127,7 @@ def test_files_from_elsewhere_are_read_by_their_names_and_folders(site: LakeSite
     assert rows(found) == [(3, 3, [3], 2023, "a b"), (4, 4, [4], 2023, "a b"), (4, 4, [4], 2024, "c%ü")]
 
 
+@pytest.mark.needs_spark("4.1")
 def test_settings_of_the_session_stay_and_do_not_matter(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     stock = site.stock()
@@ -132,11 +135,11 @@ def test_settings_of_the_session_stay_and_do_not_matter(site: LakeSite, session:
     stock.execute("INSERT INTO t SELECT i, '12:34:56', '1500-01-01 00:00:00', {'a': i, 'b': 'b'} FROM range(20) r(i)")
     stock.execute("ALTER TABLE t ADD COLUMN n INTEGER DEFAULT 3")
     lake = site.lake()
-    before = dict(session.conf.getAll)
+    before = settings_of(session)
     spark = quacklake.spark(lake, session)
     frame = spark.table("t")
     spark.append(frame, "t")
-    assert dict(session.conf.getAll) == before
+    assert settings_of(session) == before
     others = {
         "spark.sql.caseSensitive": "true",
         "spark.sql.ansi.enabled": "false",

@@ -17,6 +17,8 @@ from services import S3Server
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
+from .core import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,12 +29,12 @@ def site(make_site: MakeSite) -> LakeSite:
 
 
 def test_another_thread_gets_the_session_of_the_process_as_it_is(site: LakeSite, session: SparkSession) -> None:
-    lake, before, found = site.lake(), dict(session.conf.getAll), []
+    lake, before, found = site.lake(), settings_of(session), []
     thread = threading.Thread(target=lambda: found.append(quacklake.spark(lake).session))
     thread.start()
     thread.join()
     assert found == [session]
-    assert dict(session.conf.getAll) == before
+    assert settings_of(session) == before
 
 
 def test_what_is_no_session_is_refused(site: LakeSite, session: SparkSession) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from quacklake.lake.spark.streams.sink import SparkSink
 
 #: What Arrow brings to the driver unharmed; the rest is always written by executors.
+pytestmark = pytest.mark.needs_spark("4.0")
+
 PLAIN = (
     "k INTEGER, b BOOLEAN, i8 TINYINT, i16 SMALLINT, i64 BIGINT, u8 UTINYINT, u16 USMALLINT, u32 UINTEGER, u64 UBIGINT,"
     " f FLOAT, d DOUBLE, de DECIMAL(12,3), wide DECIMAL(38,10), da DATE, ts TIMESTAMP, tss TIMESTAMP_S,"

@@ -25,6 +25,8 @@ from quacklake.sql.spark.pruning import conditions
 from quacklake.sql.spark.trees import declaration, parse, to_spark
 from quacklake.sql.spark.words import SparkCursor, as_literal, only_statement, text_of, with_values
 
+from .core import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -264,7 +266,7 @@ def test_filters_rule_out_files(spark: SparkLake) -> None:
 
 
 def test_tables_of_spark_stand_beside_those_of_the_lake(spark: SparkLake, session: SparkSession) -> None:
-    settings = dict(session.conf.getAll)
+    settings = settings_of(session)
     before = {table.name for table in session.catalog.listTables()}
     session.range(3).selectExpr("CAST(id AS INT) AS shop", "id * 100 AS bonus").createOrReplaceTempView("bonuses")
     try:
@@ -280,7 +282,7 @@ def test_tables_of_spark_stand_beside_those_of_the_lake(spark: SparkLake, sessio
     finally:
         session.catalog.dropTempView("bonuses")
         session.catalog.dropTempView("few")
-    assert dict(session.conf.getAll) == settings
+    assert settings_of(session) == settings
     assert rows(spark.sql("DESCRIBE other.shops")) == [("city", "string", None), ("shop", "int", None)]
     assert "Scan parquet" in spark.sql("EXPLAIN SELECT * FROM sales").collect()[0][0]
 
@@ -347,6 +349,7 @@ _CHANGES = (
 )
 
 
+@pytest.mark.needs_spark("4.0")
 def test_the_same_statements_change_the_same_rows(tmp_path: Any, session: SparkSession) -> None:
     lakes = [
         quacklake.connect(f"sqlite:///{tmp_path}/{name}.db", data_path=f"{tmp_path}/{name}/") for name in ("one", "two")
@@ -381,6 +384,7 @@ def test_the_same_statements_change_the_same_rows(tmp_path: Any, session: SparkS
         lake.close()
 
 
+@pytest.mark.needs_spark("4.0")
 def test_overwriting_keeping_and_refusing(tmp_path: Any, session: SparkSession) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{tmp_path}/data/") as lake:
         spark = quacklake.spark(lake, session)
@@ -434,6 +438,7 @@ def test_overwriting_keeping_and_refusing(tmp_path: Any, session: SparkSession) 
         assert lake.tables() == []
 
 
+@pytest.mark.needs_spark("4.0")
 def test_procedures_keep_the_lake_in_shape(
     tmp_path: Any, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

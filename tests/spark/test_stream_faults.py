@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Fifty in all. The points of a batch come first, each of them once.
+pytestmark = pytest.mark.needs_spark("4.0")
+
 KILLS = {"append": 12, "upsert": 19, "changes": 19}
 
 

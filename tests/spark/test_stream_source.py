@@ -23,6 +23,9 @@ from tests.seeds import LONG, chance
 pytest.importorskip("pyspark")
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
     url = f"sqlite:///{tmp_path}/lake.db"

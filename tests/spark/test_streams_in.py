@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from quacklake.lake.spark.streams.sink import SparkSink
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 COLUMNS = {"id": pa.int64(), "v": pa.string()}
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 @pytest.fixture
 def site(make_site: MakeSite) -> LakeSite:
     return make_site("sqlite", 5)

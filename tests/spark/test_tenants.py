@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 @pytest.mark.daily(0.5)
 def test_one_session_compacts_many_catalogs(tmp_path: Path, session: SparkSession) -> None:
     with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "data") as tenants:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
+
 def scattered(site: LakeSite) -> quacklake.Lake:
     """Small files of two partitions and two shapes, with deletes of each kind and inlined rows."""
     lake = site.lake()

@@ -29,7 +29,7 @@ def test_a_local_lake_needs_no_jars(tmp_path: Path) -> None:
 def test_jars_go_by_the_version_of_spark_and_keys_are_only_told_when_asked_for() -> None:
     options = S3Options("127.0.0.1:9000", "open", "sesame", "token", region="eu-central-1", secure=False)
     store = Store.open("s3://bucket/lake", s3=options)
-    for version, hadoop in (((3, 5), "3.3.4"), ((4, 0), "3.4.1"), ((4, 1), "3.4.2"), ((4, 3), "3.4.2")):
+    for version, hadoop in (((3, 5), "3.3.4"), ((4, 0), "3.4.1"), ((4, 1), "3.4.2"), ((4, 3), "3.5.0")):
         assert f"org.apache.hadoop:hadoop-aws:{hadoop}" in spark_settings(store, version)["spark.jars.packages"]
     told = spark_settings(store, (4, 1))
     assert told["spark.jars.excludes"] == "software.amazon.awssdk:bundle"

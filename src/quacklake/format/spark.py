@@ -245,7 +245,7 @@ def _shown_time(value: str, stored: str, wanted: str, *, time: bool) -> str:
     if stored == "time" and time:
         return value if wanted == "time" else f"CAST({value} AS STRING)"
     micros = f"({value} DIV 1000)" if stored == "time_ns" else value
-    text = f"substr(CAST(timestampadd(MICROSECOND, {micros}, {EPOCH_NTZ}) AS STRING), 12)"
+    text = f"substr(CAST({_stamp(micros)} AS STRING), 12)"
     if wanted == "timetz":
         return f"concat({text}, '+00')"
     return f"CAST({text} AS TIME(6))" if time and wanted == "time" else text
@@ -270,7 +270,12 @@ def _shown_stamp(value: str, stored: str, wanted: str) -> str:
     if not number:
         return value
     micros = value if stored == "int64" else f"({value} DIV 1000)"
-    return f"timestampadd(MICROSECOND, {micros}, {EPOCH_NTZ})"
+    return _stamp(micros)
+
+
+def _stamp(micros: str) -> str:
+    """A time without a zone of microseconds since 1970: ``timestampadd`` of Spark 3.5 takes no large numbers."""
+    return f"({EPOCH_NTZ} + ({micros}) * make_dt_interval(0, 0, 0, 0.000001BD))"
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -354,7 +359,7 @@ def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: boo
     if wanted == "json":
         return _unless(f"try_parse_json({value}) IS NOT NULL", value, value, path, wanted)
     if wanted == "timestamp_ns" and given.type == wanted:
-        made = f"timestampadd(MICROSECOND, {value} DIV 1000, {EPOCH_NTZ})"
+        made = _stamp(f"{value} DIV 1000")
         return _unless(f"{value} % 1000 = 0", value, made, path, f"{wanted} that Spark can store, to the microsecond,")
     if wanted in _ROUNDED and given.type not in _ROUNDED:
         return _rounded(f"CAST({value} AS TIMESTAMP_NTZ)", _ROUNDED[wanted])
@@ -368,7 +373,7 @@ def _rounded(value: str, unit: int) -> str:
     """A time rounded to the nearest second or millisecond, a half away from 1970, as DuckDB does it."""
     micros, half = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value})", unit // 2
     units = f"IF({micros} < 0, -(({half}L - {micros}) DIV {unit}L), ({micros} + {half}L) DIV {unit}L)"
-    return f"timestampadd(MICROSECOND, {units} * {unit}L, {EPOCH_NTZ})"
+    return _stamp(f"{units} * {unit}L")
 
 
 def _in_range(made: str, value: str, wanted: str, path: str) -> str:
@@ -405,7 +410,7 @@ def key_expression(transform: Transform, value: str, type_: str) -> str | None:
         return None
     base = parse_type(type_).base
     if base == "timestamptz":
-        local = f"timestampadd(MICROSECOND, unix_micros({value}), {EPOCH_NTZ})"
+        local = _stamp(f"unix_micros({value})")
         value = local if transform.name != "identity" else f"concat(CAST({local} AS STRING), '+00')"
     if transform.name != "identity":
         return f"CAST({transform.name}({value}) AS STRING)"

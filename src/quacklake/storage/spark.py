@@ -15,7 +15,7 @@ from pathlib import Path
 from quacklake.errors import UnsupportedVersionError
 from quacklake.storage.store import Store
 
-__all__ = ["DELTA", "ICEBERG", "STEADY", "find_java", "installed_version", "parse_version", "spark_settings"]
+__all__ = ["DELTA", "ICEBERG", "STEADY", "Version", "find_java", "installed_version", "parse_version", "spark_settings"]
 
 Version = tuple[int, int]
 
@@ -29,11 +29,19 @@ _USUAL: Version = (4, 1)
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
-_HADOOP: Mapping[Version, str] = {(3, 5): "3.3.4", (4, 0): "3.4.1", (4, 1): "3.4.2"}
-"""The Hadoop that is inside of a Spark, where the wheel cannot be asked; newer ones have the last or a newer one."""
+_HADOOP: Mapping[Version, str] = {
+    (3, 5): "3.3.4",
+    (4, 0): "3.4.1",
+    (4, 1): "3.4.2",
+    (4, 2): "3.5.0",
+    (4, 3): "3.5.0",
+}
+"""The Hadoop that is inside of a Spark, where the wheel cannot be asked."""
 _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:{0}"
 _SDK_PARTS = ("s3", "s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
-_SDK = tuple(f"software.amazon.awssdk:{name}:2.29.52" for name in _SDK_PARTS)
+_SDK_VERSIONS: Mapping[str, str] = {"3.4": "2.29.52", "3.5": "2.35.4"}
+"""The SDK that a Hadoop goes with; of its minor versions, that of the newest."""
+_SDK_PART = "software.amazon.awssdk:{0}:{1}"
 #: All of Amazon's services, of which the few above are enough.
 _SDK_BUNDLE = "software.amazon.awssdk:bundle"
 
@@ -88,11 +96,13 @@ def spark_settings(store: Store, version: Version | None = None, *, secrets: boo
 
 def _jars(version: Version) -> dict[str, str]:
     hadoop = _wheel_hadoop() if version == installed_version() else None
-    hadoop = hadoop or _HADOOP.get(version) or _HADOOP[_USUAL]
+    hadoop = hadoop or _HADOOP[version]
     own = _HADOOP_AWS.format(hadoop)
-    if version < STEADY:  # it has another SDK, which is in one piece
+    sdk = _SDK_VERSIONS.get(hadoop.rpartition(".")[0])
+    if sdk is None:  # an older one, or one that we have not seen: it comes in one piece
         return {"spark.jars.packages": own}
-    return {"spark.jars.packages": ",".join([own, *_SDK]), "spark.jars.excludes": _SDK_BUNDLE}
+    parts = (_SDK_PART.format(name, sdk) for name in _SDK_PARTS)
+    return {"spark.jars.packages": ",".join([own, *parts]), "spark.jars.excludes": _SDK_BUNDLE}
 
 
 def _s3a(store: Store, *, secrets: bool) -> dict[str, str]:

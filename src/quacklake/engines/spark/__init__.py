@@ -1,6 +1,6 @@
 """The engine on Spark: scan plans become DataFrames, DataFrames become files. Importing it needs ``pyspark``."""
 
-from quacklake.engines.spark.compat import check_session, is_connect, require, to_arrow
+from quacklake.engines.spark.compat import check_session, is_connect, require, require_types, to_arrow
 from quacklake.engines.spark.curve import z_order
 from quacklake.engines.spark.executors import each_group, each_own_group, each_task
 from quacklake.engines.spark.failures import computing
@@ -28,6 +28,7 @@ __all__ = [
     "has_time",
     "is_connect",
     "require",
+    "require_types",
     "to_arrow",
     "with_variants",
     "z_order",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,20 +12,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.schema import Column
 from quacklake.format.spark import quote
-from quacklake.storage.spark import STEADY, parse_version
+from quacklake.storage.spark import STEADY, Version, parse_version
 
 __all__ = [
     "arrow_udf",
     "check_session",
     "from_arrow",
+    "has_type",
     "is_connect",
     "place_of",
     "rebalanced",
     "require",
+    "require_types",
     "to_arrow",
     "user_settings",
 ]
+
+
+_TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
+"""Types of the format that not every Spark knows enough of to write them, and since when it does."""
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -55,13 +62,34 @@ def _connect_mode() -> bool:
     return bool(is_remote())
 
 
+def _version(session: SparkSession) -> Version:
+    """The older one of the versions of the session and of the package in this process."""
+    return min(parse_version(pyspark.__version__), parse_version(session.version))
+
+
 def require(session: SparkSession, what: str) -> None:
     """Raise ``UnsupportedFeatureError`` for what Spark 3.5 cannot do."""
-    if min(parse_version(pyspark.__version__), parse_version(session.version)) < STEADY:
+    if _version(session) < STEADY:
         raise UnsupportedFeatureError(
             f"{what} on Spark {session.version} does not work: it takes Spark 4.0",
             hint="with 3.5 tables can be read, made, appended to and overwritten; the rest does lake.table(…)",
         )
+
+
+def has_type(session: SparkSession, name: str) -> bool:
+    """Whether this version of Spark has a type of the format."""
+    return name not in _TYPES or _version(session) >= _TYPES[name]
+
+
+def require_types(session: SparkSession, columns: Iterable[Column], *, shown: Sequence[str] = ()) -> None:
+    """Raise ``UnsupportedFeatureError`` for columns of types that this Spark lacks, but those ``shown`` as text."""
+    for leaf in (leaf for column in columns for leaf in column.leaves()):
+        if leaf.type not in shown and not has_type(session, leaf.type):
+            since = ".".join(map(str, _TYPES[leaf.type]))
+            raise UnsupportedFeatureError(
+                f'the {leaf.type} column "{leaf.name}" takes Spark {since} or newer, and this is {session.version}',
+                hint="read and write it with lake.table(…)",
+            )
 
 
 def _new_client() -> bool:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from quacklake.engines.spark.compat import require_types
 from quacklake.engines.spark.deletes import Deletes, key_sql
 from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.file_index import free_name, read_files
@@ -82,7 +83,7 @@ class SparkScan:
         """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
 
         With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for a table that
-        has a column of one of these names.
+        has a column of one of these names, or of a type that this Spark lacks.
         """
         return reduce(DataFrame.union, self.parts(plan, rows=rows))
 
@@ -98,6 +99,7 @@ class SparkScan:
                 f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
                 hint="rename the column",
             )
+        require_types(self.session, plan.schema.columns, shown=["json", "time"])
         plan, secret = _apart(plan)
         time = has_time(self.session)
         with reaching():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quacklake.engines.spark.compat import check_session, user_settings
+from quacklake.engines.spark.compat import check_session, has_type, user_settings
 from quacklake.errors import MissingExtraError
 from quacklake.storage import Store
 from quacklake.storage.spark import find_java, spark_settings
@@ -92,7 +92,9 @@ def _built(builder: SparkSession.Builder) -> SparkSession:
 
 
 def has_time(session: SparkSession) -> bool:
-    """Whether the session has the type TIME, by its own settings."""
+    """Whether the session has the type TIME, by its version and its own settings."""
+    if not has_type(session, "time"):
+        return False
     with _lock:
         held = _held.get((id(session), _TIME))
         found = session.conf.get(_TIME, "false") if held is None else held.before

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -12,19 +12,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from quacklake import faults, telemetry
-from quacklake.engines.spark.compat import arrow_udf, place_of, rebalanced
+from quacklake.engines.spark.compat import arrow_udf, place_of, rebalanced, require_types
 from quacklake.engines.spark.failures import writing
-from quacklake.engines.spark.file_index import READ_OPTIONS
+from quacklake.engines.spark.file_index import read_paths
 from quacklake.engines.spark.footers import all_footers
-from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
+from quacklake.engines.spark.paths import file_path, spark_uri
 from quacklake.engines.spark.schema import FIELD_ID, file_type
 from quacklake.engines.spark.session import WRITING, settings
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import RESERVED_FIELDS, TableInfo
 from quacklake.format.partitions import Transform, key_names
-from quacklake.format.schema import Column
-from quacklake.format.spark import RAISED, key_expression, quote
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.spark import RAISED, key_expression, quote, read_type
 from quacklake.format.transforms import apply
 from quacklake.format.transforms import bucket as bucket_of
 from quacklake.storage import FileEntry, Footer, Store
@@ -34,7 +34,6 @@ __all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
 #: Whether there is a NaN among a file's numbers, and the least and greatest of the others.
 FloatStats = tuple[bool, float | None, float | None]
 
-_KNOWN_WRITER = "4.1."
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MARK = "\x01"
 """Begins the name of a folder for an empty text, for one that Spark takes for NULL, or that begins so itself."""
@@ -105,8 +104,10 @@ class SparkWriter:
     def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
         """Write the rows of a frame; files without rows are removed again.
 
-        A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit.
+        A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit,
+        ``UnsupportedFeatureError`` for a column that this Spark has no type for.
         """
+        require_types(self.session, job.table.schema.columns)
         faults.reach("engine.write.before")
         with telemetry.timed("engine.write"), settings(self.session, WRITING), writing():
             keys = _key_columns(job.table)
@@ -158,29 +159,23 @@ class SparkWriter:
         telemetry.count("engine.files_written", len(pairs))
         telemetry.count("engine.bytes_written", sum(footer.size_bytes for _, footer in pairs))
         floats = _float_columns(job.table.schema.columns)
-        doubtful = [each for each in floats if not self._tells_nan([footer for _, footer in pairs], each)]
-        numbers = self._numbers(sorted(wanted), doubtful) if doubtful and wanted else {}
+        doubtful = [each for each in floats if not _without_nan([footer for _, footer in pairs], each)]
+        numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}
         clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
         return [
             Written(entry.path, footer, _folder_texts(job, entry), {**clean, **numbers.get(entry.path, {})})
             for entry, footer in pairs
         ]
 
-    def _tells_nan(self, footers: Sequence[Footer], column: _Float) -> bool:
-        """True when the footers say that there is no NaN: this version's writer takes one for the greatest number.
-
-        Other versions are not trusted before their writers have been seen to do so.
-        """
-        if not self.session.version.startswith(_KNOWN_WRITER):
-            return False
-        parts = (part for footer in footers for part in footer.columns if part.path == column.path)
-        return all(part.value_count == 0 or part.max is not None for part in parts)
-
-    def _numbers(self, paths: Sequence[str], doubtful: Sequence[_Float]) -> dict[str, dict[int, FloatStats | None]]:
+    def _numbers(
+        self, schema: TableSchema, paths: Sequence[str], doubtful: Sequence[_Float]
+    ) -> dict[str, dict[int, FloatStats | None]]:
         """What Parquet does not tell of numbers with NaN among them: file by file, from the files themselves."""
-        urls = {file_path(self.store.url(path)): path for path in paths}
-        reader = self.session.read.options(**READ_OPTIONS)
-        rows = reader.parquet(*(spark_path(self.store.url(path)) for path in paths))
+        columns = _only(schema.columns, {each.id for each in doubtful})
+        fields = ", ".join(f"{quote(column.name)} {read_type(column, time=False)}" for column in columns)
+        urls = self.store.urls(paths)
+        known = dict(zip(map(file_path, urls), paths, strict=True))
+        rows = read_paths(self.session, self.store, urls, fields)
         place = place_of(rows, "file_path").alias("_ql_path")
         measured = []
         for each in doubtful:
@@ -190,7 +185,7 @@ class SparkWriter:
         found: dict[str, dict[int, FloatStats | None]] = {}
         grouped = rows.select("*", place).groupBy("_ql_path").agg(*(f.expr(each) for each in measured))
         for row in grouped.toLocalIterator():
-            path = urls[row["_ql_path"].replace("file:///", "file:/", 1)]
+            path = known[row["_ql_path"].replace("file:///", "file:/", 1)]
             found[path] = {each.id: (row[f"n{each.id}"], row[f"l{each.id}"], row[f"h{each.id}"]) for each in doubtful}
         return found
 
@@ -210,6 +205,18 @@ def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> 
         elif column.type in ("float32", "float64"):
             found.append(_Float(column.id, name, path + column.name))
     return found
+
+
+def _without_nan(footers: Sequence[Footer], column: _Float) -> bool:
+    """True when the footers say that there is no NaN: for the writers of all versions it is the greatest number."""
+    parts = (part for footer in footers for part in footer.columns if part.path == column.path)
+    return all(part.value_count == 0 or part.max is not None for part in parts)
+
+
+def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
+    """Some columns that are in no list or map, with the structs around them."""
+    structs = (replace(each, children=_only(each.children, ids)) if each.type == "struct" else each for each in columns)
+    return tuple(each for each in structs if each.id in ids or (each.type == "struct" and each.children))
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------

@@ -192,7 +192,6 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         from quacklake.lake.spark.dml.statements import delete
 
-        self._require("to delete rows")
         return self._lake._run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
 
     def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
@@ -203,7 +202,6 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         from quacklake.lake.spark.dml.statements import update
 
-        self._require("to update rows")
         return self._lake._run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
 
     def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
@@ -212,15 +210,11 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         ``on`` is the name of a key column, or several; or a condition in the SQL of the lake (or a column of Spark)
         that speaks of ``target`` and ``source``.
         """
+        from quacklake.engines.spark import require
         from quacklake.lake.spark.dml.merge import SparkMerge
 
-        self._require("to merge rows")
+        require(self.session, "to merge rows")
         return SparkMerge(self._parts, self._lake._run, self._lake._view, TableRef.parse(name), source, on)
-
-    def _require(self, what: str) -> None:
-        from quacklake.engines.spark import require
-
-        require(self.session, what)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, with_variants
+from quacklake.engines.spark import Staging, arrow_schema, computing, has_time, require_types, with_variants
 from quacklake.engines.spark.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.names import fold
@@ -67,10 +67,13 @@ def stage(
     The rows, in one frame or more, have the table's columns under the alias ``target`` and where they are. With
     ``source`` they also have ``SOURCE_ID``, and rows with one are staged even where no clause changes anything.
 
-    Raises ``SchemaMismatchError`` for a value of another type than its column.
+    Raises ``SchemaMismatchError`` for a value of another type than its column, ``UnsupportedFeatureError`` for a column
+    that this Spark cannot write.
     """
     time = has_time(staging.session)
     values = any(clause.values is not None for clause in clauses)
+    if values:
+        require_types(staging.session, table.schema.columns)
     places = [POSITION, FILE_ID, VERSION, ROW_ID, *([SOURCE_ID] if source else [])]
     with computing():
         given = _columns(table, clauses) if values else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from quacklake.engines.spark import require
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import Predicate
 from quacklake.lake import operations
@@ -64,8 +65,9 @@ def change(
     """Change rows of a table that a predicate does not rule out, or delete them.
 
     ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
-    become, and with what the change depends on.
+    become, and with what the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
     """
+    require(parts.writer.session, "to change rows")
     changes = Changes(parts, tx, table, tx.plan(table, predicate))
     rows, clause, read = choose(changes.deletable() if deletes else changes.rows())
     tx.pending(table).add_read(read)
