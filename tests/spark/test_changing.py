@@ -68,11 +68,12 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
 
 
 @pytest.mark.daily(0.5)
-@pytest.mark.parametrize(("rows", "files"), [(1000, 32), (1000, 0), (0, 32)])
+@pytest.mark.parametrize(("rows", "each", "files"), [(1000, 1000, 32), (1000, 3, 0), (0, 0, 32)])
 def test_everybody_sees_what_spark_deletes_updates_and_merges(
-    rows: int, files: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    rows: int, each: int, files: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "_MOST_ROWS", rows)  # found by the driver, or by executors
+    monkeypatch.setattr(places, "_MOST_PLACES", each)  # one by one, or by bits
     monkeypatch.setattr(changes, "_FILES_HERE", files)  # and their delete files written there
     site = make_site("sqlite", 10)
     first = furnished(site)._shared.latest().id

@@ -42,6 +42,7 @@ class Model:
 
     def spark(self) -> quacklake.SparkLake:
         self.patch.setattr(places, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
+        self.patch.setattr(places, "_MOST_PLACES", self.chance.choice([1000, 3]))
         self.patch.setattr(changes, "_FILES_HERE", self.chance.choice([32, 1]))
         return quacklake.spark(self.site.lake(), self.session)
 

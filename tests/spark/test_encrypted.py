@@ -166,6 +166,7 @@ def test_what_does_not_fit_an_encrypted_table_is_a_typed_error(make_site: MakeSi
     lake.sql("CREATE TABLE times (t TIME)")
     lake.sql("INSERT INTO times VALUES ('10:00:00')")
     with pytest.raises(UnsupportedFeatureError, match="TIME"):
-        spark.delete("times", "t IS NULL")
+        spark.update("times", {"t": None}, "t IS NULL")
+    assert spark.delete("times", "t IS NULL").rows_deleted == 0  # which needs no copy of them
     assert spark.table("times").collect()[0].t == "10:00:00"
     assert (lake.table("s").count(), lake.table("v").count()) == (0, 0)

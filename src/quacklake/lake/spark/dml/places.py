@@ -1,8 +1,9 @@
 """Where changed rows are, as the driver gets to know it.
 
-In tables of ordinary size Spark tells each changed row by one bit: 64 rows that follow one another in a file are one
-number. So one job finds all of them, and the driver has what delete files are made of. Of larger tables the driver gets
-only how many rows of each file are changed, and the executors write the delete files.
+In tables of ordinary size Spark tells each changed row: by its place, or where these would be too many by one bit, so
+that 64 rows that follow one another in a file are one number. One job finds all of them, and the driver has what delete
+files are made of. Of larger tables the driver gets only how many rows of each file are changed, and the executors write
+the delete files.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ CHANGED = f"{KIND} <> {SEEN}"
 
 _MOST_ROWS = 64_000_000
 """Up to how many rows of a plan the driver gets their bits: 40 MB if each 64 of them have one that is changed."""
+_MOST_PLACES = 2_000_000
+"""Up to how many places of changed rows the driver gets."""
+_PLACE = (FILE_ID, VERSION, POSITION)
 _WIDTH = 64
 _GONE = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
 
@@ -86,24 +90,14 @@ def few_rows(plan: ScanPlan) -> bool:
 
 
 def found_rows(rows: DataFrame, dead: Callable[[set[int]], pa.Table] | None = None) -> Found:
-    """The changed rows of a plan with :func:`few_rows`, by one look at them. Raises as a write of Spark does.
+    """The changed rows of a plan with :func:`few_rows`, mostly by one look at them. Raises as a write of Spark does.
 
     ``dead`` gives the places in files that are deleted already, for rows among which they are.
     """
-    word = f.expr(f"shiftright({POSITION}, {_WIDTH.bit_length() - 1}) AS word")
-    bit = f"shiftleft(1L, CAST({POSITION} & {_WIDTH - 1} AS INT))"
     with writing():
-        words = rows.groupBy(FILE_ID, VERSION, word).agg(
-            f.expr("count(*) AS rows"),
-            f.expr(f"count_if({KIND} = {UPDATED}) AS updates"),
-            f.expr(f"bit_or(IF({KIND} = {UPDATED}, {bit}, 0L)) AS updated"),
-            f.expr(f"bit_or(IF({KIND} = {DELETED}, {bit}, 0L)) AS deleted"),
-        )
-        found = to_arrow(words)
-    updated, deleted = (_bits(found, name) for name in ("updated", "deleted"))
-    # a row that is deleted twice is just gone
-    unclear = len(updated) < (pc.sum(found.column("updates")).as_py() or 0) or _overlap(found)
-    changed = pa.concat_tables([_kind(updated, UPDATED), _kind(deleted, DELETED)])
+        each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
+        words = _words(rows) if each.num_rows > _MOST_PLACES else None
+    changed, unclear = _distinct(each) if words is None else _of_words(words)
     in_files = pc.is_valid(changed.column(FILE_ID))
     stored, inlined = changed.filter(in_files), changed.filter(pc.invert(in_files))
     if dead is not None:
@@ -115,8 +109,39 @@ def found_rows(rows: DataFrame, dead: Callable[[set[int]], pa.Table] | None = No
         unclear,
         inlined.select([VERSION, POSITION]).rename_columns(_GONE.names).cast(_GONE),
         stored.select([FILE_ID, POSITION]).rename_columns(POSITIONS.names).cast(POSITIONS),
-        pc.sum(found.column("rows")).as_py() or 0,
+        each.num_rows if words is None else pc.sum(words.column("rows")).as_py(),
     )
+
+
+def _distinct(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """The changed rows among some, each once, and whether one of them is changed in several ways."""
+    rows = rows.filter(pc.not_equal(rows.column(KIND), SEEN))
+    found = rows.group_by(list(_PLACE)).aggregate([(KIND, "min"), (KIND, "count")])
+    # a row that is deleted twice is just gone
+    several = pc.and_(pc.equal(found.column(f"{KIND}_min"), UPDATED), pc.greater(found.column(f"{KIND}_count"), 1))
+    changed = found.select([*_PLACE, f"{KIND}_min"]).rename_columns([*_PLACE, KIND])
+    return changed, bool(pc.any(several).as_py())
+
+
+def _words(rows: DataFrame) -> pa.Table:
+    """What is changed of 64 rows each that follow one another in a file."""
+    word = f.expr(f"shiftright({POSITION}, {_WIDTH.bit_length() - 1}) AS word")
+    bit = f"shiftleft(1L, CAST({POSITION} & {_WIDTH - 1} AS INT))"
+    found = rows.groupBy(FILE_ID, VERSION, word).agg(
+        f.expr("count(*) AS rows"),
+        f.expr(f"count_if({KIND} = {UPDATED}) AS updates"),
+        f.expr(f"bit_or(IF({KIND} = {UPDATED}, {bit}, 0L)) AS updated"),
+        f.expr(f"bit_or(IF({KIND} = {DELETED}, {bit}, 0L)) AS deleted"),
+    )
+    return to_arrow(found)
+
+
+def _of_words(words: pa.Table) -> tuple[pa.Table, bool]:
+    """The same as :func:`_distinct` of the bits of rows."""
+    updated, deleted = (_bits(words, name) for name in ("updated", "deleted"))
+    both = pc.bit_wise_and(words.column("updated"), words.column("deleted"))
+    unclear = updated.num_rows < pc.sum(words.column("updates")).as_py() or pc.any(pc.not_equal(both, 0)).as_py()
+    return pa.concat_tables([_kind(updated, UPDATED), _kind(deleted, DELETED)]), bool(unclear)
 
 
 def counted_rows(staged: DataFrame, *, once: bool) -> Found:
@@ -155,11 +180,6 @@ def _bits(words: pa.Table, name: str) -> pa.Table:
         position = pc.add(pc.multiply(some.column("word"), _WIDTH), bit)
         parts.append(some.select([FILE_ID, VERSION]).append_column(POSITION, position))
     return pa.concat_tables(parts).combine_chunks()
-
-
-def _overlap(words: pa.Table) -> bool:
-    both = pc.bit_wise_and(words.column("updated"), words.column("deleted"))
-    return bool(pc.any(pc.not_equal(both, 0)).as_py())
 
 
 def _kind(places: pa.Table, kind: int) -> pa.Table:
