@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 from unittest import mock
 
 from quacklake import Lake, faults
@@ -88,11 +89,11 @@ def _watched() -> Iterator[Watch]:
             yield reader
 
     @contextmanager
-    def queueing(self: Catalog) -> Iterator[Writer]:
+    def queueing(self: Catalog, **options: Any) -> Iterator[Writer]:
         me = threading.get_ident()
         watch.waiting.add(me)
         try:
-            with queued(self) as writer:
+            with queued(self, **options) as writer:
                 watch.waiting.discard(me)
                 watch.within.add(me)
                 watch.changed()

@@ -140,12 +140,15 @@ class Catalog(Connections):
         if self.shared_facts is None:
             metadata = self._tables["metadata"]
             here = self._database.has_table(connection, metadata.name, self._schema)
-            if here and not self._unfinished(connection):
+            if not here or self._unfinished(connection):
+                return False
+            # it may have been made between the two looks
+            self.shared_facts = shared_facts(connection, self._database, self._schema)
+            if self.shared_facts is None:
                 raise ConfigError(
                     f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
                     hint="leave catalog out",
                 )
-            return False
         self._find_tenant(connection)
         return self.tenant_row is not None
 

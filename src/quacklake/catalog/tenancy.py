@@ -65,6 +65,10 @@ class Tenancy:
         with catalog._translate("open"), catalog._connection() as connection:
             found = shared_facts(connection, catalog._database, catalog._schema)
             if found is None and catalog._holds_lake(connection):
+                # it may have been made between the two looks
+                found = shared_facts(connection, catalog._database, catalog._schema)
+                if found is not None:
+                    return found
                 raise ConfigError(
                     f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
                     hint="use a database or metadata_schema of its own for a shared lake",
