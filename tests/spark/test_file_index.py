@@ -213,3 +213,13 @@ def test_facts_of_files_are_columns_of_their_rows(site: LakeSite, session: Spark
     wanted = session.createDataFrame([(0, "x"), (1, "y")], "number BIGINT, n STRING")
     assert frame.join(wanted, "number").count() == 20
     assert frame.join(wanted.where("n = 'y'").hint("broadcast"), "number", "left_anti").count() == 40
+
+
+def test_a_column_that_is_called_like_a_fact_is_refused_not_mistaken(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": range(10), "_QL_fact_row_id_start": ["mine"] * 10}))
+    spark = quacklake.spark(lake, session)
+    assert {row[1] for row in spark.table("t").collect()} == {"mine"}
+    with pytest.raises(UnsupportedFeatureError, match="_QL_fact_row_id_start"):
+        spark.delete("t", "id = 3")
+    assert lake.table("t").count() == 10

@@ -260,7 +260,7 @@ def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: 
     if not facts:
         return rows
     if len(urls) == 1:
-        return rows.selectExpr("*", *(f"{_fact(values[0].as_py())} AS {name}" for name, values in facts.items()))
+        return rows.selectExpr("*", *(f"{_fact(values)} AS {name}" for name, values in facts.items()))
     path, known = (free_name(name, [*rows.columns, *facts]) for name in ("_ql_path", "_ql_known"))
     table = {path: pa.array([file_path(url) for url in urls], pa.string()), **facts}
     table[known] = pa.array([True] * len(urls))
@@ -332,10 +332,12 @@ def _sizes(files: pa.Table) -> str:
     return "\n".join(map(str, whole.to_pylist())) if pc.all(sure).as_py() else ""
 
 
-def _fact(value: int | str | None) -> str:
+def _fact(values: pa.Array) -> str:
+    """The SQL of the fact of a single file."""
+    value = values[0].as_py()
     if isinstance(value, str):
         return literal(value)
-    return "CAST(NULL AS BIGINT)" if value is None else f"{value:d}L"
+    return f"CAST({'NULL' if value is None else value} AS {_fact_type(values)})"
 
 
 def _fact_type(values: pa.Array) -> str:

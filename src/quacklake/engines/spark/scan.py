@@ -95,10 +95,7 @@ class SparkScan:
         """
         taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
         if taken is not None:
-            raise UnsupportedFeatureError(
-                f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
-                hint="rename the column",
-            )
+            raise _not_beside(plan, taken)
         require_types(self.session, plan.schema.columns, shown=["json", "time"])
         plan, secret = _apart(plan)
         time = has_time(self.session)
@@ -155,6 +152,9 @@ class SparkScan:
         position, key, number = (free_name(name, taken) for name in ("_ql_position", "_ql_key", "_ql_number"))
         if branch.deleted:
             facts[number] = pa.array(range(len(urls)), pa.int64())
+        hidden = next((name for name in taken if fold(name) in facts), None)
+        if hidden is not None:  # it would get the values of the fact
+            raise _not_beside(plan, hidden)
         # without any column of the table in the file, its rows still count
         schema = ", ".join(fields) or "_ql_nothing BOOLEAN"
         numbered = position if rows or branch.deleted else None
@@ -181,6 +181,12 @@ class SparkScan:
             select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
             select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
         return found.selectExpr(*select)
+
+
+def _not_beside(plan: ScanPlan, name: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f'the rows of "{plan.table_name}" cannot be told apart beside its column "{name}"', hint="rename the column"
+    )
 
 
 def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
