@@ -65,5 +65,5 @@ clean: ## Remove everything that can be made again
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*
 
 .venv/.stamp-bench: .venv/.stamp
-	$(PYTHON) -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[bench]'
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'
 	@touch $@

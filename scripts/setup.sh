@@ -65,9 +65,10 @@ create_venv() {
 install_packages() {
     local pip=(.venv/bin/python -m pip --disable-pip-version-check)
     # The pip of an older Python may not know today's package metadata, so it is replaced first.
-    "${pip[@]}" install --quiet --upgrade --constraint constraints.txt pip hatchling editables
+    "${pip[@]}" install --quiet --upgrade --constraint constraints.txt pip
     say "installing packages"
-    "${pip[@]}" install --quiet --no-build-isolation --constraint constraints.txt --editable '.[all,dev]'
+    # Source packages (pyspark is one) build in an environment of their own, with pinned tools: .venv need not have any.
+    "${pip[@]}" install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[all,dev]'
 }
 
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }
