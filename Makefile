@@ -17,7 +17,7 @@ SOAK ?= 60
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark prove check bench yardstick docs clean
+.PHONY: help setup demo test test-spark test-newest prove check bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,13 +26,16 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 	@:
 
 demo: setup ## Show what a lake does, in a temporary directory
-	$(PYTHON) -m quacklake.cli demo
+	$(PYTHON) -m quacklake.cli demo $(ARGS)
 
 test: setup ## Run every test
 	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
 	PYTHONPATH=$(CURDIR)/.venv/spark-$(SPARK) $(PYTHON) -m pytest tests/spark $(ARGS)
+
+test-newest: setup ## Install the wheel with the newest of everything, and look at each part
+	$(PYTHON) -m tests.newest $(ARGS)
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) \

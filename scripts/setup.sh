@@ -104,7 +104,7 @@ install_packages() {
 
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }
 have_mariadb() { command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; }
-java_command() { if [ -x "${JAVA_HOME:-}/bin/java" ]; then echo "$JAVA_HOME/bin/java"; else command -v java; fi; }
+java_command() { command -v "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
 have_java() {
     local java version
     java=$(java_command) || return 1
