@@ -7,17 +7,29 @@ keep them and the shared ones the same, both ways.
 
 from __future__ import annotations
 
+from quacklake.catalog.definer_functions import trigger_function
 from quacklake.catalog.row_security import Place
 from quacklake.catalog.tables import SPEC
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 
-__all__ = ["REAL", "columns_of", "give_writes", "mirrors", "real_table", "writable_view"]
+__all__ = [
+    "MIRROR",
+    "REAL",
+    "columns_of",
+    "give_writes",
+    "mirror_functions",
+    "mirror_out",
+    "mirrors",
+    "real_table",
+    "writable_view",
+]
 
 REAL = ("metadata", "files_scheduled_for_deletion")
 """The tables, without their prefix, of which an exposed catalog that is written has its own."""
 _LIMIT = "data_inlining_row_limit"
-_MIRROR = "quacklake_mirror"
+MIRROR = "quacklake_mirror"
+"""How the names of the functions begin."""
 
 
 def columns_of(table: str) -> list[str]:
@@ -36,58 +48,72 @@ def writable_view(view: str, catalog_id: int, select: str) -> list[str]:
 def real_table(place: Place, schema: str, table: str, catalog_id: int) -> list[str]:
     """The catalog's own table, and what brings its changes into the shared one."""
     name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
-    function = f"{quote(schema)}.{_MIRROR}_{table}()"
     hidden = f" AND key NOT IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
-    # the limit is for DuckDB alone
-    skipped = f" IF coalesce(NEW.key, OLD.key) = {literal(_LIMIT)} THEN RETURN NULL; END IF;" if hidden else ""
-    new = ", ".join(f"NEW.{column}" for column in columns)
     statements = [
         f"CREATE TABLE {name} AS SELECT {', '.join(columns)} FROM {shared} WHERE catalog_id = {catalog_id:d}{hidden}",
-        f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
-        f" SET search_path = pg_catalog, pg_temp AS $$ BEGIN{skipped}"
-        f" IF TG_OP <> 'INSERT' THEN {_delete_one(shared, columns, 'OLD', f'catalog_id = {catalog_id:d} AND ')};"
-        f" END IF; IF TG_OP <> 'DELETE' THEN INSERT INTO {shared} (catalog_id, {', '.join(columns)})"
-        f" VALUES ({catalog_id:d}, {new}); END IF; RETURN NULL; END $$",
-        f"ALTER FUNCTION {function} OWNER TO {quote(place.owner)}",
-        _trigger(name, f"{_MIRROR}_out", function),
+        *mirror_out(place, schema, table, catalog_id),
+        _trigger(name, f"{MIRROR}_out", f"{quote(schema)}.{MIRROR}_{table}()"),
     ]
     return [*statements, *(_no_inlining(place, schema, name) if table == "metadata" else [])]
 
 
+def mirror_out(place: Place, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
+    """The function that brings changes of a catalog's own table into the shared one."""
+    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
+    # the limit is for DuckDB alone
+    only = f"IF coalesce(NEW.key, OLD.key) = {literal(_LIMIT)} THEN RETURN NULL; END IF; "
+    body = (
+        f"{only if table == 'metadata' else ''}"
+        f"IF TG_OP <> 'INSERT' THEN {_delete_one(shared, columns, 'OLD', f'catalog_id = {catalog_id:d} AND ')};"
+        f" END IF; IF TG_OP <> 'DELETE' THEN INSERT INTO {shared} (catalog_id, {', '.join(columns)})"
+        f" VALUES ({catalog_id:d}, {', '.join(f'NEW.{column}' for column in columns)}); END IF; RETURN NULL;"
+    )
+    return trigger_function(place, f"{quote(schema)}.{MIRROR}_{table}", [name], body, replace=replace)
+
+
 def _no_inlining(place: Place, schema: str, table: str) -> list[str]:
     """What DuckDB would inline, our clients do not see: its limit is and stays 0."""
-    function = f"{quote(schema)}.{_MIRROR}_limit()"
+    function = f"{quote(schema)}.{MIRROR}_limit()"
     return [
-        f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
+        f" SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
         f" IF NEW.key = {literal(_LIMIT)} THEN NEW.value := '0'; END IF; RETURN NEW; END $$",
         f"ALTER FUNCTION {function} OWNER TO {quote(place.owner)}",
-        f"CREATE TRIGGER {_MIRROR}_limit BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}",
+        f"CREATE TRIGGER {MIRROR}_limit BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}",
         f"INSERT INTO {table} (key, value) VALUES ({literal(_LIMIT)}, '0')",
     ]
 
 
 def mirrors(place: Place, registry: str) -> list[str]:
     """What brings changes of the shared tables into those of the catalogs that ``registry`` has a schema for."""
+    triggers = [_trigger(place.name(f"ducklake_{table}"), MIRROR, f"{_mirror(place, table)}()") for table in REAL]
+    return [*mirror_functions(place, registry), *triggers]
+
+
+def _mirror(place: Place, table: str) -> str:
+    return place.name(f"{MIRROR}_{table}")
+
+
+def mirror_functions(place: Place, registry: str, replace: bool = False) -> list[str]:
+    """The functions of these triggers."""
     statements = []
     for table in REAL:
-        columns, function = columns_of(table), place.name(f"{_MIRROR}_{table}") + "()"
-        shared, own = place.name(f"ducklake_{table}"), literal(f"ducklake_{table}")
+        columns, shared = columns_of(table), place.name(f"ducklake_{table}")
+        own = literal(f"ducklake_{table}")
         only = f" OR r.key IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
         gone = _delete_one("%1$I.%2$I", columns, "($1)", "")
         values = ", ".join(f"($1).{column}" for column in columns)
         added = f"INSERT INTO %1$I.%2$I ({', '.join(columns)}) VALUES ({values})"
-        statements += [
-            f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
-            f" SET search_path = pg_catalog, pg_temp AS $$ DECLARE r {shared}; target text; BEGIN"
-            " IF TG_OP = 'DELETE' THEN r := OLD; ELSE r := NEW; END IF;"
+        body = (
+            "IF TG_OP = 'DELETE' THEN r := OLD; ELSE r := NEW; END IF;"
             f" SELECT e.schema_name INTO target FROM {registry} e WHERE e.catalog_id = r.catalog_id;"
             f" IF target IS NULL{only} THEN RETURN NULL; END IF;"
             f" IF TG_OP <> 'INSERT' THEN EXECUTE format({literal(gone)}, target, {own}) USING OLD; END IF;"
             f" IF TG_OP <> 'DELETE' THEN EXECUTE format({literal(added)}, target, {own}) USING NEW; END IF;"
-            " RETURN NULL; END $$",
-            f"ALTER FUNCTION {function} OWNER TO {quote(place.owner)}",
-            _trigger(shared, _MIRROR, function),
-        ]
+            " RETURN NULL;"
+        )
+        declare = f"DECLARE r {shared}; target text; "
+        statements += trigger_function(place, _mirror(place, table), [shared], body, declare=declare, replace=replace)
     return statements
 
 

@@ -10,13 +10,24 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog import exposed_writes
+from quacklake.catalog.definer_functions import trigger_function
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.row_security import Place, rows_of
 from quacklake.catalog.tables import SPEC
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 
-__all__ = ["begin", "exposed", "exposure_schema", "give", "leftovers", "unexpose", "views"]
+__all__ = [
+    "begin",
+    "exposed",
+    "exposure_schema",
+    "give",
+    "is_taken",
+    "leftovers",
+    "mend",
+    "unexpose",
+    "views",
+]
 
 _EXPOSED = "quacklake_exposed"
 _REFUSE = "quacklake_no_inlining"
@@ -59,23 +70,38 @@ def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
 
 
 def _foundation(place: Place) -> list[str]:
-    owner, table, function = quote(place.owner), place.name(_EXPOSED), f"{place.name(_REFUSE)}()"
+    owner, table = quote(place.owner), place.name(_EXPOSED)
     return [
         f"CREATE TABLE {table} (catalog_id bigint PRIMARY KEY, schema_name text)",
         f"ALTER TABLE {table} OWNER TO {owner}",
         f"REVOKE ALL ON {table} FROM PUBLIC",
-        f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
-        " SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
-        f" IF EXISTS (SELECT 1 FROM added a JOIN {table} e USING (catalog_id)) THEN"
-        f" RAISE EXCEPTION {literal(_LEAST)} USING ERRCODE = '55000'; END IF; RETURN NULL; END $$",
-        f"ALTER FUNCTION {function} OWNER TO {owner}",
+        *_refusal(place),
         *(
             f"CREATE TRIGGER {_REFUSE} AFTER INSERT ON {place.name(name)} REFERENCING NEW TABLE AS added"
-            f" FOR EACH STATEMENT EXECUTE FUNCTION {function}"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {place.name(_REFUSE)}()"
             for name in (ROWS, DELETES)
         ),
         *exposed_writes.mirrors(place, table),
     ]
+
+
+def _refusal(place: Place, *, replace: bool = False) -> list[str]:
+    body = (
+        f"IF EXISTS (SELECT 1 FROM added a JOIN {place.name(_EXPOSED)} e USING (catalog_id)) THEN"
+        f" RAISE EXCEPTION {literal(_LEAST)} USING ERRCODE = '55000'; END IF; RETURN NULL;"
+    )
+    tables = [place.name(name) for name in (ROWS, DELETES)]
+    return trigger_function(place, place.name(_REFUSE), tables, body, replace=replace)
+
+
+def mend(connection: Connection, place: Place) -> list[str]:
+    """Return what gives the functions of an older version their new bodies, and takes them from everybody."""
+    written = f"SELECT catalog_id, schema_name FROM {place.name(_EXPOSED)} WHERE schema_name IS NOT NULL"
+    statements = [*_refusal(place, replace=True), *exposed_writes.mirror_functions(place, place.name(_EXPOSED), True)]
+    for catalog_id, schema in rows_of(connection, written):
+        for table in exposed_writes.REAL:
+            statements += exposed_writes.mirror_out(place, schema, table, catalog_id, replace=True)
+    return statements
 
 
 def views(place: Place, schema: str, catalog_id: int, *, writable: bool) -> list[str]:
@@ -121,11 +147,43 @@ def give(schema: str, role: str, *, writable: bool) -> list[str]:
     ]
 
 
-def unexpose(place: Place, schema: str, catalog_id: int) -> list[str]:
-    """What takes all of it back."""
+def is_taken(connection: Connection, schema: str) -> bool:
+    """Return whether the database has a schema of this name, whoever made it."""
+    return bool(rows_of(connection, f"SELECT 1 FROM pg_namespace WHERE nspname = {literal(schema)}"))
+
+
+def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int) -> list[str]:
+    """Return what takes all of it back, with the views of others that stand on it; the rest of a schema stays."""
     mine = f"catalog_id = {catalog_id:d}"
     return [
-        f"DROP SCHEMA IF EXISTS {quote(schema)} CASCADE",
+        *(_without(connection, schema) if _is_exposure(connection, place, schema) else []),
         f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
         f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
+    ]
+
+
+def _is_exposure(connection: Connection, place: Place, schema: str) -> bool:
+    """Return whether a schema shows rows of this lake: its view of snapshots reads the lake's table."""
+    view, table = f"{quote(schema)}.ducklake_snapshot", place.name("ducklake_snapshot")
+    query = (
+        "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
+        " AND d.refclassid = 'pg_class'::regclass"
+        f" WHERE r.ev_class = to_regclass({literal(view)}) AND d.refobjid = to_regclass({literal(table)}) LIMIT 1"
+    )
+    return bool(rows_of(connection, query))
+
+
+def _without(connection: Connection, schema: str) -> list[str]:
+    """Return what drops our tables, views and functions of a schema, and the schema if nothing else is in it."""
+    of_schema = f"{literal(quote(schema))}::regnamespace"
+    relations = rows_of(connection, f"SELECT relname, relkind::text FROM pg_class WHERE relnamespace = {of_schema}")
+    functions = rows_of(connection, f"SELECT proname FROM pg_proc WHERE pronamespace = {of_schema}")
+    kinds = {"v": "VIEW", "r": "TABLE"}
+    ours = [(name, kinds[kind]) for name, kind in relations if name.removeprefix("ducklake_") in SPEC and kind in kinds]
+    made = [name for (name,) in functions if name.startswith(exposed_writes.MIRROR)]
+    others = len(ours) < sum(kind in "vrmSfp" for _, kind in relations) or len(made) < len(functions)
+    return [
+        *(f"DROP {kind} {quote(schema)}.{quote(name)} CASCADE" for name, kind in sorted(ours)),
+        *(f"DROP FUNCTION {quote(schema)}.{quote(name)}()" for name in sorted(made)),
+        *([] if others else [f"DROP SCHEMA {quote(schema)}"]),
     ]

@@ -12,6 +12,7 @@ from quacklake.catalog import exposing, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.database import Question
+from quacklake.catalog.definer_functions import has_open_functions
 from quacklake.catalog.needs import CatalogNeed, Thresholds, needs
 from quacklake.catalog.registry import (
     CatalogRow,
@@ -25,7 +26,14 @@ from quacklake.catalog.registry import (
 from quacklake.catalog.row_security import Place
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
-from quacklake.errors import ConfigError, InputError, NotFoundError, ReadOnlyError, UnsupportedFeatureError
+from quacklake.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    InputError,
+    NotFoundError,
+    ReadOnlyError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.limits import Limits, changed
 
 __all__ = ["Tenancy"]
@@ -103,6 +111,17 @@ class Tenancy:
                 return
         with suppress(ReadOnlyError), self._writing() as registry:
             registry.mend_indexes()
+
+    def mend_functions(self) -> None:
+        """Close the functions that an older version left open to every role of PostgreSQL, where the rights suffice."""
+        if self._catalog.database != "postgres" or self._catalog.read_only:
+            return
+        with self._reading() as registry:
+            place = row_security.find_place(registry._connection, self._catalog._schema)
+            if not has_open_functions(registry._connection, place):
+                return
+        with suppress(ReadOnlyError), self._writing() as registry:
+            row_security.execute(registry._connection, exposing.mend(registry._connection, place))
 
     def is_convertible(self) -> bool:
         """True for a shared lake that a fork of DuckLake with catalogs has made."""
@@ -328,6 +347,12 @@ class Tenancy:
         with self._guarding(f"#{row.id}") as (registry, place):
             if exposing.exposed(registry._connection, place, row.id) is not None:
                 return []
+            schema = self.exposure_schema(row.id)
+            if exposing.is_taken(registry._connection, schema):
+                raise AlreadyExistsError(
+                    f'the database has a schema "{schema}" already, which is not of this lake',
+                    hint="rename that schema, or expose the catalog from a lake with a metadata_schema of its own",
+                )
             return self._run(registry, exposing.begin(registry._connection, place, row.id), dry_run)
 
     def finish_exposing(
@@ -363,7 +388,10 @@ class Tenancy:
         with self._guarding(f"#{row.id}") as (registry, place):
             if exposing.exposed(registry._connection, place, row.id) is None:
                 return []
-            return self._run(registry, exposing.unexpose(place, self.exposure_schema(row.id), row.id), dry_run)
+            return self._run(registry, self._unexposing(registry, place, row), dry_run)
+
+    def _unexposing(self, registry: Sharing, place: Place, row: CatalogRow) -> list[str]:
+        return exposing.unexpose(registry._connection, place, self.exposure_schema(row.id), row.id)
 
     @contextmanager
     def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, Place]]:

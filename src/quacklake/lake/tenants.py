@@ -240,6 +240,7 @@ def tenants(
             facts = tenancy.need_facts()
         elif migrate:
             tenancy.mend_indexes()
+            tenancy.mend_functions()
     except BaseException:
         tenancy.close()
         raise
