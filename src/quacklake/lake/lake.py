@@ -32,6 +32,7 @@ from quacklake.lake.options import Configuring
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.settings import Shared
 from quacklake.lake.signature import NO_SIGNATURE, Signature
+from quacklake.lake.source import Input
 from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table
@@ -42,6 +43,7 @@ from quacklake.lake.upkeep import Maintaining
 from quacklake.lake.verification import Verifying
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
+from quacklake.storage import Store
 from quacklake.transaction import Transaction
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
@@ -142,7 +144,7 @@ class _Writing(_Reading):
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
-        schema, source = _schema_of(columns)
+        schema, source = _schema_of(columns, self._shared.store)
         keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
         tag = key_tag(schema, keys) if primary_key is not None else None
         schema = with_required(schema, keys)
@@ -443,7 +445,7 @@ def _read_only() -> ReadOnlyError:
     return ReadOnlyError("this view of the lake is read-only", hint=hint)
 
 
-def _schema_of(columns: Any) -> tuple[TableSchema, Any]:
+def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
     """The schema to create, and the rows that come with it."""
     if isinstance(columns, TableSchema):
         return columns, None
@@ -451,5 +453,5 @@ def _schema_of(columns: Any) -> tuple[TableSchema, Any]:
         return from_arrow(columns), None
     if isinstance(columns, dict) and all(isinstance(value, pa.DataType) for value in columns.values()):
         return from_arrow(pa.schema(list(columns.items()))), None
-    source = to_source(columns)
-    return from_arrow(source.schema), source
+    source = to_source(columns, store)
+    return from_arrow(source.opened().schema), source

@@ -20,10 +20,10 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.lake import conform, evolution
 from quacklake.lake.expression import Expression
-from quacklake.lake.frames import Source
 from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.inserting import check_not_null, insert_query, replace_rows, write_rows
 from quacklake.lake.settings import Shared
+from quacklake.lake.source import Input
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
@@ -54,10 +54,11 @@ class MergeResult:
 # -- append ------------------------------------------------------------------------------------------------------------
 
 
-def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source, *, evolve: bool = False) -> int | None:
+def append(shared: Shared, tx: Transaction, table: TableInfo, data: Input, *, evolve: bool = False) -> int | None:
     """Add rows; returns how many, or None when a stream did not say. With ``evolve`` the table gets their columns."""
-    if source.empty:
+    if data.empty:
         return 0
+    source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(shared, tx, table, source.schema)
     matches = shared.match(source.schema, table, partial=evolve)
@@ -122,11 +123,11 @@ def delete_keys(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Tabl
 
 
 def overwrite(
-    shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None, *, evolve: bool = False
+    shared: Shared, tx: Transaction, table: TableInfo, data: Input, where: str | None, *, evolve: bool = False
 ) -> int | None:
     """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
     delete(shared, tx, table, where)
-    return append(shared, tx, table, source, evolve=evolve)
+    return append(shared, tx, table, data, evolve=evolve)
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
@@ -175,12 +176,13 @@ def _temporary() -> str:
 
 
 def merge(
-    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+    shared: Shared, tx: Transaction, table: TableInfo, data: Input, on: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
     """Update the rows whose keys the source has, insert the others. Row ids of updated rows stay.
 
     Raises ``ConstraintError`` that names the keys when the source has one twice.
     """
+    source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(shared, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
@@ -225,11 +227,12 @@ def merge(
 
 
 def append_new(
-    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+    shared: Shared, tx: Transaction, table: TableInfo, data: Input, on: Sequence[str], *, evolve: bool = False
 ) -> int:
     """Add the rows whose keys the table does not have, of several with one key the first; returns how many."""
-    if source.empty:
+    if data.empty:
         return 0
+    source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(shared, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
