@@ -155,6 +155,12 @@ def _from_rows(found: list[Any]) -> Source:
 
 
 def _from_columns(columns: dict[str, Any]) -> Source:
+    for name, values in columns.items():
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise SchemaMismatchError(
+                f'the column "{name}" is one value ({type(values).__name__}), not a list of values',
+                hint="pass [{…}] for one row, or a list for each column",
+            )
     try:
         table = pa.table(
             {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}

@@ -21,6 +21,7 @@ from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
 from quacklake.lake.backups import BackingUp
+from quacklake.lake.column_types import to_schema
 from quacklake.lake.committing import Committing
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
@@ -135,11 +136,12 @@ class _Writing(_Reading):
     ) -> Table:
         """Add a table.
 
-        ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
-        table in the same snapshot. ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take
-        no NULL. Other writers, and a plain ``append``, do not check it. With ``replace`` a table of that name is
-        dropped in the same snapshot. ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and
-        ``Table.set_sorted_by`` take them.
+        ``columns`` is a mapping of names to types, an Arrow schema, or data: rows or files, as ``Table.append`` takes
+        them, which then fill the table in the same snapshot. A type is SQL's (``"BIGINT"``, ``"VARCHAR NOT NULL"``),
+        Python's (``int``, ``list[str]``, ``{"x": float}`` for a struct), or that of Arrow, pandas or polars.
+        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and a
+        plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
+        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
         """
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
@@ -447,11 +449,8 @@ def _read_only() -> ReadOnlyError:
 
 def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
     """The schema to create, and the rows that come with it."""
-    if isinstance(columns, TableSchema):
-        return columns, None
-    if isinstance(columns, pa.Schema):
-        return from_arrow(columns), None
-    if isinstance(columns, dict) and all(isinstance(value, pa.DataType) for value in columns.values()):
-        return from_arrow(pa.schema(list(columns.items()))), None
+    schema = to_schema(columns)
+    if schema is not None:
+        return schema, None
     source = to_source(columns, store)
     return from_arrow(source.opened().schema), source
