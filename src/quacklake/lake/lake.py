@@ -17,6 +17,7 @@ from quacklake.errors import InputError, ReadOnlyError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
 from quacklake.format.objects import MacroInfo, TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
@@ -27,7 +28,7 @@ from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expiry import Expiring
 from quacklake.lake.frames import to_source
-from quacklake.lake.history import snapshot_table
+from quacklake.lake.history import lake_history
 from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
 from quacklake.lake.reference import TableRef, renamed
@@ -139,8 +140,8 @@ class _Writing(_Reading):
         ``columns`` is a mapping of names to types, an Arrow schema, or data: rows or files, as ``Table.append`` takes
         them, which then fill the table in the same snapshot. A type is SQL's (``"BIGINT"``, ``"VARCHAR NOT NULL"``),
         Python's (``int``, ``list[str]``, ``{"x": float}`` for a struct), or that of Arrow, pandas or polars.
-        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and a
-        plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
+        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and
+        a plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
         ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
         """
         if replace and if_not_exists:
@@ -161,7 +162,7 @@ class _Writing(_Reading):
             if tag is not None:
                 tx.objects.set_tags(info, {PRIMARY_KEY: tag})
             if source is not None and tag is not None and not source.empty:
-                operations.merge(self._shared, tx, info, source, keys)
+                operations.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
             elif source is not None:
                 operations.append(self._shared, tx, info, source)
 
@@ -372,9 +373,12 @@ class Lake(
         return LakeAt(self._shared, self._transaction(snapshot, read_only=True))
 
     def snapshots(self) -> pa.Table:
-        """Every snapshot: id, time, schema version, changes, author, message; oldest first."""
-        with self._shared.catalog.read() as reader:
-            return snapshot_table(reader.snapshots())
+        """Every snapshot: id, time, schema version, changes, author, message, and what it was in words; oldest first.
+
+        ``changes`` are the codes of the format. ``operation`` is what was asked, such as ``MERGE`` or ``RESTORE``, and
+        ``description`` says what it did to which table. Of commits of other clients the operation is told by the codes.
+        """
+        return lake_history(self._shared)
 
     def current_snapshot(self) -> int:
         """The id of the newest snapshot."""

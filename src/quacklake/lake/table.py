@@ -369,7 +369,7 @@ class Table(TableCompaction, Restoring):
         return ChangeFrame(self._shared, self._view, self._find, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
-        """The snapshots that changed this table, newest first."""
+        """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
         from quacklake.lake.history import table_history
 
         return table_history(self._shared, self.info)
