@@ -16,6 +16,7 @@ import quacklake
 from quacklake.errors import (
     ConfigError,
     ConstraintError,
+    InputError,
     InvalidNameError,
     MissingExtraError,
     NotFoundError,
@@ -57,7 +58,7 @@ def _state(lake: quacklake.Lake) -> tuple[Any, ...]:
         ([{"id": 2**31, "name": "x"}], ConstraintError),
         ([{"id": -(2**31) - 1, "name": "x"}], ConstraintError),
         ([1, 2, 3], SchemaMismatchError),
-        ("text", SchemaMismatchError),
+        ("text", InputError),
         (42, SchemaMismatchError),
     ],
     ids=repr,

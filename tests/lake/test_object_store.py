@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import quacklake
@@ -38,6 +39,21 @@ def test_rows_are_written_to_and_read_from_s3(lake: quacklake.Lake) -> None:
     assert table.count("name = 'y'") == 99
     assert table.count("id >= 0") == 1000 - 491 + 300
     assert all(path.startswith("main/t/ducklake-") for path in table.files().column("path").to_pylist())
+
+
+def test_files_in_s3_are_appended_by_their_paths(lake: quacklake.Lake, s3_bucket: str) -> None:
+    filesystem, folder = lake._shared.store.filesystem, s3_bucket.partition("://")[2]
+    for year, name in ((2024, "a.parquet"), (2025, "b.parquet")):
+        with filesystem.open_output_stream(f"{folder}/in/year={year}/{name}") as file:
+            pq.write_table(pa.table({"id": [year]}), file)
+    with filesystem.open_output_stream(f"{folder}/more.csv") as file:
+        file.write(b"id,year\n2026,2026\n")
+    table = lake.create_table("t", f"{s3_bucket}/in")
+    assert table.append(f"{s3_bucket}/in/*/b.parquet") == 1
+    assert table.append([f"{s3_bucket}/more.csv"]) == 1
+    assert sorted(row["year"] for row in table.to_pylist()) == [2024, 2025, 2025, 2026]
+    with pytest.raises(quacklake.errors.InputError, match="there is no file"):
+        table.append(f"{s3_bucket}/none.csv")
 
 
 @pytest.mark.parametrize("sort_by", [(), ("id DESC",)], ids=["as they come", "sorted"])

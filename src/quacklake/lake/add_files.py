@@ -22,6 +22,7 @@ from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_valu
 from quacklake.format.measure import of_array
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.stats import ColumnStats
@@ -72,6 +73,7 @@ def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
 
 def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Sequence[str], options: AddOptions) -> int:
     """Make Parquet files part of a table; returns how many rows they have."""
+    tx.asks(Operation.ADD_FILES)
     if shared.catalog.encrypted:
         raise UnsupportedFeatureError(
             "an encrypted lake takes no files from elsewhere: every file must have a key of its own",

@@ -15,10 +15,11 @@ from quacklake.format.evolution import DefaultExpression
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.predicate import ANYTHING, IsNull
-from quacklake.format.schema import Column, TableSchema, from_arrow
+from quacklake.format.schema import Column, TableSchema
 from quacklake.format.shapes import initial_value, reshaped, stored_alike
 from quacklake.format.type_text import parse_column
 from quacklake.lake import conform
+from quacklake.lake.column_types import to_column
 from quacklake.lake.expression import Expression
 from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.settings import Shared
@@ -38,8 +39,8 @@ __all__ = [
     "set_not_null",
 ]
 
-#: An Arrow type, or a type as DuckDB writes it.
-ColumnType: TypeAlias = "pa.DataType | str"
+#: An Arrow type, a type of Python, or a type as DuckDB writes it.
+ColumnType: TypeAlias = "pa.DataType | str | type"
 
 
 def add_column(
@@ -128,13 +129,8 @@ def evolve(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Schema) -
 
 
 def _column(name: str, type_: Any) -> Column:
-    if isinstance(type_, str):
-        return parse_column(name, type_)
-    if not isinstance(type_, pa.DataType):
-        raise InputError(
-            f"a type must be an Arrow type or text, not {type(type_).__name__}", hint='pass pa.int64() or "BIGINT"'
-        )
-    return from_arrow(pa.schema([pa.field(name, type_)])).columns[0]
+    # text comes from SQL, too, where FLOAT has one meaning
+    return parse_column(name, type_) if isinstance(type_, str) else to_column(name, type_)
 
 
 def _default(value: Any) -> Any:

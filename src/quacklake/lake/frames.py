@@ -1,138 +1,150 @@
-"""Rows from wherever a user has them: pandas, polars, Arrow in any form, dictionaries, a DuckDB relation."""
+"""Rows from wherever a user has them: frames, Arrow in any form, dictionaries, files, a DuckDB relation."""
 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from quacklake.errors import SchemaMismatchError
+from quacklake.lake.input_paths import is_path, is_paths
+from quacklake.lake.source import Input, Reopened, Source
+from quacklake.storage import Store
 
-__all__ = ["Source", "to_source"]
+__all__ = ["Input", "Source", "to_source"]
 
-_READ_AHEAD_SECONDS = 1.0
-"""How long to wait for threads that read ahead; one that waits for room asks for no more."""
-
-
-@dataclass
-class Source:
-    """Rows to be written: a table in memory, or a stream that can be read once."""
-
-    schema: pa.Schema
-    table: pa.Table | None = None
-    stream: pa.RecordBatchReader | None = None
-
-    @property
-    def replayable(self) -> bool:
-        """True when the rows can be read again after a lost race."""
-        return self.table is not None
-
-    @property
-    def empty(self) -> bool:
-        """True for rows that are none and say nothing of their columns, such as an empty list."""
-        return self.table is not None and not self.table.num_rows and not self.schema.names
-
-    def first(self, limit: int) -> pa.Table | None:
-        """All rows as a table when there are at most ``limit``, else None; a stream stays whole."""
-        if self.table is not None:
-            return self.table if self.table.num_rows <= limit else None
-        assert self.stream is not None
-        taken: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in self.stream:
-            taken.append(batch)
-            rows += batch.num_rows
-            if rows > limit:
-                rest = self.stream
-                self.stream = pa.RecordBatchReader.from_batches(self.schema, itertools.chain(taken, rest))
-                return None
-        self.table, self.stream = pa.Table.from_batches(taken, self.schema), None
-        return self.table
-
-    @contextmanager
-    def lend(self) -> Iterator[pa.Table | pa.RecordBatchReader]:
-        """What an engine registers, for as long as the block lasts.
-
-        Arrow reads ahead in threads of its own, and a process that ends while they are in a Python iterator crashes. So
-        when the block ends, early or not, they have been told that there is no more, and have taken note of it.
-        """
-        if self.table is not None:
-            yield self.table
-            return
-        assert self.stream is not None
-        stopped, ended = threading.Event(), threading.Event()
-        batches = _until(stopped, self.stream, ended)
-        try:
-            yield pa.RecordBatchReader.from_batches(self.schema, batches)
-        finally:
-            stopped.set()
-            ended.wait(_READ_AHEAD_SECONDS)
-
-    @property
-    def size(self) -> int | None:
-        """The bytes in memory, when all rows are there."""
-        return None if self.table is None else self.table.nbytes
+_BATCH_ROWS = 65_536
 
 
-def _until(
-    stopped: threading.Event, batches: Iterable[pa.RecordBatch], ended: threading.Event
-) -> Iterator[pa.RecordBatch]:
-    try:
-        for batch in batches:
-            if stopped.is_set():
-                return
-            yield batch
-    finally:
-        ended.set()
+def to_source(data: Any, store: Store | None = None) -> Input:
+    """Rows of any supported kind; ``store`` is where paths such as ``s3://…`` are looked for.
 
-
-def to_source(data: Any) -> Source:
-    """Rows of any supported kind. Raises ``SchemaMismatchError`` for anything else."""
+    Raises ``SchemaMismatchError`` for anything else, and ``InputError`` for files that are not there.
+    """
     if isinstance(data, pa.Table):
         return Source(data.schema, table=data)
     if isinstance(data, pa.RecordBatch):
-        table = pa.Table.from_batches([data])
-        return Source(table.schema, table=table)
+        return _in_memory(pa.Table.from_batches([data]))
     if isinstance(data, pa.RecordBatchReader):
         return Source(data.schema, stream=data)
+    if is_path(data):
+        return _from_files(data, store)
     if _is_pandas(data):
-        try:
-            table = pa.Table.from_pandas(data, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise SchemaMismatchError(
-                f"the pandas frame has a column of mixed types: {_first_line(error)}", hint="give each column one type"
-            ) from None
-        return Source(table.schema.remove_metadata(), table=table.replace_schema_metadata(None))
+        return _from_pandas(data)
+    if _is_lazy(data):
+        return Reopened(lambda wanted: _lazy_batches(data))
+    if _is_dataset(data):
+        return Reopened(lambda wanted: data.scanner(batch_size=_BATCH_ROWS).to_reader())
     if hasattr(data, "__arrow_c_stream__"):
         stream = pa.RecordBatchReader.from_stream(data)
         # frames in memory can be read again; a stream of a running query cannot
-        if type(data).__module__.split(".")[0] == "polars":
-            table = stream.read_all()
-            return Source(table.schema, table=table)
-        return Source(stream.schema, stream=stream)
+        return _in_memory(stream.read_all()) if _package(data) == "polars" else Source(stream.schema, stream=stream)
     if hasattr(data, "__arrow_c_array__"):
         return to_source(pa.record_batch(data))
     if isinstance(data, Mapping):
         return _from_columns(dict(data))
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return _from_rows(data)
-    raise SchemaMismatchError(
-        f"cannot read rows from {type(data).__name__}",
-        hint="pass a pandas or polars frame, Arrow data, a DuckDB relation or a list of dictionaries",
-    )
+    if isinstance(data, Iterable) and not isinstance(data, bytes):
+        return _from_items(data, store)
+    raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}", hint=_hint(data))
+
+
+def _hint(data: Any) -> str:
+    if _package(data) == "pyspark":
+        return "quacklake.spark(lake) writes frames of Spark"
+    return "pass a pandas or polars frame, Arrow data, the path of a file, a DuckDB relation or a list of dictionaries"
+
+
+def _package(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _from_files(paths: Any, store: Store | None) -> Input:
+    from quacklake.lake.input_files import open_files  # not for those who have rows
+
+    return Reopened(open_files(paths, store=store).read)
 
 
 def _is_pandas(data: Any) -> bool:
-    return type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns")
+    return _package(data) == "pandas" and hasattr(data, "columns")
 
 
-def _from_rows(rows: Iterable[Any]) -> Source:
-    found = list(rows)
+def _is_lazy(data: Any) -> bool:
+    return _package(data) == "polars" and hasattr(data, "collect_schema") and hasattr(data, "collect")
+
+
+def _is_dataset(data: Any) -> bool:
+    # without loading the module for users of other things
+    return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
+
+
+def _in_memory(table: pa.Table) -> Source:
+    return Source(table.schema, table=table)
+
+
+def _from_pandas(data: Any) -> Source:
+    try:
+        table = pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaMismatchError(
+            f"the pandas frame has a column of mixed types: {_first_line(error)}", hint="give each column one type"
+        ) from None
+    return _in_memory(table.replace_schema_metadata(None))
+
+
+def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
+    """The rows of a lazy frame of polars, collected batch after batch where its version can."""
+    schema = frame.limit(0).collect().to_arrow().schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        if not hasattr(frame, "collect_batches"):
+            yield from frame.collect().to_arrow().cast(schema).to_batches(_BATCH_ROWS)
+            return
+        collected = frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
+        try:
+            for part in collected:
+                yield from part.to_arrow().cast(schema).to_batches()
+        finally:
+            getattr(collected, "stop", lambda: None)()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _from_items(items: Iterable[Any], store: Store | None) -> Input:
+    """Rows, paths, or frames that follow one another, by what the first is."""
+    rest = iter(items)
+    first = list(itertools.islice(rest, 1))
+    if first and (_is_pandas(first[0]) or hasattr(first[0], "__arrow_c_stream__") or _is_batch(first[0])):
+        return _from_frames(first[0], rest)
+    found = [*first, *rest]
+    return _from_files(found, store) if is_paths(found) else _from_rows(found)
+
+
+def _is_batch(item: Any) -> bool:
+    return hasattr(item, "__arrow_c_array__") and not isinstance(item, Mapping)
+
+
+def _from_frames(first: Any, rest: Iterator[Any]) -> Source:
+    """Frames or batches one after the other, of which one at a time is in memory."""
+    schema = to_source(first).opened().schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, frame in enumerate(itertools.chain([first], rest), 1):
+            source = to_source(frame).opened()
+            if set(source.schema.names) != set(schema.names):
+                raise SchemaMismatchError(
+                    f"frame {number} has other columns than the first: {', '.join(source.schema.names)}",
+                    hint=f"the first has {', '.join(schema.names)}",
+                )
+            with source.lend() as rows:
+                for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+                    yield batch.select(schema.names).cast(schema)
+
+    return Source(schema, stream=pa.RecordBatchReader.from_batches(schema, batches()))
+
+
+def _from_rows(found: list[Any]) -> Source:
     for row in found:
         if not isinstance(row, Mapping):
             raise SchemaMismatchError(
@@ -143,6 +155,12 @@ def _from_rows(rows: Iterable[Any]) -> Source:
 
 
 def _from_columns(columns: dict[str, Any]) -> Source:
+    for name, values in columns.items():
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise SchemaMismatchError(
+                f'the column "{name}" is one value ({type(values).__name__}), not a list of values',
+                hint="pass [{…}] for one row, or a list for each column",
+            )
     try:
         table = pa.table(
             {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}

@@ -17,21 +17,24 @@ from quacklake.errors import InputError, ReadOnlyError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
 from quacklake.format.objects import MacroInfo, TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
 from quacklake.lake.backups import BackingUp
+from quacklake.lake.column_types import to_schema
 from quacklake.lake.committing import Committing
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expiry import Expiring
 from quacklake.lake.frames import to_source
-from quacklake.lake.history import snapshot_table
+from quacklake.lake.history import lake_history
 from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.settings import Shared
 from quacklake.lake.signature import NO_SIGNATURE, Signature
+from quacklake.lake.source import Input
 from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table
@@ -42,6 +45,7 @@ from quacklake.lake.upkeep import Maintaining
 from quacklake.lake.verification import Verifying
 from quacklake.lake.view import View, check_macro, check_view
 from quacklake.scan import Filter
+from quacklake.storage import Store
 from quacklake.transaction import Transaction
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
@@ -133,16 +137,17 @@ class _Writing(_Reading):
     ) -> Table:
         """Add a table.
 
-        ``columns`` is an Arrow schema, a mapping of names to Arrow types, or data: a frame whose rows then fill the
-        table in the same snapshot. ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take
-        no NULL. Other writers, and a plain ``append``, do not check it. With ``replace`` a table of that name is
-        dropped in the same snapshot. ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and
-        ``Table.set_sorted_by`` take them.
+        ``columns`` is a mapping of names to types, an Arrow schema, or data: rows or files, as ``Table.append`` takes
+        them, which then fill the table in the same snapshot. A type is SQL's (``"BIGINT"``, ``"VARCHAR NOT NULL"``),
+        Python's (``int``, ``list[str]``, ``{"x": float}`` for a struct), or that of Arrow, pandas or polars.
+        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and
+        a plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
+        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
         """
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
-        schema, source = _schema_of(columns)
+        schema, source = _schema_of(columns, self._shared.store)
         keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
         tag = key_tag(schema, keys) if primary_key is not None else None
         schema = with_required(schema, keys)
@@ -157,7 +162,7 @@ class _Writing(_Reading):
             if tag is not None:
                 tx.objects.set_tags(info, {PRIMARY_KEY: tag})
             if source is not None and tag is not None and not source.empty:
-                operations.merge(self._shared, tx, info, source, keys)
+                operations.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
             elif source is not None:
                 operations.append(self._shared, tx, info, source)
 
@@ -368,9 +373,12 @@ class Lake(
         return LakeAt(self._shared, self._transaction(snapshot, read_only=True))
 
     def snapshots(self) -> pa.Table:
-        """Every snapshot: id, time, schema version, changes, author, message; oldest first."""
-        with self._shared.catalog.read() as reader:
-            return snapshot_table(reader.snapshots())
+        """Every snapshot: id, time, schema version, changes, author, message, and what it was in words; oldest first.
+
+        ``changes`` are the codes of the format. ``operation`` is what was asked, such as ``MERGE`` or ``RESTORE``, and
+        ``description`` says what it did to which table. Of commits of other clients the operation is told by the codes.
+        """
+        return lake_history(self._shared)
 
     def current_snapshot(self) -> int:
         """The id of the newest snapshot."""
@@ -443,13 +451,10 @@ def _read_only() -> ReadOnlyError:
     return ReadOnlyError("this view of the lake is read-only", hint=hint)
 
 
-def _schema_of(columns: Any) -> tuple[TableSchema, Any]:
+def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
     """The schema to create, and the rows that come with it."""
-    if isinstance(columns, TableSchema):
-        return columns, None
-    if isinstance(columns, pa.Schema):
-        return from_arrow(columns), None
-    if isinstance(columns, dict) and all(isinstance(value, pa.DataType) for value in columns.values()):
-        return from_arrow(pa.schema(list(columns.items()))), None
-    source = to_source(columns)
-    return from_arrow(source.schema), source
+    schema = to_schema(columns)
+    if schema is not None:
+        return schema, None
+    source = to_source(columns, store)
+    return from_arrow(source.opened().schema), source

@@ -17,13 +17,14 @@ from quacklake.format.bounds import decode
 from quacklake.format.measure import of_array
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.lake import conform, evolution
 from quacklake.lake.expression import Expression
-from quacklake.lake.frames import Source
 from quacklake.lake.inlining import encoded_insert
 from quacklake.lake.inserting import check_not_null, insert_query, replace_rows, write_rows
 from quacklake.lake.settings import Shared
+from quacklake.lake.source import Input
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
@@ -54,10 +55,20 @@ class MergeResult:
 # -- append ------------------------------------------------------------------------------------------------------------
 
 
-def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source, *, evolve: bool = False) -> int | None:
+def append(
+    shared: Shared,
+    tx: Transaction,
+    table: TableInfo,
+    data: Input,
+    *,
+    evolve: bool = False,
+    asked: Operation = Operation.INSERT,
+) -> int | None:
     """Add rows; returns how many, or None when a stream did not say. With ``evolve`` the table gets their columns."""
-    if source.empty:
+    if data.empty:
         return 0
+    tx.asks(asked)
+    source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(shared, tx, table, source.schema)
     matches = shared.match(source.schema, table, partial=evolve)
@@ -77,8 +88,11 @@ def append(shared: Shared, tx: Transaction, table: TableInfo, source: Source, *,
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
-def delete(shared: Shared, tx: Transaction, table: TableInfo, where: str | None) -> int | None:
+def delete(
+    shared: Shared, tx: Transaction, table: TableInfo, where: str | None, *, asked: Operation = Operation.DELETE
+) -> int | None:
     """Delete the rows that satisfy a filter; returns how many, or None for all rows of a table that must be counted."""
+    tx.asks(asked)
     predicate = to_predicate(where, table.schema)
     plan = tx.plan(table, predicate)
     pending = tx.pending(table)
@@ -122,11 +136,11 @@ def delete_keys(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Tabl
 
 
 def overwrite(
-    shared: Shared, tx: Transaction, table: TableInfo, source: Source, where: str | None, *, evolve: bool = False
+    shared: Shared, tx: Transaction, table: TableInfo, data: Input, where: str | None, *, evolve: bool = False
 ) -> int | None:
     """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
-    delete(shared, tx, table, where)
-    return append(shared, tx, table, source, evolve=evolve)
+    delete(shared, tx, table, where, asked=Operation.OVERWRITE)
+    return append(shared, tx, table, data, evolve=evolve, asked=Operation.OVERWRITE)
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
@@ -136,6 +150,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
     """Set columns of the rows that satisfy a filter; returns how many. Row ids stay."""
     if not values:
         raise InputError("nothing to update", hint='pass {"column": value}')
+    tx.asks(Operation.UPDATE)
     assigned = {table.schema.find(name).id: _assignment(value) for name, value in values.items()}
     if len(assigned) != len(values):
         raise InputError("a column is set twice")
@@ -175,12 +190,21 @@ def _temporary() -> str:
 
 
 def merge(
-    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+    shared: Shared,
+    tx: Transaction,
+    table: TableInfo,
+    data: Input,
+    on: Sequence[str],
+    *,
+    evolve: bool = False,
+    asked: Operation = Operation.MERGE,
 ) -> MergeResult:
     """Update the rows whose keys the source has, insert the others. Row ids of updated rows stay.
 
     Raises ``ConstraintError`` that names the keys when the source has one twice.
     """
+    tx.asks(asked)
+    source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(shared, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
@@ -225,11 +249,13 @@ def merge(
 
 
 def append_new(
-    shared: Shared, tx: Transaction, table: TableInfo, source: Source, on: Sequence[str], *, evolve: bool = False
+    shared: Shared, tx: Transaction, table: TableInfo, data: Input, on: Sequence[str], *, evolve: bool = False
 ) -> int:
     """Add the rows whose keys the table does not have, of several with one key the first; returns how many."""
-    if source.empty:
+    if data.empty:
         return 0
+    tx.asks(Operation.INSERT)
+    source = data.opened(table.schema)
     if evolve:
         table = evolution.evolve(shared, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]

@@ -201,13 +201,15 @@ class Table(TableCompaction, Restoring):
     def append(self, data: Any, *, evolve: bool = False, dedup: bool = False) -> int:
         """Add rows; returns how many.
 
-        Takes pandas, polars, Arrow tables, batches, readers and streams, a DuckDB relation or a list of dictionaries.
+        Takes pandas and polars frames (lazy ones too), Arrow tables, batches, readers, streams and datasets, a DuckDB
+        relation, a list of dictionaries, and files (Parquet, CSV, JSON, Arrow): a path, a folder, a pattern such as
+        ``"in/*.csv"`` or a list of them. Files, datasets, lazy frames and streams are never in memory whole.
         With ``evolve`` the table gets the columns it lacks, and wider types where the rows need them, in the same
         snapshot. With ``dedup`` only rows whose primary key the table does not have yet are added, and of several with
         one key the first.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
-        source = to_source(data)
+        source = to_source(data, self._shared.store)
         if dedup:
             return self._write(
                 lambda tx, table: operations.append_new(
@@ -242,7 +244,7 @@ class Table(TableCompaction, Restoring):
 
     def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
-        source = to_source(data)
+        source = to_source(data, self._shared.store)
         return self._write(
             lambda tx, table: operations.overwrite(self._shared, tx, table, source, where, evolve=evolve) or 0,
             source=source,
@@ -264,7 +266,7 @@ class Table(TableCompaction, Restoring):
 
         Without ``on`` the primary key decides. Two rows with one key are a ``ConstraintError`` that names it.
         """
-        source = to_source(data)
+        source = to_source(data, self._shared.store)
         given = [on] if isinstance(on, str) else on
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
@@ -367,7 +369,7 @@ class Table(TableCompaction, Restoring):
         return ChangeFrame(self._shared, self._view, self._find, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
-        """The snapshots that changed this table, newest first."""
+        """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
         from quacklake.lake.history import table_history
 
         return table_history(self._shared, self.info)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from quacklake.catalog import snapshot_tags
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.snapshot_tags import is_tag
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.restoring import Undo
@@ -53,6 +54,7 @@ def _undo(
     view: Callable[[], Transaction],
     run: Run,
     work: Callable[[Undo], UndoReport],
+    asked: Operation,
     *,
     dry_run: bool = False,
 ) -> UndoReport:
@@ -63,6 +65,7 @@ def _undo(
 
     def attempt(tx: Transaction) -> UndoReport:
         tx.check_writable()
+        tx.asks(asked)
         made.append(tx)
         report = work(Undo(shared, tx, write=not dry_run))
         if dry_run:
@@ -101,7 +104,7 @@ class Restoring:
             done = undo.restore(self._find(undo.tx), version)
             return UndoReport("restore", version, restored=(done,) if done.changed else ())
 
-        return _undo(self._shared, self._view, self._run, work, dry_run=dry_run)
+        return _undo(self._shared, self._view, self._run, work, Operation.RESTORE, dry_run=dry_run)
 
 
 class Undropping:
@@ -130,7 +133,7 @@ class Undropping:
             found, version = undo.undrop(ref, other_name)
             return UndoReport("undrop", version, undropped=(found,))
 
-        return _undo(self._shared, self._view, self._run, work)
+        return _undo(self._shared, self._view, self._run, work, Operation.UNDROP)
 
     def rollback(self, to: Version, *, dry_run: bool = False, progress: Progress = silent) -> UndoReport:
         """Not possible in an open transaction, which ``raise`` takes back."""
@@ -154,4 +157,4 @@ class RollingBack(Undropping):
         def work(undo: Undo) -> UndoReport:
             return roll_back(undo, find_version(self._shared, to), progress)
 
-        return _undo(self._shared, self._view, self._run, work, dry_run=dry_run)
+        return _undo(self._shared, self._view, self._run, work, Operation.ROLLBACK, dry_run=dry_run)

@@ -19,6 +19,7 @@ from quacklake.errors import (
 )
 from quacklake.format.names import check_name, fold
 from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.operations import Operation, token_with
 from quacklake.format.paths import object_dir, uuid7
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import TableSchema
@@ -81,7 +82,12 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
+        self._asked = Operation.NONE
         self.committed: Snapshot | None = None
+
+    def asks(self, operation: Operation) -> None:
+        """Remember what was asked, for those who read the history later."""
+        self._asked |= operation
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -402,7 +408,7 @@ class Transaction:
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
         reshaped += [found.table for found in self._revived.values()]
         return ChangeSet(
-            token=str(uuid7()),
+            token=token_with(uuid7(), self._asked),
             base=self.base,
             tables=(*self._compactions, *(c for c in changes if c.kinds() or self._constrains(c))),
             created_schemas=tuple(self._created_schemas.values()),

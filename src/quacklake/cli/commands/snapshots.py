@@ -18,22 +18,24 @@ Newest = Annotated[str, typer.Option("--limit", "-n", metavar="COUNT", help="The
 
 
 def snapshots(context: Context, limit: Newest = "20") -> None:
-    """Changes are told in the words of the format."""
+    """What was asked is told in words, and changes in the codes of the format."""
     count = count_of(limit)
     with context.open() as lake:
         _print(context, lake.snapshots().sort_by([("snapshot_id", "descending")]), count)
 
 
 def history(context: Context, table: TableName, limit: Newest = "20") -> None:
-    """Changes are told in the words of the format."""
+    """What was asked is told in words, and changes in the codes of the format."""
     count = count_of(limit)
     with context.open() as lake:
         _print(context, lake.table(table).history(), count)
 
 
 def _print(context: Context, snapshots: pa.Table, limit: int | None) -> None:
-    """The first snapshots. In a table, what none of them has (an author, a message) takes no room."""
+    """The first snapshots. In a table, words come before codes, and what none has (an author) takes no room."""
     shown = snapshots if limit is None else snapshots.slice(0, limit)
     if context.output.for_people:
-        shown = shown.select([name for name in shown.column_names if shown.column(name).null_count < shown.num_rows])
+        first = ["snapshot_id", "snapshot_time", "operation", "description"]
+        names = [*first, *(name for name in shown.column_names if name not in first and name != "schema_version")]
+        shown = shown.select([name for name in names if shown.column(name).null_count < shown.num_rows])
     context.output.rows(shown, total=snapshots.num_rows)

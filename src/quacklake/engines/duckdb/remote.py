@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import duckdb
 
@@ -14,13 +15,13 @@ __all__ = ["connect_store", "load_httpfs"]
 _log = logging.getLogger("quacklake.engine")
 
 
-def connect_store(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Let a DuckDB connection read and write the files of a store."""
+def connect_store(connection: duckdb.DuckDBPyConnection, store: Store, others: Sequence[str] = ()) -> None:
+    """Let a DuckDB connection read and write the files of a store, and those under ``others`` with the same keys."""
     if store.is_local:
         return
     options = store.s3
     if store.scheme == "s3" and options is not None and options.access_key is not None and load_httpfs(connection):
-        for number, scope in enumerate((store.root, *store.external)):
+        for number, scope in enumerate((store.root, *store.external, *others)):
             _sign_in(connection, options, scope, f"quacklake{number or ''}")
         return
     from fsspec.implementations.arrow import ArrowFSWrapper

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import CommitUnknown, InputError, QuacklakeError
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.predicate import Predicate
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.lake import layout, operations
@@ -122,7 +123,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
             if dynamic:
                 overwrite_partitions(self._shared, tx, table, lambda: rows.add_to(tx, table))
             else:
-                operations.delete(self._shared, tx, table, where)
+                operations.delete(self._shared, tx, table, where, asked=Operation.OVERWRITE)
                 rows.add_to(tx, table)
 
         self._write(frame, work)

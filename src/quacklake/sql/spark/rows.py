@@ -14,6 +14,7 @@ from quacklake.engines.spark.session import overwrites_dynamically
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
@@ -148,7 +149,7 @@ def _write(
             done[:] = [(count, 0)]
             return
         if mode is _Mode.ALL:
-            operations.delete(spark._shared, tx, info, None)
+            operations.delete(spark._shared, tx, info, None, asked=Operation.OVERWRITE)
         elif where is not None:
             gone = change_rows(statement.within(tx), tx, info, info.name, where).rows_deleted
         done[:] = [(counted(tx, info, given), gone)]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.schema import Column
 from quacklake.format.sorting import order_by
 from quacklake.lake import inserting, operations
@@ -181,8 +182,17 @@ def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequen
             row[place] = tree.cast(value, types[place])
 
 
-def append_bound(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
+def append_bound(
+    session: Session,
+    tx: Transaction,
+    attached: Attached,
+    table: TableInfo,
+    sql: str,
+    values: Any,
+    asked: Operation = Operation.INSERT,
+) -> int:
     """Add the rows of a query that has the table's columns and types; returns how many."""
+    tx.asks(asked)
     if any(column.travels_as_text for column in table.schema.columns):
         return _append_kept(session, tx, attached, table, sql, values)
     attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
@@ -200,7 +210,7 @@ def append_bound(session: Session, tx: Transaction, attached: Attached, table: T
     source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
     if table.sort is not None and options.sort:
         _sort_small(session, attached, table, source)
-    operations.append(attached.shared, tx, table, source)
+    operations.append(attached.shared, tx, table, source, asked=asked)
     return counts[0]
 
 

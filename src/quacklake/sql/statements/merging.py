@@ -12,6 +12,7 @@ from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, SqlError
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
 from quacklake.lake import inserting
@@ -175,6 +176,7 @@ def _merge(session: Session, statement: _Merge, params: Any) -> Result:
     returned: list[pa.Table] = []
 
     def work(tx: Transaction) -> int:
+        tx.asks(Operation.MERGE)
         table = find_table(statement.target, tx)
         own = quote(statement.alias or statement.target.name)
         query = _query(session, statement, table, own, params)
@@ -318,7 +320,8 @@ def _apply(session: Session, tx: Transaction, statement: _Merge, table: TableInf
     places = {column.id: place for place, column in enumerate(table.schema.columns)}
     fresh = f"SELECT {names} FROM {joined} WHERE {_ACTION} LIKE 'insert:%'"
     has_new = session.connection.execute(f"SELECT 1 FROM ({fresh}) LIMIT 1").fetchone() is not None
-    inserted = append_bound(session, tx, attached, table, conforming(table, places, fresh), None) if has_new else 0
+    new_rows = conforming(table, places, fresh)
+    inserted = append_bound(session, tx, attached, table, new_rows, None, Operation.MERGE) if has_new else 0
     updated = inserting.replace_rows(attached.shared, tx, session.connection, table, plan, changed)
     if gone.num_rows:
         tx.pending(table).delete(plan, places_to_target(gone))

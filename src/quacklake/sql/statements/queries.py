@@ -195,6 +195,9 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
     from quacklake.sql import listing
 
     cursor.take()
+    following = cursor.peek(1)
+    if cursor.sees("HISTORY") and following is not None and following.kind in ("word", "name"):
+        return _history(session, cursor)
     cursor.accept("TABLE")
     first = cursor.peek()
     if first is None:
@@ -206,6 +209,19 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
             if table is not None:
                 return listing.described(table)
     return query(session, Cursor(cursor.text), params)
+
+
+def _history(session: Session, cursor: Cursor) -> Result:
+    """DESCRIBE HISTORY name: the snapshots that changed a table, newest first."""
+    from quacklake.lake.history import table_history
+
+    cursor.expect("HISTORY")
+    target = session.names.target(cursor.names())
+    cursor.end()
+    if target is None:
+        raise SqlError("DESCRIBE HISTORY needs a table of a lake")
+    table = session.view(target.attached).find_table(target.schema, target.name)
+    return Result(table_history(target.attached.shared, table))
 
 
 def show(session: Session, cursor: Cursor, params: Any) -> Result:

@@ -12,6 +12,7 @@ from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import InputError, SqlError
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
 from quacklake.lake import inserting, operations
@@ -99,6 +100,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
     kept: list[str] = []
 
     def work(tx: Transaction) -> int:
+        tx.asks(Operation.UPDATE)
         table = find_table(target, tx)
         values = new_values(table, assigned)
         select = [
@@ -209,6 +211,7 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     kept: list[str] = []
 
     def work(tx: Transaction) -> int:
+        tx.asks(Operation.DELETE)
         table = find_table(target, tx)
         places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
         columns = f"{own}.*, " if returning else ""

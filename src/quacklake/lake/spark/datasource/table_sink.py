@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.streams import check_stream
 from quacklake.lake import operations
 from quacklake.lake.conform import match_given
@@ -183,7 +184,7 @@ class TableSink:
                 overwrite_partitions(shared, tx, table, add)
             else:
                 if write.overwrite:
-                    operations.delete(shared, tx, table, options.get("replaceWhere"))
+                    operations.delete(shared, tx, table, options.get("replaceWhere"), asked=Operation.OVERWRITE)
                 add()
             if batch is not None:
                 tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)

@@ -18,6 +18,7 @@ from quacklake.format.bounds import decode
 from quacklake.format.evolution import evolve_to
 from quacklake.format.measure import of_array
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.spark import quote
@@ -197,6 +198,7 @@ class SparkMerge:
         return rows.select(*select, SOURCE_ID).alias("source")
 
     def _merge(self, tx: Transaction, source: DataFrame) -> ChangeMetrics:
+        tx.asks(Operation.MERGE)
         table = tx.find_table(self._ref.schema, self._ref.name)
         time = has_time(self._parts.writer.session)
         given = given_columns(self._columns, table, time=time)

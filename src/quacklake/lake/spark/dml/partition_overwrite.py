@@ -13,6 +13,7 @@ from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, partition_keys
 from quacklake.format.bounds import Comparable
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY, decode_value
 from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
 from quacklake.lake import operations
@@ -40,9 +41,10 @@ def overwrite_partitions(shared: Shared, tx: Transaction, table: TableInfo, add:
     That goes by the values of rows, so that those which were written before the table was partitioned so go, too. In a
     table without partitions all rows go.
     """
+    tx.asks(Operation.OVERWRITE)
     keys = partition_keys(table)
     if keys is None:
-        operations.delete(shared, tx, table, None)
+        operations.delete(shared, tx, table, None, asked=Operation.OVERWRITE)
         return add()
     before = tx.plan(table)
     pending = tx.pending(table)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from quacklake.engines.spark import require
 from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
 from quacklake.format.predicate import Predicate
 from quacklake.lake import operations
 from quacklake.lake.reference import TableRef
@@ -25,6 +26,7 @@ __all__ = ["change", "delete", "update"]
 
 def delete(parts: SparkParts, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
     """Delete the rows that satisfy a filter; all of them without reading any."""
+    tx.asks(Operation.DELETE)
     table = tx.find_table(ref.schema, ref.name)
     if where is not None:
         return _where(parts, tx, table, Clause(f.expr(parts.scope(target=table.schema).condition(where))), where)
@@ -38,6 +40,7 @@ def update(
     parts: SparkParts, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: str | None
 ) -> ChangeMetrics:
     """Set columns of the rows that satisfy a filter, or of all."""
+    tx.asks(Operation.UPDATE)
     table = tx.find_table(ref.schema, ref.name)
     scope = parts.scope(target=table.schema)
     when = f.lit(True) if where is None else f.expr(scope.condition(where))

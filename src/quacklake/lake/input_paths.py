@@ -1,0 +1,173 @@
+"""From what a user names to files with rows: paths, folders and patterns, on this machine or in the lake's store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeGuard
+
+from quacklake.errors import InputError
+from quacklake.storage import Store
+
+__all__ = ["FORMATS", "Found", "PathLike", "find", "is_path", "is_paths"]
+
+FORMATS = ("parquet", "csv", "json", "arrow")
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_COMPRESSIONS = (".gz", ".zst")
+_MAGIC = re.compile(r"[*?[]")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_SQL = re.compile(r"\s*(select|from|with|values|insert|create|table)\s", re.IGNORECASE)
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Files of one format: how the user named them, where they are, and which columns the names of folders give.
+
+    ``above`` are names that only folders above those that the user has named would give.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    format: str
+    folders: tuple[str, ...] = ()
+    above: frozenset[str] = frozenset()
+
+
+def is_path(value: object) -> TypeGuard[PathLike]:
+    """True for what names a file: text or an object of ``pathlib``."""
+    return isinstance(value, str | os.PathLike)
+
+
+def is_paths(values: Sequence[object]) -> TypeGuard[Sequence[PathLike]]:
+    """True for a list of paths that has at least one."""
+    return bool(values) and all(is_path(value) for value in values)
+
+
+def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> Found:
+    """Return the files that paths, folders and patterns name; their names say what is in them unless ``format`` does.
+
+    A path with ``://`` is looked for in ``store``. Raises ``InputError`` when there is no file, when a name does not
+    say its format, and for files of several formats.
+    """
+    given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if format is not None and format not in FORMATS:
+        raise InputError(f'the format "{format}" is not known', hint=f"one of: {', '.join(FORMATS)}")
+    files: list[str] = []
+    keys: set[tuple[str, ...]] = set()
+    above: set[str] = set()
+    for text in given:
+        found, base = _expand(text, store)
+        files.extend(path for path in found if path not in files)
+        keys.update(() if base is None else _folder_keys(path[len(base) :]) for path in found)
+        above.update(_folder_keys(f"{base or ''}/"))
+    name = given[0] if len(given) == 1 else f"{given[0]} and {len(given) - 1} more"
+    folders = next(iter(keys)) if len(keys) == 1 else ()
+    return Found(name, tuple(files), format or _one_format(files, name), folders, frozenset(above.difference(folders)))
+
+
+def _expand(text: str, store: Store | None) -> tuple[list[str], str | None]:
+    """The files of one path, and the folder below which other folders may tell values; None when it is one file."""
+    url = _URL.match(text)
+    if url is not None and url[1].lower() == "file":
+        text, url = text[url.end() :], None
+    if url is not None:
+        return _remote(text, store)
+    path = Path(text).expanduser()
+    text = str(path) if text.startswith("~") else text
+    if path.is_file():
+        return [text], None
+    if path.is_dir():
+        return _inside(text, sorted(str(found) for found in path.rglob("*") if found.is_file())), text
+    if not text or not _MAGIC.search(text):
+        raise _missing(text)
+    base = _fixed(text)
+    start = base or ("/" if text.startswith("/") else ".")
+    every = Path(start).glob(os.path.relpath(text, start))
+    found = sorted(str(each) for each in every if each.is_file() and not each.name.startswith("."))
+    if not found:
+        raise InputError(f"no file has a name like {text}", hint="check the path and the pattern")
+    return found, base
+
+
+def _remote(text: str, store: Store | None) -> tuple[list[str], str | None]:
+    if store is None or store.is_local:
+        raise InputError(
+            f"{text} is not a file of this machine, and the lake is not in a store of its kind",
+            hint=f"""use lake.sql("INSERT INTO … FROM '{text}'") or pass pyarrow.dataset.dataset(…)""",
+        )
+    if _MAGIC.search(text):
+        found, base = list(store.find(text)), _fixed(text)
+    else:
+        found, base = list(store.find(text)), None
+        if not found:
+            base = text.rstrip("/")
+            below = list(store.find(f"{base}/**"))
+            found = _inside(text, below) if below else []
+    if not found:
+        raise _missing(text)
+    return found, base
+
+
+def _inside(folder: str, found: list[str]) -> list[str]:
+    """The files of a folder that have rows: not those that begin with ``_`` or ``.``, nor in folders that do."""
+    below = len(folder.rstrip("/")) + 1
+    visible = [path for path in found if not any(part.startswith(("_", ".")) for part in path[below:].split("/"))]
+    known = [path for path in visible if _format(path) is not None]
+    if not known:
+        raise InputError(
+            f"the folder {folder} has no Parquet, CSV, JSON or Arrow files",
+            hint=f'name the files with a pattern, "{folder.rstrip("/")}/*", and the format' if visible else None,
+        )
+    return known
+
+
+def _missing(text: str) -> InputError:
+    if _SQL.match(text):
+        return InputError(f"there is no file {text!r}", hint="to use SQL, pass lake.sql(…): its rows can be appended")
+    near = Path(text).parent
+    known = "://" in text or near.is_dir()
+    return InputError(f"there is no file {text}", hint="check the path" if known else f"there is no folder {near}")
+
+
+def _fixed(pattern: str) -> str:
+    """The folder before the first part of a pattern that can vary."""
+    magic = _MAGIC.search(pattern)
+    return pattern[: magic.start()].rpartition("/")[0] if magic else pattern
+
+
+def _folder_keys(path: str) -> tuple[str, ...]:
+    """The columns in the names of the folders of a path, ``year=2024/``."""
+    return tuple(part.partition("=")[0] for part in path.split("/")[:-1] if "=" in part)
+
+
+def _format(path: str) -> str | None:
+    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes if suffix.lower() not in _COMPRESSIONS]
+    return _SUFFIXES.get(suffixes[-1] if suffixes else "")
+
+
+def _one_format(files: Sequence[str], name: str) -> str:
+    formats = {_format(path): path for path in files}
+    if None in formats:
+        hint = f"pass the format: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise InputError(f"the name of {formats[None]} does not say what is in it", hint=hint)
+    if len(formats) > 1:
+        kinds = " and ".join(sorted(str(found) for found in formats))
+        raise InputError(f"{name} has files of several formats: {kinds}", hint='name those of one, such as "in/*.csv"')
+    return str(next(iter(formats)))
