@@ -48,10 +48,8 @@ def test_a_lake_is_made_when_asked_for(run: Run) -> None:
     Path("people.csv").write_text(PEOPLE)
     words = ("append", "people", "people.csv", "--lake", "sqlite:///new.db")
     assert run(*words).code == 1
-    without_path = run(*words, "--create")
-    assert without_path.code == 1
-    assert "--data-path" in without_path.err
-    assert run(*words, "--create", "--data-path", "files").code == 0
+    assert run(*words, "--create").code == 0
+    assert run("info", "--lake", "sqlite:///new.db", "--output", "json").json["data_path"] == f"{Path.cwd()}/data/"
     assert run("tables", "--lake", "sqlite:///new.db", "--output", "json").json[0]["rows"] == 2
 
 
