@@ -66,7 +66,7 @@ class Connections:
 
     def connect(self) -> sa.Pool:
         """The pool of connections, after checking that the database answers."""
-        with self._translate("connect"), self._engine.connect():
+        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._engine.connect():
             pass
         return self._engine.pool
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quacklake import telemetry
 from quacklake.cli.output import Output
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, NotFoundError
@@ -91,15 +92,16 @@ class Context:
         from quacklake.lake.connect import connect
 
         try:
-            return connect(
-                self.options.lake,
-                data_path,
-                catalog=self.options.catalog,
-                config_file=self.options.config_file,
-                create=(True if self.config.catalog else None) if create else False,
-                read_only=not write,
-                **settings,
-            )
+            with telemetry.timed("lake.open", self.config.url):
+                return connect(
+                    self.options.lake,
+                    data_path,
+                    catalog=self.options.catalog,
+                    config_file=self.options.config_file,
+                    create=(True if self.config.catalog else None) if create else False,
+                    read_only=not write,
+                    **settings,
+                )
         except NotFoundError as error:
             if self.config.catalog:
                 error.hint = "check the name, or make the catalog with `quacklake tenant create`"

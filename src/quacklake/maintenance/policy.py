@@ -30,9 +30,10 @@ class Policy:
 
     A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``; merged when it has
     ``small_files`` files of about the same size below ``small_ratio`` of the target size, and merging those of each
-    partition leaves that many fewer but one, so that no row is written anew very often; rewritten when a file has lost ``delete_ratio`` of its rows, or when that many such small files
-    have lost any. A pass comes every ``interval`` (give or take ``jitter`` of it), and nobody else makes one while the
-    ``lease`` of this process lasts, which it renews.
+    partition leaves that many fewer but one, so that no row is written anew very often; rewritten when a file has lost
+    ``delete_ratio`` of its rows, or when that many such small files have lost any. A pass comes every ``interval``
+    (give or take ``jitter`` of it), and nobody else makes one while the ``lease`` of this process lasts, which it
+    renews.
     """
 
     flush_rows: int | None = 10_000

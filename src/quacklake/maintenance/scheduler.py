@@ -62,8 +62,8 @@ class MaintenanceReport:
 class Scheduler:
     """Does what is due, with ``workers``. Files below ``small`` bytes are small, of some tables below ``small_of``.
 
-    The numbers of a lake say what may be due. ``checks`` look closer, where there is one for a kind of job, so that what
-    is due is what a pass does.
+    The numbers of a lake say what may be due. ``checks`` look closer, where there is one for a kind of job, so that
+    what is due is what a pass does.
     """
 
     catalog: Catalog
@@ -144,7 +144,7 @@ class Scheduler:
         begun = time.monotonic()
         report, failure = None, None
         try:
-            with telemetry.timed(f"maintenance.{job.kind.value}"):
+            with telemetry.timed(f"maintenance.{job.kind.value}", job.table):
                 report = self.workers[job.kind](job)
         except NotFoundError as error:
             _log.info("%s: %s", job.kind.value, error.message)  # dropped meanwhile

@@ -25,8 +25,8 @@ def init(
 ) -> None:
     """Without --lake it is in the file lake.db of this folder. What exists already is left as it is.
 
-    Its files go to --data-path; without one to the folder data beside a SQLite file, to FILE.files beside a DuckDB file.
-    A lake in PostgreSQL or MySQL needs a --data-path that every user of it can reach.
+    Its files go to --data-path; without one to the folder data beside a SQLite file, or FILE.files beside a DuckDB
+    file. A lake in PostgreSQL or MySQL needs a --data-path that every user of it can reach.
 
     The URL goes into quacklake.toml, so that commands in this folder need no --lake; one with a password does not.
     """
