@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake import telemetry
 from quacklake.cli.output import Output
+from quacklake.cli.progress import hush
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, NotFoundError
 
@@ -137,6 +138,7 @@ class Context:
             if must is not None:
                 raise InputError(f"{must} has to be confirmed", hint="pass --yes, or look first with --dry-run")
             return
+        hush(for_good=True)
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
