@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import logging
 import pickle
+import re
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +12,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quacklake.config import SETTINGS, Config, Secret, parse_duration, parse_size, redact, resolve
+import quacklake
+from quacklake.config import (
+    SETTINGS,
+    Config,
+    Secret,
+    parse_duration,
+    parse_size,
+    redact,
+    resolve,
+    resolver,
+    unknown_variables,
+)
 from quacklake.errors import ConfigError
 
 
@@ -45,8 +58,8 @@ class TestPrecedence:
         assert source(config, "url") == "environment QUACKLAKE_URL"
 
     def test_the_process_environment_is_the_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("DUCKLAKE_BATCH_SIZE", "12")
-        assert resolve().batch_size == 12
+        monkeypatch.setenv("DUCKLAKE_MAX_RETRY_COUNT", "12")
+        assert resolve().ducklake_max_retry_count == 12
 
     @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
     def test_every_variable_of_every_setting_is_read(self, setting) -> None:
@@ -106,9 +119,9 @@ class TestChecks:
             ("ducklake_retry_backoff", "inf"),
             ("s3_secure", "maybe"),
             ("catalog_type", "oracle"),
-            ("flush_interval", "soon"),
-            ("flush_interval", "0s"),
-            ("flush_interval", "400 days"),
+            ("orphan_grace", "soon"),
+            ("orphan_grace", "-1s"),
+            ("orphan_grace", "400 days"),
             ("duckdb_memory_limit", "lots"),
             ("duckdb_memory_limit", "1KB"),
             ("url", 5),
@@ -298,3 +311,44 @@ class TestDurations:
     def test_nonsense_is_refused(self, text: object) -> None:
         with pytest.raises(ValueError, match="duration"):
             parse_duration(text)
+
+
+class TestNames:
+    def test_every_setting_is_used_by_something(self) -> None:
+        package = Path(quacklake.__file__).parent
+        code = (
+            "\n".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "config")
+            + (package / "config" / "resolver.py").read_text().partition("def resolve(")[2]
+        )
+        assert [each.name for each in SETTINGS if not re.search(rf"\.{each.name}\b|\"{each.name}\"", code)] == []
+
+    def test_a_misspelt_variable_is_told_with_what_is_meant(self) -> None:
+        env = {"QUACKLAKE_URL": "x", "QUACKLAKE_DATAPATH": "y", "QUACKLAKE_ZZZ": "z", "PATH": "/bin"}
+        assert unknown_variables(env) == {
+            "QUACKLAKE_DATAPATH": 'did you mean "QUACKLAKE_DATA_PATH"?',
+            "QUACKLAKE_ZZZ": None,
+        }
+
+    def test_variables_of_tests_are_not_taken_for_settings(self) -> None:
+        assert (
+            unknown_variables(dict.fromkeys(("QUACKLAKE_TEST_SEED", "QUACKLAKE_FAULT", "QUACKLAKE_CONFIG"), "1")) == {}
+        )
+
+    def test_a_misspelt_variable_is_logged_once(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("QUACKLAKE_POL_SIZE", "7")
+        monkeypatch.setattr(resolver, "TOLD", set())
+        logging.getLogger("quacklake").propagate = True
+        for _ in range(2):
+            resolve()
+        assert [record.getMessage() for record in caplog.records] == [
+            'the variable QUACKLAKE_POL_SIZE is no setting, and has no effect: did you mean "QUACKLAKE_POOL_SIZE"?'
+        ]
+
+    def test_an_unknown_key_of_a_file_is_an_error_with_what_is_meant(self, tmp_path: Path) -> None:
+        for text in ("pol_size = 7", "[s3]\nacces_key = 'x'"):
+            (tmp_path / "q.toml").write_text(text)
+            with pytest.raises(ConfigError) as raised:
+                resolve(env={}, config_file=tmp_path / "q.toml")
+            assert (raised.value.hint or "").startswith("did you mean")

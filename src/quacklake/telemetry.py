@@ -2,7 +2,8 @@
 
 Counting costs well under a microsecond and is safe from any thread. :func:`snapshot` gives plain data that an exporter
 of any kind can read. Quacklake logs under the logger ``quacklake`` and stays silent until the program sets up logging,
-by itself or with :func:`configure_logging`.
+by itself or with :func:`configure_logging`. At the level INFO it logs statements of SQL and the larger steps with their
+times, at DEBUG also what it asks databases and stores.
 """
 
 from __future__ import annotations
@@ -22,10 +23,17 @@ from typing import Literal
 from quacklake.config import redact
 from quacklake.errors import ConfigError
 
-__all__ = ["Snapshot", "Timing", "configure_logging", "count", "reset", "snapshot", "timed"]
+__all__ = ["Snapshot", "Timing", "configure_logging", "count", "logged", "reset", "snapshot", "timed"]
 
 LOGGER_NAME = "quacklake"
 
+_OFTEN = frozenset({"catalog", "engine", "scan", "storage"})
+"""What has so many steps that only those in ``_LARGER`` are logged at INFO."""
+_LARGER = frozenset({"catalog.connect", "engine.scan", "engine.write"})
+_LONGEST = 400
+"""Characters of a statement that are logged."""
+
+_loggers: dict[str, logging.Logger] = {}
 _lock = Lock()
 _counters: dict[str, int] = {}
 _timings: dict[str, Timing] = {}
@@ -56,8 +64,8 @@ def count(name: str, n: int = 1) -> None:
 
 
 @contextmanager
-def timed(name: str) -> Iterator[None]:
-    """Time the block under ``name``, whether it succeeds or raises."""
+def timed(name: str, detail: object = None) -> Iterator[None]:
+    """Time the block under ``name``, whether it succeeds or raises, and log it with what it is about."""
     start = perf_counter()
     try:
         yield
@@ -75,6 +83,30 @@ def timed(name: str) -> Iterator[None]:
                     max(old.longest, seconds),
                 )
             )
+        _log_step(name, detail, seconds)
+
+
+@contextmanager
+def logged(name: str, detail: object = None) -> Iterator[None]:
+    """Log the block with its time, and keep no count of it: for what happens very often."""
+    start = perf_counter()
+    try:
+        yield
+    finally:
+        _log_step(name, detail, perf_counter() - start)
+
+
+def _log_step(name: str, detail: object, seconds: float) -> None:
+    """Log a step under the logger of the first part of its name; what it is about is shown on one line, masked."""
+    area, _, step = name.partition(".")
+    level = logging.DEBUG if area in _OFTEN and name not in _LARGER else logging.INFO
+    logger = _loggers.get(area) or _loggers.setdefault(area, logging.getLogger(f"{LOGGER_NAME}.{area}"))
+    if not logger.isEnabledFor(level):
+        return
+    words = " ".join(redact(str(detail)).split()) if detail is not None else ""
+    if len(words) > _LONGEST:
+        words = f"{words[:_LONGEST]}…"
+    logger.log(level, "%s", " ".join(part for part in (step, f"{seconds * 1000:.1f} ms", words) if part))
 
 
 def snapshot() -> Snapshot:

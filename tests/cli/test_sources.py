@@ -86,8 +86,11 @@ def test_the_place_of_a_bad_value_is_told(people: TableSchema) -> None:
         source.read(people).read_all()
 
 
-def test_a_missing_file_and_a_folder_are_refused() -> None:
+def test_a_missing_file_and_a_folder_are_told_apart() -> None:
     Path("folder.csv").mkdir()
-    for name in ("missing.csv", "folder.csv"):
-        with pytest.raises(InputError, match=f"there is no file {name}"):
-            open_source(Path(name))
+    Path("people.csv").write_text(CSV)
+    with pytest.raises(InputError, match="there is no file peple") as raised:
+        open_source(Path("peple.csv"))
+    assert raised.value.hint == 'did you mean "people.csv"?'
+    with pytest.raises(InputError, match=r"folder\.csv is a folder"):
+        open_source(Path("folder.csv"))

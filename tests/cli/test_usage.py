@@ -109,3 +109,14 @@ def test_what_takes_long_to_load_is_loaded_only_where_it_is_needed(words: str, h
     assert done.returncode == 0
     assert "quacklake.cli.app" in loaded
     assert loaded.isdisjoint(heavy.split())
+
+
+def test_a_misspelt_variable_is_told(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUACKLAKE_DATAPATH", "x")
+    answer = run("tables", "--output", "csv")
+    assert answer.code == 0
+    assert answer.err == (
+        "warning: the variable QUACKLAKE_DATAPATH is no setting, and has no effect\n"
+        '  hint: did you mean "QUACKLAKE_DATA_PATH"?\n'
+    )
+    assert json.loads(run("tables", "--output", "json").err)["code"] == "warning"

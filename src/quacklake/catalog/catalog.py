@@ -188,7 +188,7 @@ class Catalog(Connections):
         if not found and not self.exists():
             if self.tenant is not None:
                 raise no_such_catalog(self.tenant)
-            raise NotFoundError(f"there is no lake at {self.url}", hint="pass data_path= to create one")
+            raise NotFoundError(f"there is no lake at {self.url.shown}", hint="pass data_path= to create one")
         self.metadata = self._facts()
         version = self.metadata.get("version", "unknown")
         if version not in READABLE_VERSIONS:

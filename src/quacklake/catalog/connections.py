@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake import faults, telemetry
+from quacklake.catalog.connection_errors import cause_of
 from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.catalog.url import CatalogUrl
 from quacklake.errors import (
@@ -66,7 +67,7 @@ class Connections:
 
     def connect(self) -> sa.Pool:
         """The pool of connections, after checking that the database answers."""
-        with self._translate("connect"), self._engine.connect():
+        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._engine.connect():
             pass
         return self._engine.pool
 
@@ -151,26 +152,34 @@ class Connections:
         return found
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
+        shown = self.url.shown
         if isinstance(error, TimeoutError | sa.exc.TimeoutError):
-            return CatalogUnavailableError(f"the catalog at {self.url} was busy for too long", hint="try again")
+            return CatalogUnavailableError(f"the catalog at {shown} was busy for too long", hint="try again")
         cause = _driver_error(error)
         kind = self._database.classify(cause)
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             kind = Failure.UNAVAILABLE
         if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
             # a table of inlined rows that was known is gone when another client has cleaned up: look again
-            return Collision(f"another writer committed to {self.url} at the same time")
+            return Collision(f"another writer committed to {shown} at the same time")
+        # an error without a statement is one of connecting to a server; a file is opened by the first statement
+        connecting = getattr(error, "statement", None) is None
+        on_file = self.url.path is not None and kind is not Failure.FORBIDDEN
+        reason = cause_of(self.url, cause) if connecting or on_file else None
+        if reason is not None:
+            kind_of_error = CatalogUnavailableError if reason.passes else CatalogError
+            return kind_of_error(f"the catalog at {shown} cannot be used: {reason.message}", hint=reason.hint)
         if kind is Failure.UNAVAILABLE:
             return CatalogUnavailableError(
-                f"the catalog at {self.url} cannot be used now ({type(cause).__name__})",
+                f"the catalog at {shown} cannot be used now ({type(cause).__name__})",
                 hint="check that the database runs and can be reached, then try again",
             )
         if kind is Failure.FORBIDDEN:
-            return ReadOnlyError(f"no right to {doing} in the catalog at {self.url}")
+            return ReadOnlyError(f"no right to {doing} in the catalog at {shown}")
         if isinstance(error, sa.exc.ArgumentError):
-            return ConfigError(f"the catalog URL {self.url} cannot be used")
+            return ConfigError(f"the catalog URL {shown} cannot be used")
         first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
-        return CatalogError(f"the catalog at {self.url} failed ({doing}): {type(cause).__name__}: {first_line}")
+        return CatalogError(f"the catalog at {shown} failed ({doing}): {type(cause).__name__}: {first_line}")
 
 
 def _driver_error(error: BaseException) -> BaseException:

@@ -8,11 +8,12 @@ own ``ducklake:sqlite:lake.db``, ``ducklake:postgres:dbname=… host=…``, ``du
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
+from quacklake.config import redact
 from quacklake.errors import ConfigError, nearest
 
 __all__ = ["DATABASES", "CatalogUrl", "parse_url"]
@@ -43,6 +44,13 @@ class CatalogUrl:
     catalog: str | None = None
     metadata_schema: str | None = None
     data_path: str | None = None
+    typed: str = field(default="", repr=False, compare=False)
+    """The URL as the user wrote it, secrets included."""
+
+    @property
+    def shown(self) -> str:
+        """The URL as the user wrote it, secrets masked."""
+        return redact(self.typed) if self.typed else str(self)
 
     @property
     def path(self) -> Path | None:
@@ -61,6 +69,10 @@ def parse_url(text: str) -> CatalogUrl:
 
     Raises ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
     """
+    return replace(_parse(text), typed=text)
+
+
+def _parse(text: str) -> CatalogUrl:
     if not text.strip():
         raise ConfigError("the catalog URL is empty", hint=f"use {_SPELLINGS}")
     if text.startswith("ducklake:"):

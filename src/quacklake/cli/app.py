@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from importlib.abc import MetaPathFinder
 from itertools import pairwise
@@ -23,8 +23,9 @@ from quacklake import telemetry
 from quacklake.cli.commands import COMMANDS
 from quacklake.cli.context import Context, Options
 from quacklake.cli.entry import Entry
-from quacklake.cli.failures import report, report_usage
+from quacklake.cli.failures import report, report_usage, warn_of_variables
 from quacklake.cli.group import common_parameters, group_of, taking
+from quacklake.cli.progress import waiting
 from quacklake.errors import CancelledError
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "command_line", "main", "run"]
@@ -36,6 +37,8 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code when whoever reads the output stops early, as ``head`` does: what a shell reports for SIGPIPE."""
 
+_OWN_SCREEN = ("demo",)
+"""Commands that show by themselves what they do."""
 _GARBAGE = 100_000
 """Objects made before garbage is looked for: what is imported is none."""
 _HELP = "A lakehouse in the open DuckLake format: look into a lake, change it, keep it in shape."
@@ -92,9 +95,11 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
     options = Options.of(ctx)
     with _CtrlC() as ctrl_c:
         try:
+            warn_of_variables(json_wanted=options.output == "json")
             context = Context(options)
             telemetry.configure_logging(context.config.log_level, context.config.log_format)
-            code = function(context, **values)
+            with nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
+                code = function(context, **values)
             sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
             return _interrupted()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quacklake import telemetry
 from quacklake.cli.output import Output
+from quacklake.cli.progress import hush
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, NotFoundError
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
     from quacklake.lake import Lake, LakeAt
 
-__all__ = ["NO_LAKE", "Context", "Options", "version_of"]
+__all__ = ["NO_LAKE", "Context", "Options", "check_unused", "default_data_path", "version_of"]
 
 NO_LAKE = "pass --lake sqlite:///lake.db, set QUACKLAKE_URL, or run `quacklake init`"
 """What to do without one."""
@@ -70,21 +73,36 @@ class Context:
         return resolve(flags, config_file=options.config_file)
 
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> Lake:
-        """The lake that the settings name: read-only unless ``write``, and only with ``create`` made when missing."""
-        from quacklake.lake.connect import connect
+        """The lake that the settings name: read-only unless ``write``, and only with ``create`` made when missing.
 
+        The files of a new lake go to the data path of the settings, or else where :func:`default_data_path` says.
+        """
         if self.config.url is None:
             raise ConfigError("no lake was given", hint=NO_LAKE)
+        folder = default_data_path(self.config.url) if create and self.config.data_path is None else None
+        if folder is None:
+            return self._connect(self.options.data_path, write, create, settings)
         try:
-            return connect(
-                self.options.lake,
-                self.options.data_path,
-                catalog=self.options.catalog,
-                config_file=self.options.config_file,
-                create=(True if self.config.catalog else None) if create else False,
-                read_only=not write,
-                **settings,
-            )
+            return self._connect(None, write, False, settings)
+        except NotFoundError:
+            if not self.config.catalog:
+                check_unused(folder)
+            return self._connect(str(folder), write, create, settings)
+
+    def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
+        from quacklake.lake.connect import connect
+
+        try:
+            with telemetry.timed("lake.open", self.config.url):
+                return connect(
+                    self.options.lake,
+                    data_path,
+                    catalog=self.options.catalog,
+                    config_file=self.options.config_file,
+                    create=(True if self.config.catalog else None) if create else False,
+                    read_only=not write,
+                    **settings,
+                )
         except NotFoundError as error:
             if self.config.catalog:
                 error.hint = "check the name, or make the catalog with `quacklake tenant create`"
@@ -120,10 +138,32 @@ class Context:
             if must is not None:
                 raise InputError(f"{must} has to be confirmed", hint="pass --yes, or look first with --dry-run")
             return
+        hush(for_good=True)
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise InputError("nothing was changed")
+
+
+def default_data_path(url: str) -> Path | None:
+    """Return where the files of a new lake go when nothing is said: ``data`` beside a SQLite file.
+
+    None where the library has a default of its own, and where a folder of this machine is no place for them.
+    """
+    from quacklake.catalog.url import parse_url
+
+    parsed = parse_url(url)
+    if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:
+        return None
+    return Path(parsed.path).parent / "data"
+
+
+def check_unused(folder: Path) -> None:
+    """Raise ``ConfigError`` when files of another lake are in a folder: either lake would take them for its own."""
+    if any(folder.rglob("ducklake-*.parquet")):
+        raise ConfigError(
+            f"{folder} has the files of another lake", hint="pass --data-path, a folder or s3:// URL for the new one's"
+        )
 
 
 def version_of(text: str) -> int | str:

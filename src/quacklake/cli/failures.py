@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quacklake.config import redact
+from quacklake.config import redact, unknown_variables
+from quacklake.config.resolver import TOLD
 from quacklake.errors import InternalError, QuacklakeError, nearest
 
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["as_typed", "report", "report_usage"]
+__all__ = ["as_typed", "report", "report_usage", "warn_of_variables"]
 
 _TYPED = (
     ("use lake.transaction(message=…, author=…) or lake.signed(…)", "pass --message and --author"),
@@ -71,6 +73,17 @@ def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
     help_ = f"`{command} --help` tells how it is used"
     hint = f"{meant} {help_}" if meant else help_
     _tell("usage", message[:1].lower() + message[1:], hint, json_wanted=json_wanted)
+
+
+def warn_of_variables(*, json_wanted: bool) -> None:
+    """Tell of variables that look like settings and are none: most likely they are misspelt."""
+    for name, meant in unknown_variables(os.environ).items():
+        TOLD.add(name)
+        message = f"the variable {name} is no setting, and has no effect"
+        if json_wanted:
+            sys.stderr.write(json.dumps({"code": "warning", "message": message, "hint": meant}) + "\n")
+        else:
+            sys.stderr.write(f"warning: {message}\n" + (f"  hint: {meant}\n" if meant else ""))
 
 
 def _tell(code: str, message: str, hint: str | None, *, json_wanted: bool) -> None:

@@ -144,7 +144,7 @@ COMMON: dict[str, tuple[object, object]] = {
                 "--verbose",
                 "-v",
                 count=True,
-                help="Log what happens; twice for more.",
+                help="Log statements and steps with their times; -vv also what databases and stores are asked.",
                 show_default=False,
                 rich_help_panel=EVERY,
             ),

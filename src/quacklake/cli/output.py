@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from quacklake.cli.progress import hush
 from quacklake.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Output:
             from quacklake.lake.display import print_table
 
             table = rows.read_all() if hasattr(rows, "read_all") else rows
+            hush()
             print_table(table, total=total, console=self.console, max_cell=_CELL if shorten else _UNLIMITED)
 
     def first_rows(self, rows: pa.RecordBatchReader, limit: int | None) -> None:
@@ -83,6 +85,7 @@ class Output:
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """One thing and what is known about it."""
+        hush()
         if self.format == "json":
             sys.stdout.write(json.dumps(plain(facts), ensure_ascii=False) + "\n")
         elif self.format == "csv":
@@ -113,6 +116,7 @@ class Output:
     def say(self, sentence: str) -> None:
         """A sentence for people; programs are not told."""
         if self.for_people:
+            hush()
             sys.stdout.write(f"{sentence}\n")
 
 
@@ -168,6 +172,7 @@ def _records(rows: pa.Table | pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]
     from quacklake.lake.display import python_values
 
     for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
+        hush()
         yield from zip(*(python_values(column) for column in batch.columns), strict=True)
 
 

@@ -8,7 +8,7 @@ A setting comes from, in this order: an explicit flag or keyword, the environmen
 """
 
 from quacklake.config.redaction import redact
-from quacklake.config.resolver import Config, ConfigRow, resolve
+from quacklake.config.resolver import Config, ConfigRow, resolve, unknown_variables
 from quacklake.config.settings import SETTINGS, Setting
 from quacklake.config.values import Secret, parse_duration, parse_size
 
@@ -22,4 +22,5 @@ __all__ = [
     "parse_size",
     "redact",
     "resolve",
+    "unknown_variables",
 ]

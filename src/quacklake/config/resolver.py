@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -17,9 +19,16 @@ from quacklake.config.settings import BY_NAME, SETTINGS, Setting
 from quacklake.config.values import PARSERS, Secret
 from quacklake.errors import ConfigError, nearest
 
-__all__ = ["Config", "ConfigRow", "resolve"]
+__all__ = ["TOLD", "Config", "ConfigRow", "resolve", "unknown_variables"]
 
 CONFIG_FILE = "quacklake.toml"
+_PREFIX = "QUACKLAKE_"
+_NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QUACKLAKE_YARDSTICK")
+"""Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
+
+_log = logging.getLogger("quacklake.config")
+TOLD: set[str] = set()
+"""Unknown variables that the user has been told of."""
 
 
 class ConfigRow(NamedTuple):
@@ -49,9 +58,6 @@ class Config:
     s3_session_token: Secret | None
     s3_region: str | None
     s3_secure: bool
-    bucket_name: str | None
-    batch_size: int
-    flush_interval: timedelta
     ducklake_max_retry_count: int
     ducklake_retry_wait_ms: int
     ducklake_retry_backoff: float
@@ -70,7 +76,6 @@ class Config:
     plan_max_files: int
     fetch_batch_rows: int
     storage_max_retries: int
-    storage_list_limit: int
     orphan_grace: timedelta
     cleanup_threads: int
     report_paths: int
@@ -101,9 +106,11 @@ def resolve(
     A flag of ``None`` and an empty variable count as not given. The file is ``config_file``, else
     ``quacklake.toml`` in the current directory, else the one that ``QUACKLAKE_CONFIG`` names. Raises
     :class:`ConfigError` on an unknown name, a value of the wrong type or beyond its limits, and a file that
-    cannot be read.
+    cannot be read. A variable that looks like one of ours and is none is logged as a warning, once.
     """
     environment = os.environ if env is None else env
+    if env is None:
+        _warn_of(unknown_variables(environment))
     path = _find_file(config_file, environment)
     given: tuple[Mapping[str, tuple[object, str]], ...] = (
         {name: (value, "flag") for name, value in _known(flags or {}, "flag") if value is not None},
@@ -123,6 +130,35 @@ def resolve(
         values["url"] = _derived_url(values["catalog_type"], values["catalog_path"])
         sources["url"] = f"catalog_path ({sources['catalog_path']})"
     return Config(**values, sources=sources)
+
+
+def unknown_variables(env: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the variables that begin as ours do and name no setting, each with what may be meant.
+
+    >>> unknown_variables({"QUACKLAKE_POL_SIZE": "7", "QUACKLAKE_URL": "x"})
+    {'QUACKLAKE_POL_SIZE': 'did you mean "QUACKLAKE_POOL_SIZE"?'}
+    """
+    settings = {name for setting in SETTINGS for name in setting.env if name.startswith(_PREFIX)}
+    ours = sorted(name for name in env if name.upper().startswith(_PREFIX))
+    return {
+        name: _meant(name, settings)
+        for name in ours
+        if name not in settings and name not in _NO_SETTINGS and not name.startswith(f"{_PREFIX}TEST_")
+    }
+
+
+def _meant(name: str, settings: Iterable[str]) -> str | None:
+    """What a variable may be meant for, by what follows the part that all of them have."""
+    rests = [setting.removeprefix(_PREFIX) for setting in settings]
+    near = get_close_matches(name.upper().removeprefix(_PREFIX), rests, n=1, cutoff=0.7)
+    return f'did you mean "{_PREFIX}{near[0]}"?' if near else None
+
+
+def _warn_of(variables: Mapping[str, str | None]) -> None:
+    for name, meant in variables.items():
+        if name not in TOLD:
+            TOLD.add(name)
+            _log.warning("the variable %s is no setting, and has no effect%s", name, f": {meant}" if meant else "")
 
 
 def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:

@@ -85,17 +85,6 @@ SETTINGS: tuple[Setting, ...] = (
     _secret("s3_session_token", "QUACKLAKE_S3_SESSION_TOKEN AWS_SESSION_TOKEN", "S3 session token"),
     _text("s3_region", "QUACKLAKE_S3_REGION MINIO_REGION AWS_REGION AWS_DEFAULT_REGION", "S3 region"),
     Setting("s3_secure", "bool", True, ("QUACKLAKE_S3_SECURE", "MINIO_SECURE"), "Speak HTTPS to the S3 endpoint"),
-    _text("bucket_name", "QUACKLAKE_BUCKET_NAME DUCKLAKE_BUCKET_NAME", "Bucket of a new lake on S3"),
-    _number("batch_size", "QUACKLAKE_BATCH_SIZE DUCKLAKE_BATCH_SIZE", "Rows per streamed batch", 1000, 1, 10_000_000),
-    Setting(
-        "flush_interval",
-        "duration",
-        timedelta(seconds=30),
-        ("QUACKLAKE_FLUSH_INTERVAL", "DUCKLAKE_FLUSH_INTERVAL"),
-        "Longest time a streamed row waits for its batch",
-        minimum=0.001,
-        maximum=86_400,
-    ),
     _number(
         "ducklake_max_retry_count",
         "QUACKLAKE_MAX_RETRY_COUNT DUCKLAKE_MAX_RETRY_COUNT",
@@ -191,14 +180,6 @@ SETTINGS: tuple[Setting, ...] = (
     _number("plan_max_files", "QUACKLAKE_PLAN_MAX_FILES", "Most files one read may touch", 1_000_000, 1, 1_000_000_000),
     _number("fetch_batch_rows", "QUACKLAKE_FETCH_BATCH_ROWS", "Rows per batch of a result", 122_880, 1, 100_000_000),
     _number("storage_max_retries", "QUACKLAKE_STORAGE_MAX_RETRIES", "How often a storage call is retried", 5, 0, 100),
-    _number(
-        "storage_list_limit",
-        "QUACKLAKE_STORAGE_LIST_LIMIT",
-        "Most files one listing may return",
-        10_000_000,
-        1,
-        1_000_000_000,
-    ),
     Setting(
         "orphan_grace",
         "duration",

@@ -46,23 +46,27 @@ class Secret:
 
 _QUANTITY = r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)"
 _SIZE = re.compile(rf"\s*{_QUANTITY}\s*", re.ASCII)
-_PART_OF_DURATION = re.compile(_QUANTITY, re.ASCII)
-_DURATION = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*[a-zA-Z]+\s*)+", re.ASCII)
+_PART_OF_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*,?", re.ASCII)
+_CLOCK = re.compile(r"\s*(\d+):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\s*", re.ASCII)
 
 _SIZES: dict[str, int] = {"": 1, "B": 1, "BYTE": 1, "BYTES": 1} | {
     f"{letter}{suffix}": base**power
     for power, letter in enumerate("KMGTP", start=1)
     for suffix, base in (("", 1000), ("B", 1000), ("IB", 1024))
 }
-_SECONDS = {
-    unit: seconds
-    for seconds, units in {
-        0.001: "ms millisecond milliseconds",
-        1: "s sec secs second seconds",
-        60: "m min mins minute minutes",
-        3600: "h hr hrs hour hours",
-        86_400: "d day days",
-        604_800: "w week weeks",
+_SPANS = {
+    unit: span
+    for span, units in {
+        timedelta(microseconds=1): "us microsecond microseconds",
+        timedelta(milliseconds=1): "ms millisecond milliseconds",
+        timedelta(seconds=1): "s sec secs second seconds",
+        timedelta(minutes=1): "m min mins minute minutes",
+        timedelta(hours=1): "h hr hrs hour hours",
+        timedelta(days=1): "d day days",
+        timedelta(weeks=1): "w week weeks",
+        # Calendar units count long, so that nothing is removed before its time.
+        timedelta(days=31): "mon mons month months",
+        timedelta(days=366): "y year years",
     }.items()
     for unit in units.split()
 }
@@ -85,29 +89,44 @@ def parse_size(raw: object) -> int:
     return int(whole + fraction) * _SIZES[match[2].upper()] // scale
 
 
-def parse_duration(raw: object) -> timedelta:
-    """A duration from seconds, a ``timedelta`` or a text such as ``30s``, ``10 minutes`` or ``1h 30m``.
+def parse_duration(raw: object, *, bare: bool = True) -> timedelta:
+    """Return a duration from a ``timedelta`` or a text such as ``30s``, ``7d``, ``10 minutes`` or ``1 day 02:30:00``.
 
-    Raises ``ValueError``.
+    A number without a unit is one of seconds, unless ``bare`` is false. Raises ``ValueError``.
 
-    >>> parse_duration("10 minutes"), parse_duration("1h 30m")
-    (datetime.timedelta(seconds=600), datetime.timedelta(seconds=5400))
+    >>> parse_duration("10 minutes"), parse_duration("1h 30m"), parse_duration("2w")
+    (datetime.timedelta(seconds=600), datetime.timedelta(seconds=5400), datetime.timedelta(days=14))
     """
     if isinstance(raw, timedelta):
         return raw
-    parts = _PART_OF_DURATION.findall(raw) if isinstance(raw, str) and _DURATION.fullmatch(raw) else []
     try:
-        if parts:
-            seconds = sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
-        else:
-            seconds = _parse_float(raw)
-        if seconds >= 0:
-            return timedelta(seconds=seconds)
+        found = _parse_spans(raw) if isinstance(raw, str) else None
+        if found is None and bare:
+            found = timedelta(seconds=_parse_float(raw))
+        if found is not None and found >= timedelta():
+            return found
     except OverflowError:
         raise ValueError("the duration is too long") from None
-    except (KeyError, ValueError):
+    except ValueError:
         pass
-    raise ValueError("a duration such as 30s or 10 minutes is expected")
+    raise ValueError("a duration such as 30s, 12h, 7d or 10 minutes is expected")
+
+
+def _parse_spans(text: str) -> timedelta | None:
+    """The sum of numbers with units, and of hours:minutes:seconds at the end; None when it is something else."""
+    total, position = timedelta(), 0
+    while position < len(text.rstrip()):
+        if clock := _CLOCK.fullmatch(text, position):
+            hours, minutes, seconds = (int(part) for part in clock.groups()[:3])
+            micros = int((clock[4] or "0").ljust(6, "0"))
+            return total + timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
+        part = _PART_OF_DURATION.match(text, position)
+        unit = _SPANS.get(part[2].lower()) if part else None
+        if part is None or unit is None:
+            return None
+        total += (float(part[1]) if "." in part[1] else int(part[1])) * unit
+        position = part.end()
+    return total if position else None
 
 
 def _parse_text(raw: object) -> str:

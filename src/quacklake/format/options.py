@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from quacklake.config import parse_duration
 from quacklake.errors import ConfigError, nearest
 
 __all__ = [
@@ -130,20 +131,6 @@ _UNITS = {
     "g": 10**9, "gb": 10**9, "gib": 1 << 30,
     "t": 10**12, "tb": 10**12, "tib": 1 << 40,
 }  # fmt: skip
-_DAYS = {
-    "microsecond": dt.timedelta(microseconds=1),
-    "millisecond": dt.timedelta(milliseconds=1),
-    "second": dt.timedelta(seconds=1),
-    "minute": dt.timedelta(minutes=1),
-    "hour": dt.timedelta(hours=1),
-    "day": dt.timedelta(days=1),
-    "week": dt.timedelta(weeks=1),
-    # Calendar units count long, so that nothing is removed before its time.
-    "month": dt.timedelta(days=31),
-    "year": dt.timedelta(days=366),
-}
-_INTERVAL_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?")
-_CLOCK = re.compile(r"\s*(\d+):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\s*")
 
 
 def option(name: str) -> Option:
@@ -200,7 +187,7 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
                 raise ValueError(text)
             return version
         case OptionType.INTERVAL:
-            return _interval(text) if text else None
+            return parse_duration(text, bare=False) if text else None
 
 
 def _count(entry: Option, text: str) -> int:
@@ -215,23 +202,6 @@ def _bytes(text: str) -> int:
     if match is None or match[2] not in _UNITS:
         raise ValueError(text)
     return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
-
-
-def _interval(text: str) -> dt.timedelta:
-    total = dt.timedelta()
-    position = 0
-    while position < len(text):
-        if clock := _CLOCK.fullmatch(text, position):
-            hours, minutes, seconds = (int(part) for part in clock.groups()[:3])
-            micros = int((clock[4] or "0").ljust(6, "0"))
-            return total + dt.timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
-        part = _INTERVAL_PART.match(text, position)
-        unit = _DAYS.get(part[2].removesuffix("s")) if part else None
-        if part is None or unit is None:
-            raise ValueError(text)
-        total += (float(part[1]) if "." in part[1] else int(part[1])) * unit
-        position = part.end()
-    return total
 
 
 def format_option(name: str, value: OptionValue) -> str:

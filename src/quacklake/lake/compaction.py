@@ -19,7 +19,7 @@ from quacklake.lake.settings import Shared
 from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
 from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
-from quacklake.maintenance.sources import TableFiles
+from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -72,6 +72,15 @@ class TableCompaction:
             )
 
         return compactor.merge(table, base, groups)
+
+    def _files_saved_by_merging(self, max_file_size: int | None = None) -> int:
+        """How many files fewer ``merge_adjacent_files`` would leave: those of a partition go together only."""
+        view = self._view()
+        table = self._find(view)
+        limits = self._compactor_of(table, silent).limits
+        files = read_files(self._shared.catalog, self._shared.store, view.base, table).files.values()
+        groups = merge_groups(files, limits.target_size, max_files=limits.max_files, max_size=max_file_size)
+        return sum(len(group.files) - 1 for group in groups)
 
     def rewrite_data_files(
         self,

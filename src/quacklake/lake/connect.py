@@ -111,7 +111,7 @@ def _create(
     catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
 ) -> None:
     if create is False or read_only:
-        raise NotFoundError(f"there is no lake at {url}", hint="check the URL, or pass create=True to make one")
+        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to make one")
     catalog.create(new_root(url, config, data_path), encrypted=bool(config.encrypted))
 
 
@@ -121,7 +121,8 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
         raise ConfigError(
-            f"there is no lake at {url}, and no data_path to make one", hint="pass data_path= for the new lake's files"
+            f"there is no lake at {url.shown}, and no data_path to make one",
+            hint="pass data_path= for the new lake's files",
         )
     return open_store(data_path, config).root
 

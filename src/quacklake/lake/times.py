@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TypeAlias
 
-from quacklake.errors import ConfigError, InputError
-from quacklake.format.options import parse_option
+from quacklake.config import parse_duration
+from quacklake.errors import InputError
 from quacklake.format.snapshots import parse_time
 
 __all__ = ["Age", "before", "instant", "span"]
@@ -25,19 +25,16 @@ def instant(time: object) -> dt.datetime:
 
 
 Age: TypeAlias = "dt.datetime | dt.timedelta | str"
-"""How old something must be: older than a time, or than a span of time such as ``7 days``."""
+"""How old something must be: older than a time, or than a span of time such as ``7 days`` or ``7d``."""
 
 
 def span(age: object) -> dt.timedelta:
-    """A span of time from a ``timedelta`` or a text such as ``7 days``. Raises ``InputError``."""
-    found: object = age
-    if isinstance(age, str):
-        try:
-            found = parse_option("expire_older_than", age)
-        except ConfigError:
-            found = None
-    if not isinstance(found, dt.timedelta):
-        raise InputError(f"{age!r} is not a span of time", hint="write 7 days, or 12 hours 30 minutes")
+    """A span of time from a ``timedelta`` or a text such as ``7 days`` or ``7d``. Raises ``InputError``."""
+    try:
+        found = parse_duration(age, bare=False)
+    except ValueError:
+        hint = "write 7d, 12h, 7 days, or 12 hours 30 minutes"
+        raise InputError(f"{age!r} is not a span of time", hint=hint) from None
     if found < dt.timedelta():
         raise InputError("a span of time cannot be negative")
     return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from quacklake.lake.compaction import TableCompaction
 from quacklake.lake.expiry import DELETE_AFTER
+from quacklake.maintenance.lease import Work
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, Stop
@@ -67,7 +68,24 @@ class Maintainer:
             JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
         }
         small_of = {id_: size for id_, size in own.items() if size != default}
-        return Scheduler(shared.catalog, policy, workers, default, small_of)
+        checks: dict[JobKind, Callable[[Job], bool]] = {
+            JobKind.MERGE: self._merge_is_useful,
+            JobKind.EXPIRE: lambda _: bool(
+                lake.expire_snapshots(older_than=policy.expire_older_than, dry_run=True).snapshots
+            ),
+            JobKind.ORPHANS: lambda _: not self._orphans_are_looked_for(),
+        }
+        return Scheduler(shared.catalog, policy, workers, default, small_of, checks)
+
+    def _merge_is_useful(self, job: Job) -> bool:
+        """Whether a merge leaves as many files fewer as it does for a table without partitions at that number."""
+        assert self.policy.small_files is not None
+        saved = self._lake.table(str(job.table))._files_saved_by_merging(job.below)
+        return saved >= self.policy.small_files - 1
+
+    def _orphans_are_looked_for(self) -> bool:
+        with self._lake._shared.catalog.read() as reader:
+            return reader.lease_left(int(Work.ORPHANS)) > 0
 
     def due(self) -> list[Job]:
         """What a pass would do now."""

@@ -29,10 +29,11 @@ class Policy:
     """What makes care due. None leaves something to the lake's options, or undone where they say nothing.
 
     A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``; merged when it has
-    ``small_files`` files of about the same size below ``small_ratio`` of the target size, so that no row is written
-    anew very often; rewritten when a file has lost ``delete_ratio`` of its rows, or when that many such small files
-    have lost any. A pass comes every ``interval`` (give or take ``jitter`` of it), and nobody else makes one while the
-    ``lease`` of this process lasts, which it renews.
+    ``small_files`` files of about the same size below ``small_ratio`` of the target size, and merging those of each
+    partition leaves that many fewer but one, so that no row is written anew very often; rewritten when a file has lost
+    ``delete_ratio`` of its rows, or when that many such small files have lost any. A pass comes every ``interval``
+    (give or take ``jitter`` of it), and nobody else makes one while the ``lease`` of this process lasts, which it
+    renews.
     """
 
     flush_rows: int | None = 10_000

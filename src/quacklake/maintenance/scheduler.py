@@ -25,6 +25,8 @@ _log = logging.getLogger("quacklake.maintenance")
 
 #: Does one job.
 Worker = Callable[[Job], Any]
+#: Says whether a job would change anything.
+Check = Callable[[Job], bool]
 
 
 class Stop(Protocol):
@@ -58,31 +60,42 @@ class MaintenanceReport:
 
 @dataclass
 class Scheduler:
-    """Does what is due, with ``workers``. Files below ``small`` bytes are small, of some tables below ``small_of``."""
+    """Does what is due, with ``workers``. Files below ``small`` bytes are small, of some tables below ``small_of``.
+
+    The numbers of a lake say what may be due. ``checks`` look closer, where there is one for a kind of job, so that
+    what is due is what a pass does.
+    """
 
     catalog: Catalog
     policy: Policy
     workers: Mapping[JobKind, Worker]
     small: int
     small_of: Mapping[int, int] = field(default_factory=dict)
+    checks: Mapping[JobKind, Check] = field(default_factory=dict)
     _tried: dict[tuple[JobKind, str | None], tuple[object, ...]] = field(default_factory=dict)
 
     def due(self) -> list[Job]:
         """What a pass would do now."""
         health = examine(self.catalog, self.policy, self.small, self.small_of)
-        return [job for job in due(self.policy, health) if self._changed(job)]
+        return [job for job in due(self.policy, health) if self._changed(job) and self._useful(job)]
 
     def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """One pass. Raises ``LeaseHeldError`` when another process is at it."""
+        """One pass. Raises ``LeaseHeldError`` when another process is at it.
+
+        What a job makes due, as a flush that leaves many small files, is done in the same pass: each kind of care once
+        for each table.
+        """
         with hold(self.catalog, Work.MAINTENANCE, self.policy.lease) as lost:
-            jobs = self.due()
             reports: list[JobReport] = []
-            for number, job in enumerate(jobs):
-                if lost.is_set() or (stop is not None and stop.is_set()):
-                    break
-                progress(f"{job.kind.value} {job.table or ''}".rstrip(), number, len(jobs))
-                if job.kind is not JobKind.ORPHANS or self._orphans_turn():
-                    reports.append(self._do(job))
+            begun: set[tuple[JobKind, str | None]] = set()
+            while jobs := [job for job in self.due() if (job.kind, job.table) not in begun]:
+                for number, job in enumerate(jobs):
+                    if lost.is_set() or (stop is not None and stop.is_set()):
+                        return MaintenanceReport(tuple(reports))
+                    begun.add((job.kind, job.table))
+                    progress(f"{job.kind.value} {job.table or ''}".rstrip(), number, len(jobs))
+                    if job.kind is not JobKind.ORPHANS or self._orphans_turn():
+                        reports.append(self._do(job))
             return MaintenanceReport(tuple(reports))
 
     def run(
@@ -105,6 +118,19 @@ class Scheduler:
         """False for a job that was done already and left the table as it is: there was nothing it could do."""
         return not job.state or self._tried.get((job.kind, job.table)) != job.state
 
+    def _useful(self, job: Job) -> bool:
+        """Whether a job would change anything. What would not is not looked at again until its numbers change."""
+        check = self.checks.get(job.kind)
+        if check is None:
+            return True
+        try:
+            useful = check(job)
+        except NotFoundError:
+            return False  # dropped meanwhile
+        if not useful:
+            self._tried[job.kind, job.table] = job.state
+        return useful
+
     def _orphans_turn(self) -> bool:
         """Whether nobody has looked for orphans for a while: a lease on it that nobody gives back."""
         assert self.policy.orphans_every is not None
@@ -118,7 +144,7 @@ class Scheduler:
         begun = time.monotonic()
         report, failure = None, None
         try:
-            with telemetry.timed(f"maintenance.{job.kind.value}"):
+            with telemetry.timed(f"maintenance.{job.kind.value}", job.table):
                 report = self.workers[job.kind](job)
         except NotFoundError as error:
             _log.info("%s: %s", job.kind.value, error.message)  # dropped meanwhile

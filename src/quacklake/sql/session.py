@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 import pyarrow as pa
 
+from quacklake import telemetry
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.lake.result import Result
@@ -213,7 +214,7 @@ class Session:
         if not self.running.busy:
             self._budget = Budget(self.guard.seconds)
         try:
-            with self.running.working(self._budget), self._translated():
+            with telemetry.timed("sql", sql), self.running.working(self._budget), self._translated():
                 cursor = self.guard.admit(self, Cursor(with_at(sql)))
                 self.work.check(ends=dispatch.ends_transaction(cursor))
                 result = dispatch.handler(cursor)(self, cursor, params)

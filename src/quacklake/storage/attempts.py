@@ -41,7 +41,7 @@ class Attempts:
         """
         telemetry.count(f"storage.{name}")
         attempt = 0
-        with telemetry.timed(f"storage.{name}"):
+        with telemetry.timed(f"storage.{name}", what):
             while True:
                 try:
                     faults.reach(f"storage.{name}.before")
@@ -66,7 +66,7 @@ class Attempts:
         A ``FileNotFoundError`` passes as it is: it is about something else that the block wanted.
         """
         telemetry.count(f"storage.{name}")
-        with telemetry.timed(f"storage.{name}"):
+        with telemetry.timed(f"storage.{name}", what):
             try:
                 faults.reach(f"storage.{name}.before")
                 yield

@@ -26,7 +26,7 @@ def test_the_answer_has_facts_for_programs(run: Run, lake: Path) -> None:
     Path("people.csv").write_text(PEOPLE)
     facts = run("append", "people", "people.csv", "--output", "json", "--message", "new", "--author", "me").json
     newest = run("snapshots", "--limit", "1", "--output", "json").json[0]
-    assert facts == {"table": "people", "rows": 2, "snapshot": newest["snapshot_id"], "created": False}
+    assert facts == {"table": "people", "rows": 2, "files": 1, "snapshot": newest["snapshot_id"], "created": False}
     assert (newest["commit_message"], newest["author"]) == ("new", "me")
 
 
@@ -37,7 +37,7 @@ def test_a_table_and_its_schema_are_made_when_asked_for(run: Run, lake: Path) ->
     assert "--create" in refused.err
     before = run("info", "--output", "json").json["snapshot"]
     facts = run("append", "new.points", "x.parquet", "--create", "--output", "json").json
-    assert facts == {"table": "new.points", "rows": 1000, "snapshot": before + 1, "created": True}
+    assert facts == {"table": "new.points", "rows": 1000, "files": 1, "snapshot": before + 1, "created": True}
     more = run("append", "new.points", "x.parquet", "--create", "--output", "json").json
     assert more["created"] is False
     rows = {row["table"]: row["rows"] for row in run("tables", "--output", "json").json}
@@ -48,10 +48,8 @@ def test_a_lake_is_made_when_asked_for(run: Run) -> None:
     Path("people.csv").write_text(PEOPLE)
     words = ("append", "people", "people.csv", "--lake", "sqlite:///new.db")
     assert run(*words).code == 1
-    without_path = run(*words, "--create")
-    assert without_path.code == 1
-    assert "--data-path" in without_path.err
-    assert run(*words, "--create", "--data-path", "files").code == 0
+    assert run(*words, "--create").code == 0
+    assert run("info", "--lake", "sqlite:///new.db", "--output", "json").json["data_path"] == f"{Path.cwd()}/data/"
     assert run("tables", "--lake", "sqlite:///new.db", "--output", "json").json[0]["rows"] == 2
 
 

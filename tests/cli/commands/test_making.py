@@ -30,8 +30,28 @@ def test_a_lake_is_made_at_a_url(run: Run) -> None:
     assert made["url"] == "duckdb:///other.db"
     assert not Path("quacklake.toml").exists()
     assert run("info", "--lake", "duckdb:///other.db", "-o", "json").json["snapshot"] == 0
-    refused = run("init", "--lake", "sqlite:///no-path.db")
-    assert (refused.code, "--data-path" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("words", [("--lake", "sqlite:///y.db", "init"), ("init", "--lake", "sqlite:///y.db")])
+def test_the_files_of_a_named_lake_go_where_those_of_any_go(words: tuple[str, ...], run: Run, elsewhere: Path) -> None:
+    assert run(*words, "-o", "json").json["data_path"] == f"{elsewhere}/data/"
+    Path("sub").mkdir()
+    made = run("init", "--lake", "sqlite:///sub/lake.db", "-o", "json").json
+    assert made["data_path"] == f"{elsewhere}/sub/data/"
+    assert run("init", "--lake", "duckdb:///d.db", "-o", "json").json["data_path"] == f"{elsewhere}/d.db.files/"
+
+
+def test_a_lake_is_not_made_among_the_files_of_another(run: Run) -> None:
+    assert run("init", "--lake", "sqlite:///a.db").code == 0
+    rows = "x\n" + "1\n" * 100
+    Path("x.csv").write_text(rows)
+    assert run("append", "x", "x.csv", "--create", "--lake", "sqlite:///a.db").code == 0
+    for words in (("init",), ("append", "x", "x.csv", "--create")):
+        refused = run(*words, "--lake", "sqlite:///b.db")
+        assert refused.code == 1
+        assert "data has the files of another lake" in refused.err
+        assert "--data-path" in refused.err
+    assert run("init", "--lake", "sqlite:///a.db", "-o", "json").json["created"] is False
 
 
 def test_a_setting_is_written_read_and_taken_out(run: Run) -> None:

@@ -71,6 +71,10 @@ def test_the_columns_of_a_table_that_is_named_come_first() -> None:
         ("SELECT ';", False),
         ("SELECT 1; -- x", True),
         (".help", True),
+        ("exit", True),
+        (" QUIT ; ", True),
+        ("help;", True),
+        ("exit now", False),
     ],
 )
 def test_a_statement_ends_with_its_semicolon(text: str, whole: bool) -> None:
@@ -129,6 +133,16 @@ def test_commands_with_a_dot(shell: Shell, say: Say) -> None:
     assert shell.take(".quit") is False
 
 
+@pytest.mark.parametrize("word", ["exit", "quit", "exit;", "QUIT", " quit ; ", ".exit"])
+def test_words_of_other_shells_leave(word: str, shell: Shell) -> None:
+    assert shell.take(word) is False
+
+
+@pytest.mark.parametrize("word", ["help", "help;", "Help"])
+def test_help_shows_help(word: str, say: Say) -> None:
+    assert ".tables" in say(word)[0]
+
+
 def test_statements_are_run_and_errors_show_the_place(say: Say) -> None:
     assert say("INSERT INTO people VALUES (9, 'Zoe');")[0] == "1 row changed\n"
     assert "Zoe" in say("FROM people; SELECT 1;")[0]
@@ -179,11 +193,15 @@ class Terminal:
 
     def wait_for(self, text: str, *, again: str | None = None) -> None:
         """Read until it is printed behind what was waited for last; ``again`` is sent now and then until it is."""
-        end = time.monotonic() + 60
+        now = time.monotonic()
+        end, next_time = now + 60, now + 1
         while text not in self.seen:
-            assert time.monotonic() < end, self.seen
-            if not self._read(1.0) and again is not None:
+            now = time.monotonic()
+            assert now < end, self.seen[-2000:]
+            self._read(1.0)
+            if again is not None and now >= next_time:
                 self.send(again)
+                next_time = now + 1
         self.seen = self.seen.partition(text)[2]
 
     def ended(self) -> int:
@@ -219,7 +237,7 @@ def _own_terminal() -> None:
 
 def test_a_person_at_a_terminal(lake: Path, tmp_path: Path) -> None:
     with Terminal("sql", home=tmp_path / "state") as terminal:
-        terminal.wait_for("Ctrl-D leaves")
+        terminal.wait_for("exit leaves")
         terminal.wait_for("quacklake>")
         terminal.send("SELECT 6 * 7\r")
         terminal.wait_for("...>")
@@ -228,6 +246,7 @@ def test_a_person_at_a_terminal(lake: Path, tmp_path: Path) -> None:
         terminal.wait_for("quacklake>")
         terminal.send("SELECT count(*) FROM range(10000000000000) t(a);\r")
         # Ctrl-C ends the statement and not the shell; at the prompt it only gives up the line
+        terminal.wait_for("running")
         terminal.wait_for("cancelled", again="\x03")
         terminal.wait_for("quacklake>")
         terminal.send("SELECT 'still ' || 'here' AS s;\r")
@@ -236,6 +255,20 @@ def test_a_person_at_a_terminal(lake: Path, tmp_path: Path) -> None:
         terminal.send("\x04")
         assert terminal.ended() == 0
     assert "AS answer;" in (tmp_path / "state" / "quacklake" / "history").read_text()
+
+
+def test_exit_ends_the_shell(lake: Path, tmp_path: Path) -> None:
+    with Terminal("sql", home=tmp_path / "state") as terminal:
+        terminal.wait_for("quacklake>")
+        terminal.send("exit\r")
+        assert terminal.ended() == 0
+
+
+def test_a_command_that_takes_long_shows_that_it_works(lake: Path, tmp_path: Path) -> None:
+    with Terminal("sql", "SELECT count(*) FROM range(10000000000000) t(a)", home=tmp_path / "state") as terminal:
+        terminal.wait_for("sql: working")
+        terminal.wait_for("interrupted", again="\x03")
+        assert terminal.ended() == 130
 
 
 def test_a_question_is_asked_before_something_is_removed(lake: Path, tmp_path: Path) -> None:

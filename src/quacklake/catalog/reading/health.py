@@ -109,6 +109,14 @@ class HealthReader(FileReader):
         waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
         return int(self.run("scheduled_files", waiting).scalar_one())
 
+    def lease_left(self, lease_id: int) -> int:
+        """How many milliseconds somebody still has a lease; 0 when nobody has."""
+        t = self._t.own["leases"]
+        if not self.has_table(t.name):
+            return 0  # a lake that another client made
+        left = sa.select(t.c.expires_ms - self._database.now_ms()).where(t.c.lease_id == lease_id)
+        return max(int(self.run("lease_left", left).scalar() or 0), 0)
+
 
 def _by_class(counts: Sequence[int]) -> tuple[int, ...]:
     """How many files each class has, where each count has those of the later ones in it."""

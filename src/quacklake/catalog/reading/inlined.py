@@ -140,7 +140,8 @@ class InlinedReader(TableReader):
     ) -> InlinedRows:
         faults.reach("catalog.inlined_rows.before")
         statement = sa.select(*self._fetched(inlined, schema)).where(condition)
-        rows = self._database.fetch_arrow(self._connection, statement)
+        with telemetry.logged("catalog.inlined_rows", statement):
+            rows = self._database.fetch_arrow(self._connection, statement)
         telemetry.count("catalog.statements")
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 

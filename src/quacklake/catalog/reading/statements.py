@@ -34,7 +34,8 @@ class Statements:
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
         faults.reach(f"catalog.{name}.before")
-        result = self._connection.execute(statement, parameters)
+        with telemetry.logged(f"catalog.{name}", statement):
+            result = self._connection.execute(statement, parameters)
         telemetry.count("catalog.statements")
         faults.reach(f"catalog.{name}.after")
         return result

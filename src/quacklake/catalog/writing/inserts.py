@@ -55,7 +55,8 @@ class Inserts(Reader):
     def _step(self, name: str) -> Iterator[None]:
         """What counts as a statement of that name."""
         faults.reach(f"catalog.{name}.before")
-        yield
+        with telemetry.logged(f"catalog.{name}"):
+            yield
         telemetry.count("catalog.statements")
         faults.reach(f"catalog.{name}.after")
 

@@ -1,4 +1,4 @@
-"""``quacklake append`` and ``merge``: the rows of a file become rows of a table."""
+"""``quacklake append`` and ``merge``: the rows of files become rows of a table."""
 
 from __future__ import annotations
 
@@ -16,44 +16,106 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from quacklake.cli.sources import FileSource
-    from quacklake.format.schema import TableSchema
+    from quacklake.cli.csv_files import CsvOptions
+    from quacklake.cli.several import Files
     from quacklake.lake import Lake, LakeTransaction
 
-__all__ = ["append", "merge"]
+__all__ = ["append", "csv_options", "exists_or_create", "merge"]
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="a Parquet, CSV or JSON file, or - for standard input", show_default=False)
 ]
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="Parquet, CSV or JSON files, folders of them, patterns such as 'in/*.csv', or - for standard input",
+        show_default=False,
+    ),
+]
 Evolve = Annotated[
     bool, typer.Option("--evolve", help="Add columns that the table lacks, and widen types where rows need it.")
+]
+_CSV = "How a CSV file is written"
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter",
+        metavar="CHARACTER",
+        help="What is between two fields, '\\t' for a tab; the first lines show it unless given.",
+        rich_help_panel=_CSV,
+    ),
+]
+Quote = Annotated[
+    str, typer.Option("--quote", metavar="CHARACTER", help="What texts are quoted with.", rich_help_panel=_CSV)
+]
+Escape = Annotated[
+    str | None,
+    typer.Option(
+        "--escape",
+        metavar="CHARACTER",
+        help="What stands before a quote inside a quoted text; the quote itself unless given.",
+        rich_help_panel=_CSV,
+    ),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line has the names; the types of the lines show it unless given.",
+        rich_help_panel=_CSV,
+        show_default=False,
+    ),
+]
+SkipLines = Annotated[
+    int, typer.Option("--skip-lines", metavar="N", help="Lines before the header or the rows.", rich_help_panel=_CSV)
 ]
 
 
 def append(
     context: Context,
     table: TableName,
-    file: File,
+    files: Paths,
     format: FileFormat = None,
     create: Annotated[
         bool, typer.Option("--create", help="Make the table, its schema and the lake when they are missing.")
     ] = False,
     evolve: Evolve = False,
+    delimiter: Delimiter = None,
+    quote: Quote = '"',
+    escape: Escape = None,
+    header: Header = None,
+    skip_lines: SkipLines = 0,
     message: Message = None,
     author: Author = None,
 ) -> None:
-    """All rows come in one snapshot, or none of them."""
-    from quacklake.cli.sources import opened
+    """All rows come in one snapshot, or none of them. A line that does not fit is an error.
 
-    with opened(file, format) as source, context.open(write=True, create=create) as lake:
-        exists = _exists(lake, table, create=create)
+    A folder stands for the files below it, save those whose names begin with . or _. Columns that the files lack and
+    that are in the names of their folders, such as year=2024/, come from there.
+    """
+    from quacklake.cli.inputs import files_of
+    from quacklake.cli.several import Files
+
+    csv = csv_options(delimiter, quote, escape, header, skip_lines)
+    names = files_of(files)
+    with Files(names, format, csv) as rows, context.open(write=True, create=create) as lake:
+        exists = exists_or_create(lake, table, create=create)
         with lake.transaction(message=message, author=author) as tx:
-            rows = _add(tx, table, source, exists=exists, evolve=evolve)
+            count = _add(tx, table, rows, exists=exists, evolve=evolve)
         assert tx.snapshot is not None
+        of = f" of {len(names):,} files" if len(names) > 1 else ""
         context.output.result(
-            f"appended {plural(rows, 'row')} to {table} in snapshot {tx.snapshot.id}",
-            {"table": table, "rows": rows, "snapshot": tx.snapshot.id, "created": not exists},
+            f"appended {plural(count, 'row')}{of} to {table} in snapshot {tx.snapshot.id}",
+            {"table": table, "rows": count, "files": len(names), "snapshot": tx.snapshot.id, "created": not exists},
         )
+
+
+def csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
+    """Return what options say of CSV files."""
+    from quacklake.cli.csv_files import CsvOptions
+
+    return CsvOptions("\t" if delimiter == "\\t" else delimiter, quote, escape, header, skip)
 
 
 def merge(
@@ -66,17 +128,24 @@ def merge(
     ] = None,
     format: FileFormat = None,
     evolve: Evolve = False,
+    delimiter: Delimiter = None,
+    quote: Quote = '"',
+    escape: Escape = None,
+    header: Header = None,
+    skip_lines: SkipLines = 0,
     message: Message = None,
     author: Author = None,
 ) -> None:
     """All changes come in one snapshot, or none of them. Two rows of the file with one key are an error."""
     from quacklake.cli.sources import opened
 
-    with opened(file, format) as source, context.open(write=True) as lake:
+    csv = csv_options(delimiter, quote, escape, header, skip_lines)
+    with opened(file, format, csv) as source, context.open(write=True) as lake:
         with lake.transaction(message=message, author=author) as tx:
             target = tx.table(table)
-            done = _stream(
-                source, target.info.schema, "merging rows", lambda rows: target.merge(rows, names_of(on), evolve=evolve)
+            reader = source.read(target.info.schema)
+            done = _counted(
+                reader, "merging rows", source.total, lambda rows: target.merge(rows, names_of(on), evolve=evolve)
             )[1]
         assert tx.snapshot is not None
         words = f"updated {plural(done.updated, 'row')} of {table} and inserted {done.inserted:,}"
@@ -86,7 +155,8 @@ def merge(
         )
 
 
-def _exists(lake: Lake, name: str, *, create: bool) -> bool:
+def exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
+    """Return whether a table exists. Raise ``NotFoundError`` when it does not and is not to be made."""
     try:
         _ = lake.table(name).info
     except NotFoundError as error:
@@ -97,22 +167,28 @@ def _exists(lake: Lake, name: str, *, create: bool) -> bool:
     return True
 
 
-def _add(tx: LakeTransaction, name: str, source: FileSource, *, exists: bool, evolve: bool) -> int:
+def _add(tx: LakeTransaction, name: str, files: Files, *, exists: bool, evolve: bool) -> int:
     """Stream the rows into the table; returns how many there were."""
     from quacklake.lake.reference import TableRef
 
-    def create(rows: pa.RecordBatchReader) -> None:
+    there = exists
+
+    def use(rows: pa.RecordBatchReader) -> None:
+        nonlocal there
+        if there:
+            tx.table(name).append(rows, evolve=evolve)
+            return
         tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
         tx.create_table(name, rows)
+        there = True
 
-    if not exists:
-        return _stream(source, None, "appending rows", create)[0]
-    target = tx.table(name)
-    return _stream(source, target.info.schema, "appending rows", lambda rows: target.append(rows, evolve=evolve))[0]
+    total = files.total
+    streams = files.streams(lambda: tx.table(name).info.schema if there else None)
+    return sum(_counted(stream, "appending rows", total, use)[0] for stream in streams)
 
 
-def _stream(
-    source: FileSource, wanted: TableSchema | None, label: str, use: Callable[[pa.RecordBatchReader], Any]
+def _counted(
+    reader: pa.RecordBatchReader, label: str, total: int | None, use: Callable[[pa.RecordBatchReader], Any]
 ) -> tuple[int, Any]:
     """Give the rows to something, counted; returns how many there were and what came of them."""
     import pyarrow as pa
@@ -120,8 +196,7 @@ def _stream(
     from quacklake.cli.progress import progress
 
     rows = 0
-    with progress(label, source.total) as advance:
-        reader = source.read(wanted)
+    with progress(label, total) as advance:
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal rows

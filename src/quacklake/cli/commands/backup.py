@@ -71,7 +71,7 @@ def prune_backups(
         int | None, typer.Option("--keep-last", metavar="N", help="Keep the newest N backups at least.")
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as '90 days'.")
+        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as 90d or '3 months'.")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -26,7 +26,7 @@ _SHOWN = 20
 def expire(
     context: Context,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as '7 days'.")
+        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as 7d, 12h or '1 month'.")
     ] = None,
     keep_last: Annotated[
         int | None, typer.Option("--keep-last", metavar="N", help="Keep the newest N snapshots at least.")
@@ -66,7 +66,7 @@ def _number(text: str) -> int:
 def cleanup(
     context: Context,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as '2 days'.")
+        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as 2d or 36h.")
     ] = None,
     all: Annotated[bool, typer.Option("--all", help="Whatever their age: only when nobody writes or reads.")] = False,
     orphans: Annotated[bool, typer.Option("--orphans", help="Files that no commit knows, left by crashes.")] = False,

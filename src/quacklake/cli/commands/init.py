@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from quacklake.cli.context import Context, Options
+from quacklake.cli.context import Context
 from quacklake.cli.settings_file import FILE, set_value
 from quacklake.config import redact
 from quacklake.errors import NotFoundError
 
 __all__ = ["init"]
 
-_URL, _DATA = "sqlite:///lake.db", "data/"
+_URL = "sqlite:///lake.db"
 
 
 def init(
@@ -22,16 +23,16 @@ def init(
     encrypted: Annotated[bool, typer.Option("--encrypted", help="Encrypt every file with a key of its own.")] = False,
     no_config: Annotated[bool, typer.Option("--no-config", help=f"Do not write the URL into {FILE}.")] = False,
 ) -> None:
-    """Without --lake it is in the files lake.db and data/ of this folder. What exists already is left as it is.
+    """Without --lake it is in the file lake.db of this folder. What exists already is left as it is.
+
+    Its files go to --data-path; without one to the folder data beside a SQLite file, or FILE.files beside a DuckDB
+    file. A lake in PostgreSQL or MySQL needs a --data-path that every user of it can reach.
 
     The URL goes into quacklake.toml, so that commands in this folder need no --lake; one with a password does not.
     """
     options = context.options
     url = context.config.url or _URL
-    data_path = context.config.data_path or (_DATA if context.config.url is None else None)
-    opener = Context(
-        Options(url, data_path, options.config_file, options.output, debug=options.debug, catalog=options.catalog)
-    )
+    opener = Context(replace(options, lake=url))
     try:
         lake, created = opener.open(), False
     except NotFoundError:

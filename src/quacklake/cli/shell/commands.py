@@ -1,4 +1,4 @@
-"""What begins with a dot in the shell."""
+"""What the shell itself understands: words with a dot before them, and a few without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quacklake.errors import InputError, nearest
 if TYPE_CHECKING:
     from quacklake.cli.shell.loop import Shell
 
-__all__ = ["NAMES", "run_command"]
+__all__ = ["NAMES", "as_command", "run_command"]
 
 _HELP = {
     ".help": "this list",
@@ -17,11 +17,25 @@ _HELP = {
     ".schema [TABLE]": "the columns of a table, or of all",
     ".timing [on|off]": "tell how long each statement took",
     ".mode [table|json|csv]": "the form of the answers",
-    ".quit": "leave; so does Ctrl-D",
+    ".quit": "leave; so do exit, quit and Ctrl-D",
 }
 NAMES = tuple(words.split()[0] for words in _HELP)
 """The commands, as they are typed."""
+_BARE = {"exit": ".quit", "quit": ".quit", "help": ".help"}
+"""What people type who know other shells."""
 _MODES = ("table", "json", "csv")
+
+
+def as_command(text: str) -> str | None:
+    """Return the command that was typed, with a dot or without one; None for a statement.
+
+    >>> as_command(" quit; "), as_command(".tables"), as_command("SELECT 1")
+    ('.quit', '.tables', None)
+    """
+    line = text.strip()
+    if line.startswith("."):
+        return line
+    return _BARE.get(line.rstrip(";").strip().lower())
 
 
 def run_command(shell: Shell, line: str) -> bool:

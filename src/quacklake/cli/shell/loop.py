@@ -14,7 +14,8 @@ from prompt_toolkit.lexers import PygmentsLexer
 from quacklake.cli.commands.sql import run_text
 from quacklake.cli.context import Context
 from quacklake.cli.failures import report
-from quacklake.cli.shell.commands import run_command
+from quacklake.cli.progress import hush, waiting
+from quacklake.cli.shell.commands import as_command, run_command
 from quacklake.cli.shell.completer import Names, SqlCompleter
 from quacklake.cli.shell.history import History, history_file
 from quacklake.errors import CancelledError, QuacklakeError, SqlError
@@ -31,7 +32,7 @@ _ROWS = 100
 
 
 def run_shell(context: Context, view: Lake | LakeAt, statements: Statements) -> None:
-    """Statements until Ctrl-D or ``.quit``."""
+    """Statements until Ctrl-D, ``exit``, ``quit`` or ``.quit``."""
     Shell(context, view, statements).run()
 
 
@@ -49,6 +50,7 @@ class Shell:
         """Read and run until the end."""
         from pygments.lexers.sql import SqlLexer
 
+        hush(for_good=True)
         prompt: PromptSession[str] = PromptSession(
             history=self._history(),
             completer=SqlCompleter(self._known),
@@ -58,7 +60,7 @@ class Shell:
             key_bindings=_keys(),
             prompt_continuation=lambda width, *_: "...> ".rjust(width),
         )
-        self.say(f"{getattr(self.view, 'url', 'the lake')}: .help tells more, Ctrl-D leaves")
+        self.say(f"{getattr(self.view, 'url', 'the lake')}: help tells more, exit leaves")
         while True:
             try:
                 text = prompt.prompt(self._prompt())
@@ -73,10 +75,12 @@ class Shell:
         """Run what was typed; what goes wrong is told. False when the shell is to end."""
         begun = time.perf_counter()
         try:
-            if text.lstrip().startswith("."):
-                return run_command(self, text.strip())
+            command = as_command(text)
+            if command is not None:
+                return run_command(self, command)
             self._names = None
-            run_text(self.context, self.statements, text, _ROWS)
+            with waiting("running"):
+                run_text(self.context, self.statements, text, _ROWS)
         except CancelledError:
             sys.stderr.write("cancelled\n")
         except Exception as error:
@@ -128,10 +132,10 @@ class Shell:
 def is_whole(text: str) -> bool:
     """True when nothing more has to be typed: a statement with its semicolon, a command, or nothing.
 
-    >>> is_whole("SELECT 1;"), is_whole("SELECT ';"), is_whole(".tables"), is_whole("SELECT 1")
-    (True, False, True, False)
+    >>> is_whole("SELECT 1;"), is_whole("SELECT ';"), is_whole(".tables"), is_whole("exit"), is_whole("SELECT 1")
+    (True, False, True, True, False)
     """
-    if not text.strip() or text.lstrip().startswith("."):
+    if not text.strip() or as_command(text) is not None:
         return True
     try:
         words = words_of(text)

@@ -166,7 +166,7 @@ class FileWriter:
         faults.reach("engine.write.before")
         clauses = possible_clauses(job.connection, clauses)
         try:
-            with telemetry.timed("engine.write"), writing():
+            with telemetry.timed("engine.write", location), writing():
                 rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
             faults.reach("engine.write.after")
         except BaseException:
