@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from quacklake.cli.csv_files import text_of
+from quacklake.lake.input_csv import OpenText
 
 __all__ = ["faulty_value"]
 
 _LARGEST_ARRAY = 1 << 26
-"""Bytes of an array that is read at once to find what is wrong in it."""
+"""Characters of an array that is read at once to find what is wrong in it."""
 _SAMPLE = 1 << 18
 
 
-def faulty_value(path: Path) -> str | None:
+def faulty_value(open_text: OpenText) -> str | None:
     """Return what is wrong with the first value that is no object, None when none is found."""
-    with text_of(path) as file:
+    with open_text() as file:
         begin = file.read(_SAMPLE)
     if begin.lstrip().startswith("["):
-        return _in_array(path)
+        return _in_array(open_text)
     if not any(_in_line(0, line) is None for line in begin.splitlines()[:2]):
         return None  # objects that go over several lines
-    with text_of(path) as file:
+    with open_text() as file:
         for number, line in enumerate(file, 1):
             fault = _in_line(number, line) if line.strip() else None
             if fault is not None:
@@ -38,14 +37,15 @@ def _in_line(number: int, line: str) -> str | None:
     return None if isinstance(value, dict) else f"line {number} is {_kind(value)}, not an object"
 
 
-def _in_array(path: Path) -> str | None:
-    if path.stat().st_size > _LARGEST_ARRAY:
+def _in_array(open_text: OpenText) -> str | None:
+    with open_text() as file:
+        text = file.read(_LARGEST_ARRAY + 1)
+    if len(text) > _LARGEST_ARRAY:
         return None
-    with text_of(path) as file:
-        try:
-            values = json.loads(file.read())
-        except json.JSONDecodeError as error:
-            return f"line {error.lineno}, column {error.colno}: {error.msg}"
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"line {error.lineno}, column {error.colno}: {error.msg}"
     for number, value in enumerate(values, 1):
         if not isinstance(value, dict):
             return f"value {number} of the array is {_kind(value)}, not an object"

@@ -1,0 +1,148 @@
+"""How a CSV file is written: its delimiter, quotes and header, and which of its lines is wrong.
+
+DuckDB's own detection passes over lines that do not fit what it detects, a header among them. The dialect is therefore
+fixed here before DuckDB reads the file, so that every line is a row or an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from quacklake.errors import InputError
+
+__all__ = ["CsvOptions", "Dialect", "OpenText", "check_header", "dialect_of", "faulty_line"]
+
+_DELIMITERS = (",", "\t", ";", "|")
+_SAMPLE_BYTES = 1 << 18
+_SAMPLE_RECORDS = 100
+
+OpenText = Callable[[], AbstractContextManager[TextIO]]
+"""Opens a file as text, from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """What the user says of a CSV file. None is found out from the file."""
+
+    delimiter: str | None = None
+    quote: str = '"'
+    escape: str | None = None
+    header: bool | None = None
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("delimiter", self.delimiter), ("quote", self.quote), ("escape", self.escape)):
+            if value is not None and len(value) != 1:
+                raise InputError(f"{value!r} is not one character", hint=f"the {name} is one, such as ';' or '\\t'")
+        if self.skip < 0:
+            raise InputError("the number of lines to skip is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a file is written. ``skip`` counts the lines before its first record."""
+
+    delimiter: str
+    quote: str
+    escape: str
+    skip: int
+    header: bool | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of DuckDB's ``read_csv`` that leave nothing for it to detect but types."""
+        fixed = {"delim": self.delimiter, "quote": self.quote, "escape": self.escape, "skip": self.skip}
+        found = fixed | {"comment": "", "null_padding": False, "strict_mode": True}
+        return found if self.header is None else found | {"header": self.header}
+
+
+def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dialect, tuple[str, ...]]:
+    """Return how a file is written, by its first lines, and its first record; whether that is a header is not told.
+
+    Raises ``InputError`` for a file that is empty.
+    """
+    with open_text() as file:
+        sample = file.read(_SAMPLE_BYTES)
+    lines = sample.splitlines(keepends=True)
+    skip = options.skip
+    while skip < len(lines) and not lines[skip].strip():
+        skip += 1
+    if skip >= len(lines):
+        raise InputError(f"{name} is empty", hint="a file needs at least the names of its columns")
+    delimiter = options.delimiter or _delimiter(name, lines[skip:], options.quote)
+    dialect = Dialect(delimiter, options.quote, options.escape or options.quote, skip, options.header)
+    return dialect, tuple(_first(dialect, lines[skip:]))
+
+
+def _first(dialect: Dialect, lines: Sequence[str]) -> list[str]:
+    try:
+        return next((record for _, record in _records(iter(lines), dialect)), [])
+    except csv.Error:
+        return []  # DuckDB will say what is wrong
+
+
+def check_header(header: Sequence[str], name: str, dialect: Dialect) -> None:
+    """Raise ``InputError`` when a header has a name twice, which DuckDB would change."""
+    seen: set[str] = set()
+    for column in (column.strip().casefold() for column in header):
+        if column and column in seen:
+            raise InputError(
+                f"line {dialect.skip + 1} of {name} names the column {column!r} twice",
+                hint="rename one of them, or say that the file has no header",
+            )
+        seen.add(column)
+
+
+def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
+    """Return what divides most lines in the same way; a tab in a file that is called so, else rather a comma."""
+    if ".tsv" in name.lower():
+        return "\t"
+
+    def fit(delimiter: str) -> tuple[bool, bool, int]:
+        reader = csv.reader(lines, delimiter=delimiter, quotechar=quote)
+        widths = [len(record) for record in itertools.islice(reader, _SAMPLE_RECORDS) if record]
+        return widths[0] > 1, len(set(widths)) == 1, widths[0]
+
+    best = max(_DELIMITERS, key=fit)
+    return best if fit(best)[0] else _DELIMITERS[0]
+
+
+def faulty_line(open_text: OpenText, dialect: Dialect) -> str | None:
+    """Return what is wrong with the first line that does not fit, None when every line does."""
+    with open_text() as file:
+        lines = iter(file)
+        for _ in range(dialect.skip):
+            next(lines, None)
+        width, line = 0, dialect.skip + 1
+        try:
+            for line, record in _records(lines, dialect):
+                width = width or len(record)
+                if record and len(record) != width:
+                    fields = f"{len(record)} field{'' if len(record) == 1 else 's'}"
+                    return f"line {line} has {fields}, and line {dialect.skip + 1} has {width}"
+        except csv.Error as error:
+            return f"after line {line}: {error}, as of a quotation that does not end"
+        except UnicodeDecodeError as error:
+            return f"after line {line} it is not UTF-8 text: {error.reason}"
+    return None
+
+
+def _records(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Yield each record with the number of the line that it begins on."""
+    doubled = dialect.escape == dialect.quote
+    reader = csv.reader(
+        lines,
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote,
+        doublequote=doubled,
+        escapechar=None if doubled else dialect.escape,
+        strict=True,
+    )
+    begin = dialect.skip + 1
+    for record in reader:
+        yield begin, record
+        begin = dialect.skip + 1 + reader.line_num
