@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quacklake.duckdb_versions import connect
 from quacklake.errors import InputError
 from quacklake.format.schema import TableSchema
 
@@ -146,7 +147,7 @@ class _TextSource(FileSource):
 
     def __init__(self, path: Path, name: str, format: str) -> None:
         super().__init__(path, name, format)
-        self._connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+        self._connection = connect(config={"autoinstall_known_extensions": False})
 
     def _open(self, wanted: TableSchema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         # the name of one file, not a pattern
