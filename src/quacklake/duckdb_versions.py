@@ -41,7 +41,6 @@ SETTINGS: Mapping[str, Any] = (
     {
         "lambda_syntax": "ENABLE_SINGLE_ARROW",  # views that were stored before may have it
         "legacy_disable_null_type": True,  # no format before 1.1 has such a type
-        "storage_compatibility_version": "v1.5.0",
         TRANSACTION_POLICY[0]: TRANSACTION_POLICY[1],
     }
     if IS_2
