@@ -4,6 +4,8 @@ PYTHON := .venv/bin/python
 # Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
 JOBS ?= 2
 ARGS ?=
+# Another DuckDB than the pinned one for `make test`: make test DUCKDB=2.0.0
+DUCKDB ?=
 # The version for `make test-spark`: the packages of .venv, with another pyspark before them
 SPARK ?= 4.3.0
 # How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 STREAMS=100 DEATHS=5000 SOAK=600 SEED=7
@@ -28,8 +30,8 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo $(ARGS)
 
-test: setup ## Run every test
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+test: setup $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run every test, on another DuckDB if you like: DUCKDB=2.0.0
+	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
 	PYTHONPATH=$(CURDIR)/.venv/spark-$(SPARK) $(PYTHON) -m pytest tests/spark $(ARGS)
@@ -66,6 +68,9 @@ clean: ## Remove everything that can be made again
 
 .venv/spark-%: | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*
+
+.venv/duckdb-%: | .venv/.stamp
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ duckdb==$*
 
 .venv/.stamp-bench: .venv/.stamp
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[bench]'

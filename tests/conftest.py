@@ -14,13 +14,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
+from quacklake.errors import MissingExtraError
 from services import SERVERS, DatabaseServer, MySQLServer, PostgresServer, S3Server, Server, Unavailable
 from services.background import ensure, stop
 from tests import seeds
 from tests.catalog.stock import Stock
+from tests.duckdbs import needs_extensions
 from tests.layout import CATALOG, LAYOUT
 
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
@@ -39,7 +42,9 @@ _DIRECTORY = pytest.StashKey[Path]()
 
 
 def pytest_report_header() -> str:
-    return f"samples: QUACKLAKE_TEST_SEED={seeds.SEED}" + (", long: everything" if seeds.LONG else "")
+    return f"duckdb {duckdb.__version__}, samples: QUACKLAKE_TEST_SEED={seeds.SEED}" + (
+        ", long: everything" if seeds.LONG else ""
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -104,6 +109,29 @@ def _left_out(tests: list[tuple[float, pytest.Item, float]]) -> list[pytest.Item
         return [item for chance, item, _ in tests if chance >= share]
     ranked = sorted(tests, key=lambda test: test[0])
     return [item for _, item, _ in ranked[max(share > 0, int(share * len(ranked))) :]]
+
+
+@contextmanager
+def _encrypting() -> Iterator[None]:
+    """Skip a test that writes an encrypted lake, where DuckDB has no extension for that."""
+    try:
+        yield
+    except MissingExtraError as error:
+        if "httpfs" in error.message:
+            needs_extensions()
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    with _encrypting():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    with _encrypting():
+        yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

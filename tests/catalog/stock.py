@@ -1,7 +1,7 @@
 """Stock DuckDB with its ducklake extension: the judge of what a lake holds.
 
 It runs in a process of its own: DuckDB's sqlite extension and Python's sqlite3 are two copies of SQLite, and two copies in
-one process break each other's file locks.
+one process break each other's file locks. And the extension is there for the pinned DuckDB only.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class Stock:
     """A process with stock DuckDB in it. Each call attaches a lake as ``l`` and lets go of it."""
 
     def __init__(self) -> None:
-        from tests.layout import plain_only  # the process itself needs none of it
+        from tests.duckdbs import pinned_environment  # the process itself needs none of it
+        from tests.layout import plain_only
 
         plain_only("stock DuckDB cannot open a catalog of a shared lake")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.catalog.stock"],
             cwd=_REPOSITORY,
-            env=os.environ | {"PYTHONPATH": str(_REPOSITORY)},
+            env=pinned_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from duckdb_extensions import import_extension
 
 import quacklake
 from quacklake.errors import CommitUnknown
+from tests.duckdbs import import_extension
 from tests.layout import LAYOUT
 
 

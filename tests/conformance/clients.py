@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import duckdb
 import sqlalchemy as sa
-from duckdb_extensions import import_extension
 
 import quacklake
+from tests.duckdbs import import_extension
 from tests.layout import plain_only
 
 __all__ = ["LONG", "LakeSite", "plain_duckdb", "reference_duckdb"]

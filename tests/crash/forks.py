@@ -25,6 +25,8 @@ from typing import Any
 __all__ = ["Child", "Ended", "Forks"]
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
+_ELSEWHERE = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+"""Where another DuckDB is, if tests run on one."""
 _PRELOAD = ("pandas", "psycopg", "pymysql", "duckdb_engine", "pyarrow.parquet", "quacklake")
 
 
@@ -81,7 +83,7 @@ class Forks:
             | dict(environment or {})
             | {
                 "OPENBLAS_NUM_THREADS": "1",
-                "PYTHONPATH": os.pathsep.join((str(_REPOSITORY / "src"), str(_REPOSITORY))),
+                "PYTHONPATH": os.pathsep.join((*_ELSEWHERE, str(_REPOSITORY / "src"), str(_REPOSITORY))),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

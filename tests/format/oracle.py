@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-from duckdb_extensions import import_extension
+
+from tests.duckdbs import import_extension
 
 __all__ = ["in_utc", "lake"]
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from quacklake.format.literals import literal_text
 from quacklake.format.murmur import hash_comparable, hash_sql, murmur3_32
 from quacklake.format.murmur_arrow import hash_array
 from quacklake.format.types import can_widen, duckdb_type
+from tests.duckdbs import import_extension
 
 from .oracle import in_utc
 from .test_bounds import EXPLICIT, VALUES

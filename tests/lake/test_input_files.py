@@ -114,7 +114,6 @@ def test_a_folder_a_pattern_and_a_list_name_many_files(people: quacklake.Table) 
     Path("in/deep/b.csv").write_text("code,id\n010,2\n")  # another order
     Path("in/_SUCCESS").write_text("")
     Path("in/.hidden.csv").write_text("nonsense")
-    Path("in/readme.txt").write_text("not rows")
     for form in ("in", Path("in"), "in/**/*.csv", ["in/a.csv", Path("in/deep/b.csv")]):
         assert people.overwrite(form) == 2
         assert people.to_pylist() == ROWS
@@ -173,14 +172,18 @@ def test_what_is_not_there_is_told(people: quacklake.Table, folder: Path) -> Non
     Path("mixed").mkdir()
     Path("mixed/a.csv").write_text(CSV)
     Path("mixed/a.json").write_text(JSON)
+    Path("odd").mkdir()
+    Path("odd/a.csv").write_text(CSV)
+    Path("odd/part-0").write_text(CSV)
     Path("nothing.csv").touch()
     Path("people.data").write_text(CSV)
     for given, message in {
         "missing.csv": "there is no file missing.csv",
         "*.pq": r"no file has a name like \*.pq",
-        "empty": "the folder empty has no Parquet, CSV, JSON or Arrow files",
+        "empty": "the folder empty has no files",
         "mixed": "mixed has files of several formats: csv and json",
         "nothing.csv": "nothing.csv is empty",
+        "odd": "the name of odd/part-0 does not say what is in it",
         "people.data": "the name of people.data does not say what is in it",
         "s3://bucket/a.csv": "is not a file of this machine",
     }.items():
@@ -213,6 +216,7 @@ def test_the_rows_of_parquet_files_are_known_before_they_are_read() -> None:
         ("bad.csv", "id,code\n1,a\nx,b\n"),
         ("bad.json", '{"id": 1}\n{"id": \n'),
         ("bad.arrow", "ARROW1"),
+        ("ragged.csv", "id,code\n1,a\n2,b,c\n"),
     ],
 )
 def test_a_damaged_file_is_named_and_nothing_changes(people: quacklake.Table, name: str, content: str) -> None:

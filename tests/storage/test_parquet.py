@@ -14,12 +14,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from duckdb_extensions import import_extension
 
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
 from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
 from quacklake.format.stats import ColumnStats
 from quacklake.storage import Store, column_stats, read_footer
+from tests.duckdbs import import_extension
 
 COLUMNS = {
     "i": ("INTEGER", "CASE WHEN i % 3 = 0 THEN NULL ELSE i - 5 END"),

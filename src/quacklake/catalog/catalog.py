@@ -65,6 +65,7 @@ class Catalog(Connections):
         busy_timeout_ms: int = 30_000,
         pool_size: int = 5,
         max_overflow: int = 20,
+        storage_version: str = "v1.5.0",
     ) -> None:
         super().__init__(
             url,
@@ -73,6 +74,7 @@ class Catalog(Connections):
             busy_timeout_ms=busy_timeout_ms,
             pool_size=pool_size,
             max_overflow=max_overflow,
+            storage_version=storage_version,
         )
         self.read_only = self._opened_read_only = read_only
         self._schema = metadata_schema or url.metadata_schema

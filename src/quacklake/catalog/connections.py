@@ -50,10 +50,16 @@ class Connections:
         busy_timeout_ms: int,
         pool_size: int,
         max_overflow: int,
+        storage_version: str,
     ) -> None:
         self.url = url
         self._database: Database = self.database_class(
-            url, busy_timeout_ms=busy_timeout_ms, pool_size=pool_size, max_overflow=max_overflow, read_only=read_only
+            url,
+            busy_timeout_ms=busy_timeout_ms,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+            read_only=read_only,
+            storage_version=storage_version,
         )
         self._engine: Engine = self._database.create_engine(shared=shared)
         # some connections are left for those who read, and for what the head of the queue reads

@@ -80,13 +80,22 @@ class Database(ABC):
     batch_rows: ClassVar[int] = sys.maxsize
 
     def __init__(
-        self, url: CatalogUrl, *, busy_timeout_ms: int, pool_size: int, max_overflow: int, read_only: bool
+        self,
+        url: CatalogUrl,
+        *,
+        busy_timeout_ms: int,
+        pool_size: int,
+        max_overflow: int,
+        read_only: bool,
+        storage_version: str = "v1.5.0",
     ) -> None:
         self.url = url
         self.busy_timeout_ms = busy_timeout_ms
         self.read_only = read_only
         self.pool_size = pool_size
         self.max_overflow = max_overflow
+        #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
+        self.storage_version = storage_version
         self._inserts: dict[sa.Table, sa.Insert] = {}
         self._updates: dict[sa.Table, sa.Update] = {}
 

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog import scoped
 from quacklake.catalog.database import Database, Failure, Question, Rows
+from quacklake.duckdb_versions import IS_2, TRANSACTION_POLICY, arrow_table, connect
 from quacklake.errors import ConfigError
 from quacklake.format.names import literal
 
@@ -38,12 +39,33 @@ class DuckDBDatabase(Database):
         return {**super().engine_options(), "poolclass": sa.pool.QueuePool, "connect_args": arguments}
 
     def make_file(self) -> None:
-        """Choose the newest form, as stock does: in older ones no VARIANT can live in the catalog."""
+        """Choose the form of the file, which stock's default would leave to the version that makes it.
+
+        From 1.5 on VARIANT can live in the catalog; what 2.0 makes in its own form, 1.5 cannot open.
+        """
         path = self.url.path
         if path is not None and not path.exists():
-            with duckdb.connect(":memory:") as connection:
-                connection.execute(f"ATTACH {literal(str(path))} AS made (STORAGE_VERSION 'latest')")
+            with connect(":memory:") as connection:
+                try:
+                    connection.execute(
+                        f"ATTACH {literal(str(path))} AS made (STORAGE_VERSION {literal(self.storage_version)})"
+                    )
+                except duckdb.InvalidInputException as error:
+                    raise ConfigError(
+                        f"DuckDB {duckdb.__version__} makes no files for DuckDB {self.storage_version}",
+                        hint="set duckdb_storage_version to a version such as v1.5.0, or to latest",
+                    ) from error
                 connection.execute("DETACH made")
+
+    def listen(self, engine: Engine) -> None:
+        if not IS_2:
+            return
+
+        @sa.event.listens_for(engine, "connect")
+        def prepare(driver: Any, _: object) -> None:
+            # has_table asks for tables that may be missing; no part of the configuration, which all who open a file
+            # in one process have to share
+            driver.execute(f"SET GLOBAL {TRANSACTION_POLICY[0]} = {literal(TRANSACTION_POLICY[1])}")
 
     def _file(self) -> str:
         path = self.url.path
@@ -118,7 +140,7 @@ class DuckDBDatabase(Database):
         compiled = select.compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
         driver = connection.connection.driver_connection
         assert driver is not None
-        return driver.execute(str(compiled)).to_arrow_table()
+        return arrow_table(driver, str(compiled))
 
     def now_ms(self) -> sa.ColumnElement[Any]:
         return sa.func.epoch_ms(sa.func.now())

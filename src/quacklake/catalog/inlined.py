@@ -77,7 +77,8 @@ def inlined_table(table_id: int, version: int, schema: TableSchema, database: st
         sql = inline.sql_type(column, database)
         # keyed by id: a user's column may be called row_id too
         key = f"c{column.id}"
-        columns.append(sa.Column(column.name, _stored(sql, database), key=key))
+        # quoted always: SQLAlchemy does not know every keyword of a database
+        columns.append(sa.Column(column.name, _stored(sql, database), key=key, quote=True))
         ddl.append((column.name, sql))
         keys.append(key)
     name = inline.data_table_name(table_id, version)

@@ -68,6 +68,7 @@ class Config:
     pool_size: int
     pool_max_overflow: int
     duckdb_memory_limit: int | None
+    duckdb_storage_version: str
     duckdb_threads: int | None
     compaction_max_files: int
     compaction_max_rows: int

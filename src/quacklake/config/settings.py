@@ -144,6 +144,12 @@ SETTINGS: tuple[Setting, ...] = (
         "Memory for DuckDB, such as 512MB (default: DuckDB's own)",
         minimum=1_000_000,
     ),
+    _text(
+        "duckdb_storage_version",
+        "QUACKLAKE_DUCKDB_STORAGE_VERSION",
+        "Oldest DuckDB that can open a new DuckDB catalog file, such as v1.5.0, or latest: only the one that makes it",
+        "v1.5.0",
+    ),
     _number("duckdb_threads", "QUACKLAKE_DUCKDB_THREADS", "Threads for DuckDB (default: one per core)", None, 1, 4096),
     _number(
         "compaction_max_files",

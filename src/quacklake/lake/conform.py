@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
@@ -180,7 +181,7 @@ def to_table(engine: DuckDBEngine, rows: pa.Table, matches: Sequence[Match]) -> 
         return quick
     with engine.connection() as connection, writing():
         connection.register("ql_source", rows)
-        return connection.execute(f"SELECT {', '.join(expressions(matches))} FROM ql_source").to_arrow_table()
+        return arrow_table(connection, f"SELECT {', '.join(expressions(matches))} FROM ql_source")
 
 
 def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:

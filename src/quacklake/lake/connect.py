@@ -104,6 +104,7 @@ def open_metadata(
         busy_timeout_ms=config.busy_timeout_ms,
         pool_size=config.pool_size,
         max_overflow=config.pool_max_overflow,
+        storage_version=config.duckdb_storage_version,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import ConstraintError, InputError
 from quacklake.format import evolution, sorting
 from quacklake.format.column_paths import find_column, parse_path
@@ -142,7 +143,7 @@ def _check_expression(shared: Shared, column: Column) -> None:
     value = conform.default_value(column)
     try:
         with shared.engine.connection() as connection:
-            connection.execute(f"SELECT {value}").to_arrow_table()
+            arrow_table(connection, f"SELECT {value}")
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
         raise InputError(f'{column.default!r} is no default for the column "{column.name}": {first}') from None
@@ -168,7 +169,7 @@ def _reshaped(shared: Shared, insert: InlinedInsert, before: TableSchema, after:
     rows = insert.rows.rename_columns([f"c{column.id}" for column in before.columns])
     with shared.engine.connection() as connection:
         connection.register("ql_source", rows)
-        rows = connection.execute(f"SELECT {', '.join(select)} FROM ql_source").to_arrow_table()
+        rows = arrow_table(connection, f"SELECT {', '.join(select)} FROM ql_source")
     return encoded_insert(shared, after, rows, insert.row_ids)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeGuard
 
-from quacklake.errors import InputError
+from quacklake.errors import InputError, nearest
 from quacklake.storage import Store
 
-__all__ = ["FORMATS", "Found", "PathLike", "find", "is_path", "is_paths"]
+__all__ = ["FORMATS", "Found", "PathLike", "find", "is_hidden", "is_path", "is_paths"]
 
 FORMATS = ("parquet", "csv", "json", "arrow")
 _SUFFIXES = {
@@ -73,7 +73,7 @@ def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store:
     keys: set[tuple[str, ...]] = set()
     above: set[str] = set()
     for text in given:
-        found, base = _expand(text, store)
+        found, base = _expand(text, format, store)
         files.extend(path for path in found if path not in files)
         keys.update(() if base is None else _folder_keys(path[len(base) :]) for path in found)
         above.update(_folder_keys(f"{base or ''}/"))
@@ -82,31 +82,34 @@ def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store:
     return Found(name, tuple(files), format or _one_format(files, name), folders, frozenset(above.difference(folders)))
 
 
-def _expand(text: str, store: Store | None) -> tuple[list[str], str | None]:
+def _expand(text: str, format: str | None, store: Store | None) -> tuple[list[str], str | None]:
     """The files of one path, and the folder below which other folders may tell values; None when it is one file."""
     url = _URL.match(text)
     if url is not None and url[1].lower() == "file":
         text, url = text[url.end() :], None
     if url is not None:
-        return _remote(text, store)
+        return _remote(text, format, store)
     path = Path(text).expanduser()
     text = str(path) if text.startswith("~") else text
     if path.is_file():
         return [text], None
     if path.is_dir():
-        return _inside(text, sorted(str(found) for found in path.rglob("*") if found.is_file())), text
+        return _inside(text, sorted(str(found) for found in path.rglob("*") if found.is_file()), format), text
     if not text or not _MAGIC.search(text):
         raise _missing(text)
     base = _fixed(text)
     start = base or ("/" if text.startswith("/") else ".")
     every = Path(start).glob(os.path.relpath(text, start))
-    found = sorted(str(each) for each in every if each.is_file() and not each.name.startswith("."))
+    asked = Path(text).name.startswith((".", "_"))
+    found = sorted(
+        str(each) for each in every if each.is_file() and (asked or not is_hidden(str(each.relative_to(start))))
+    )
     if not found:
         raise InputError(f"no file has a name like {text}", hint="check the path and the pattern")
     return found, base
 
 
-def _remote(text: str, store: Store | None) -> tuple[list[str], str | None]:
+def _remote(text: str, format: str | None, store: Store | None) -> tuple[list[str], str | None]:
     if store is None or store.is_local:
         raise InputError(
             f"{text} is not a file of this machine, and the lake is not in a store of its kind",
@@ -119,31 +122,44 @@ def _remote(text: str, store: Store | None) -> tuple[list[str], str | None]:
         if not found:
             base = text.rstrip("/")
             below = list(store.find(f"{base}/**"))
-            found = _inside(text, below) if below else []
+            found = _inside(text, below, format) if below else []
     if not found:
         raise _missing(text)
     return found, base
 
 
-def _inside(folder: str, found: list[str]) -> list[str]:
-    """The files of a folder that have rows: not those that begin with ``_`` or ``.``, nor in folders that do."""
+def _inside(folder: str, found: list[str], format: str | None) -> list[str]:
+    """The files of a folder with rows of a format. Names that begin with ``_`` or ``.`` do not count.
+
+    Without a format every other file counts, so that one that cannot be read is an error and not left out.
+    """
     below = len(folder.rstrip("/")) + 1
-    visible = [path for path in found if not any(part.startswith(("_", ".")) for part in path[below:].split("/"))]
-    known = [path for path in visible if _format(path) is not None]
-    if not known:
-        raise InputError(
-            f"the folder {folder} has no Parquet, CSV, JSON or Arrow files",
-            hint=f'name the files with a pattern, "{folder.rstrip("/")}/*", and the format' if visible else None,
-        )
-    return known
+    files = [path for path in found if not is_hidden(path[below:]) and (format is None or _format(path) == format)]
+    if not files:
+        kind = "" if format is None else f"{format} "
+        raise InputError(f"the folder {folder} has no {kind}files", hint="names that begin with . or _ do not count")
+    return files
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a part of a path begins with ``.`` or ``_``, as ``_SUCCESS``; ``_year=2024`` holds a value.
+
+    >>> is_hidden("a/_SUCCESS"), is_hidden("_year=2024/a.parquet"), is_hidden("a/b.csv")
+    (True, False, False)
+    """
+    return any(part.startswith((".", "_")) and "=" not in part for part in path.split("/"))
 
 
 def _missing(text: str) -> InputError:
     if _SQL.match(text):
         return InputError(f"there is no file {text!r}", hint="to use SQL, pass lake.sql(…): its rows can be appended")
-    near = Path(text).parent
-    known = "://" in text or near.is_dir()
-    return InputError(f"there is no file {text}", hint="check the path" if known else f"there is no folder {near}")
+    if "://" in text:
+        return InputError(f"there is no file or folder {text}", hint="check the path and the bucket")
+    path = Path(text)
+    if not path.parent.is_dir():
+        return InputError(f"there is no file {text}", hint=f"there is no folder {path.parent} either")
+    near = nearest(path.name, [each.name for each in path.parent.iterdir()])
+    return InputError(f"there is no file {text}", hint=near or "check the path")
 
 
 def _fixed(pattern: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.errors import ConstraintError
 from quacklake.format.names import quote
@@ -25,7 +26,7 @@ def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Se
     """Raise ``ConstraintError`` when rows of a table have NULL in one of these columns and must not."""
     for column in columns:
         if not column.nullable:
-            found = connection.execute(f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1").fetchone()
+            found = first_row(connection, f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1")
             if found is not None:
                 raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
 
@@ -52,10 +53,10 @@ def insert_query(
     shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
     """Insert the rows of a query, inlined when they are few."""
-    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
+    counted = first_row(connection, f"SELECT count(*) FROM ({query})")
     count = int(counted[0]) if counted else 0
     if count and count <= shared.inline_limit(table):
-        rows = connection.execute(f"SELECT {_fetched(table)} FROM ({query})").to_arrow_table()
+        rows = arrow_table(connection, f"SELECT {_fetched(table)} FROM ({query})")
         tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
     elif count:
         write_rows(shared, tx, connection, query, table)
@@ -66,11 +67,11 @@ def insert_kept(
     shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
     """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
-    counted = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
+    counted = first_row(connection, f"SELECT count(*) FROM ({query})")
     count = int(counted[0]) if counted else 0
     if count and count <= shared.inline_limit(table):
         row_id = quote(NAME_ROW_ID)
-        rows = connection.execute(f"SELECT {_fetched(table)}, {row_id} FROM ({query})").to_arrow_table()
+        rows = arrow_table(connection, f"SELECT {_fetched(table)}, {row_id} FROM ({query})")
         row_ids = rows.column(NAME_ROW_ID).to_pylist()
         rows = rows.select(range(len(table.schema.columns)))
         tx.pending(table).add_insert(encoded_insert(shared, table, rows, row_ids))
@@ -89,7 +90,7 @@ def replace_rows(
 ) -> int:
     """Delete the rows a table of changed rows was made from and insert the changed ones under the same row ids."""
     pending = tx.pending(table)
-    places = connection.execute(f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}").to_arrow_table()
+    places = arrow_table(connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
     if not places.num_rows:
         return 0
     kept = pending.known_row_ids()
@@ -97,7 +98,7 @@ def replace_rows(
     select = ", ".join(quote(column.name) for column in table.schema.columns)
     if places.num_rows <= shared.inline_limit(table):
         fetched = _fetched(table)
-        rows = connection.execute(f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}").to_arrow_table()
+        rows = arrow_table(connection, f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}")
         versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
         row_ids = [
             kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
@@ -107,9 +108,9 @@ def replace_rows(
     _map_local_ids(connection, changed, kept)
     with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
     without = f"SELECT {select} FROM {changed} WHERE _ql_row_id IS NULL"
-    if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1").fetchone():
+    if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1"):
         write_rows(shared, tx, connection, with_id, table, row_ids=True)
-    if connection.execute(f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1").fetchone():
+    if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1"):
         write_rows(shared, tx, connection, without, table)
     return int(places.num_rows)
 

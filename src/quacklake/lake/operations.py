@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
@@ -310,7 +311,7 @@ def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[
         if key.nested:
             continue
         name = quote(key.name)
-        bounds = connection.execute(f"SELECT min({name}) AS low, max({name}) AS high FROM {rows}").to_arrow_table()
+        bounds = arrow_table(connection, f"SELECT min({name}) AS low, max({name}) AS high FROM {rows}")
         for column, operator in (("low", ">="), ("high", "<=")):
             found = of_array(bounds.column(column), key)[0]
             parts.append(compare(key, operator, decode(found.min if operator == ">=" else found.max, key.type)))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from quacklake.catalog import Gone, Reader, objects
 from quacklake.catalog.objects import Tags
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
@@ -137,10 +138,11 @@ class Undo:
                 for place in ("_ql_file_id", "_ql_version"):
                     match += f" AND n.{place} IS NOT DISTINCT FROM p.{place}"
             with writing():
-                places = connection.execute(
+                places = arrow_table(
+                    connection,
                     "SELECT n._ql_file_id, n._ql_version, n._ql_position"
-                    f" FROM ({mine}) n ANTI JOIN ({theirs}) p ON {match}"
-                ).to_arrow_table()
+                    f" FROM ({mine}) n ANTI JOIN ({theirs}) p ON {match}",
+                )
             columns = ", ".join(f"p.{quote(column.name)}" for column in table.schema.columns)
             fresh = (
                 f"SELECT {columns}, p._ql_row_id AS {quote(NAME_ROW_ID)}"
@@ -168,7 +170,7 @@ class Undo:
     ) -> int:
         """Note the rows to delete, and insert those of a query; returns how many these are."""
         if not self.write:
-            counted = connection.execute(f"SELECT count(*) FROM ({fresh})").fetchone()
+            counted = first_row(connection, f"SELECT count(*) FROM ({fresh})")
             return int(counted[0]) if counted else 0
         pending = self.tx.pending(table)
         pending.add_read(ANYTHING)

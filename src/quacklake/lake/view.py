@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
@@ -148,7 +149,7 @@ class _Session:
 
     def run(self, query: str) -> pa.Table:
         with reading():
-            return self._connection.execute(query).to_arrow_table()
+            return arrow_table(self._connection, query)
 
     def check(self, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
         """Let DuckDB understand a query over the tables; returns it in DuckDB's own words."""

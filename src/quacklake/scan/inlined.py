@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.catalog import InlinedRows
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.format import inline
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
@@ -27,7 +28,7 @@ def _cursor() -> duckdb.DuckDBPyConnection:
     """A private in-memory DuckDB of this thread."""
     found: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
     if found is None:
-        found = _thread.connection = duckdb.connect(config={"threads": 1, "autoload_known_extensions": False})
+        found = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
     return found
 
 
@@ -52,7 +53,7 @@ def _decode_one(found: InlinedRows, schema: TableSchema, database: str, *, ends:
     connection = _cursor()
     connection.register("stored", found.rows)
     try:
-        return connection.execute(query).to_arrow_table()
+        return arrow_table(connection, query)
     finally:
         connection.unregister("stored")
 

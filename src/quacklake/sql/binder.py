@@ -315,9 +315,9 @@ class Binder(Values):
     def _setting(self, node: Node) -> None:
         """``current_setting`` of one of a lake's settings."""
         argument = node["children"][0]
-        given = argument.get("value", {}).get("value") if argument.get("class") == "CONSTANT" else None
-        if isinstance(given, str) and fold(given).startswith("ducklake_"):
-            value = self.session.attachments.setting(fold(given))
+        given = tree.constant_of(argument)
+        if given is not None and given.type == "VARCHAR" and fold(given.value).startswith("ducklake_"):
+            value = self.session.attachments.setting(fold(given.value))
             known = "NULL" if value is None else value if isinstance(value, int | float) else literal(str(value))
             replaced = tree.expression_of(self.session.connection, str(known))
             alias = node["alias"]

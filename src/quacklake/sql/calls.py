@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import __name__ as PRODUCT
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import SqlError
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.inline import is_reserved
@@ -173,7 +174,7 @@ def table_info(call: Call) -> pa.Table:
         [{"n": t.name, "s": t.schema_id, "t": t.id, "u": t.uuid} for t in tx.tables() if t.id >= 0],
         schema=pa.schema([("n", pa.string()), ("s", pa.int64()), ("t", pa.int64()), ("u", pa.string())]),
     )
-    with duckdb.connect(":memory:") as connection:
+    with connect(":memory:") as connection:
         connection.register("tables", tables)
         for name in ("data_file", "delete_file"):
             connection.register(name, metadata.rows(call.attached, f"ducklake_{name}"))
@@ -188,7 +189,7 @@ def table_info(call: Call) -> pa.Table:
             LEFT JOIN ({counted} FROM delete_file WHERE {alive} GROUP BY ALL) d ON d.table_id = t.t
             ORDER BY t.t
         """
-        return connection.execute(query, [snapshot]).to_arrow_table()
+        return arrow_table(connection, query, [snapshot])
 
 
 def list_files(call: Call) -> pa.Table:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.duckdb_versions import arrow_table, connect, first_row
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
@@ -73,7 +74,7 @@ def function(session: Session, names: Sequence[str], arguments: list[Node]) -> p
     given = ", ".join(tree.render(session.connection, _query(session, argument))[7:] for argument in arguments)
     if last == "pragma_table_info":
         with listing(session) as planner:
-            return planner.execute(f"SELECT * FROM {last}({given})").to_arrow_table()
+            return arrow_table(planner, f"SELECT * FROM {last}({given})")
     return _rows(session, f"SELECT * FROM {last}({given})")
 
 
@@ -87,12 +88,12 @@ def _rows(session: Session, sql: str) -> pa.Table:
     """The rows of a listing: of the lakes from their copies, of all others from where they are."""
     lakes = [attached.alias for attached in session.attachments.lakes.values()]
     with listing(session) as planner:
-        mine = planner.execute(sql).to_arrow_table()
+        mine = arrow_table(planner, sql)
     column = next((name for name in _DATABASE if name in mine.column_names), None)
     if column is None:
         return mine
     own = {fold(lake) for lake in lakes}
-    others = session.connection.execute(sql).to_arrow_table()
+    others = arrow_table(session.connection, sql)
     kinds = ("column_name", "table_name", "view_name", "function_name")
     hidden = next((name for name in kinds if name in others.column_names), None)
     found = pa.concat_tables(
@@ -133,7 +134,7 @@ def _with_file_sizes(session: Session, rows: pa.Table) -> pa.Table:
         if attached is not None:
             files = metadata.rows(attached, "ducklake_data_file").select(["file_size_bytes", "end_snapshot"])
             size = pc.sum(files.filter(pc.is_null(files.column("end_snapshot"))).column("file_size_bytes")).as_py()
-            shown = session.connection.execute("SELECT format_bytes(?)", [size or 0]).fetchone()
+            shown = first_row(session.connection, "SELECT format_bytes(?)", [size or 0])
             row["database_size"] = "0 bytes" if shown is None else shown[0]
     return pa.Table.from_pylist(found, schema=rows.schema)
 
@@ -170,7 +171,7 @@ def shown(session: Session, sql: str) -> Result:
     if lake is None and not (names and session.names.default is not None):
         return session.native(sql)
     with listing(session) as planner:
-        return Result(planner.execute(sql).to_arrow_table())
+        return Result(arrow_table(planner, sql))
 
 
 def described(table: TableInfo) -> Result:
@@ -188,8 +189,8 @@ def _shown_type(column: Column) -> str:
     """The type as DuckDB prints it: names are quoted only where they must be."""
     if not column.nested:
         return column.duckdb_type()
-    with duckdb.connect(":memory:") as connection:
-        row = connection.execute(f"SELECT typeof(NULL::{column.duckdb_type()})").fetchone()
+    with connect(":memory:") as connection:
+        row = first_row(connection, f"SELECT typeof(NULL::{column.duckdb_type()})")
     return column.duckdb_type() if row is None else str(row[0])
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
+from quacklake.duckdb_versions import connect
 from quacklake.sql.attached import Attachments
 from quacklake.sql.guard import Guard
 from quacklake.sql.session import Session
@@ -74,8 +73,8 @@ def session(
     if threads is not None:
         config["threads"] = threads
     guard = None if safety is None else _guard(safety, config)
-    root = duckdb.connect(":memory:", config=config)
-    planner = duckdb.connect(":memory:", config={**config, "threads": 1})
+    root = connect(":memory:", config=config)
+    planner = connect(":memory:", config={**config, "threads": 1})
     for connection in (root, planner):
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
     planner.execute(f"SET GLOBAL disabled_optimizers = '{','.join(_NOT_PLANNED)}'")

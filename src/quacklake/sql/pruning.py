@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from quacklake.duckdb_versions import first_row
 from quacklake.errors import QuacklakeError
 from quacklake.format.predicate import ANYTHING, Predicate, every, some
 from quacklake.format.schema import TableSchema
@@ -26,7 +27,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def scan_filters(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> dict[str, list[list[str]]]:
     """The filters of each scan, by the name of its table; a table may be scanned several times."""
-    row = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}", values).fetchone()
+    row = first_row(connection, f"EXPLAIN (FORMAT JSON) {sql}", values)
     found: dict[str, list[list[str]]] = {}
     if row is None:
         return found

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
+from quacklake.duckdb_versions import arrow_table, first_row, run
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.lake.result import Result
@@ -75,6 +76,7 @@ class Session:
         self.work = Work(committed=attachments.committed)
         self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
+        self._reader: weakref.ref[pa.RecordBatchReader] | None = None
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
@@ -251,6 +253,10 @@ class Session:
                 last.keep()
             except Exception as error:  # whoever reads the rest of it is told
                 last.fail(error)
+        reader = self._reader() if self._reader is not None else None
+        self._reader = None
+        if reader is not None:
+            reader.close()  # DuckDB 2.x starts nothing beside an answer that is not read to its end
         self._tidy()
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -268,6 +274,7 @@ class Session:
 
     def use(self, catalog: str, schema: str | None = None) -> None:
         """Look for names in a lake or database first."""
+        self._settle()
         attached = self.attachments.get(catalog)
         if attached is not None:
             catalog = attached.alias
@@ -282,7 +289,7 @@ class Session:
 
     def look_around(self) -> None:
         """Learn where DuckDB looks for names now."""
-        row = self.connection.execute("SELECT current_database(), current_schema()").fetchone()
+        row = first_row(self.connection, "SELECT current_database(), current_schema()")
         assert row is not None
         self.names.catalog, self.names.schema = row
 
@@ -303,7 +310,7 @@ class Session:
             "SELECT 1 FROM (SELECT table_name AS n FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views())"
             " WHERE lower(n) = lower(?)"
         )
-        return self.connection.execute(question, [name]).fetchone() is not None
+        return first_row(self.connection, question, [name]) is not None
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
         """What a function of a lake gives in FROM: rows, the name of a relation, or None when it is not one."""
@@ -381,11 +388,8 @@ class Session:
     def native(self, sql: str, params: Parameters = None) -> Result:
         """Let DuckDB run a statement as it is."""
         self.guard.native()
-        self.connection.execute(sql, params)
-        description = self.connection.description or []
-        if not description:
-            return Result()
-        return self._result(description)
+        types, reader = run(self.connection, sql, params, batch_rows=self.guard.batch_rows)
+        return Result() if reader is None else self._result(types, reader)
 
     def run(self, sql: str, values: Any = None, *, odd: bool = False, gates: ExitStack | None = None) -> Result:
         """Run a bound query; ``odd`` when it may give values that Arrow does not carry.
@@ -394,8 +398,8 @@ class Session:
         """
         if odd or "variant" in sql.lower() or "hugeint" in sql.lower():
             sql = self._exportable(sql, values)
-        self.connection.execute(sql, values)
-        return self._result(self.connection.description or [], gates)
+        types, reader = run(self.connection, sql, values, batch_rows=self.guard.batch_rows)
+        return Result() if reader is None else self._result(types, reader, gates)
 
     def _exportable(self, sql: str, values: Any) -> str:
         try:
@@ -408,12 +412,11 @@ class Session:
         changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
         return f"SELECT * REPLACE ({changed}) FROM ({sql})"
 
-    def _result(self, description: Sequence[Any], gates: ExitStack | None = None) -> Result:
-        types = tuple(str(column[1]) for column in description)
-        reader = self.connection.to_arrow_reader(self.guard.batch_rows)
+    def _result(self, types: tuple[str, ...], reader: pa.RecordBatchReader, gates: ExitStack | None = None) -> Result:
+        self._reader = weakref.ref(reader)
         held = ExitStack() if gates is None else gates.pop_all()
         batches = self.guard.limited(self._batches(reader, self._budget, held))
-        return Result(_started(reader.schema, batches), types=types)
+        return Result(_started(reader.schema, batches, self.guard.batch_rows), types=types)
 
     def _batches(self, reader: pa.RecordBatchReader, budget: Budget, held: ExitStack) -> Iterator[pa.RecordBatch]:
         """What DuckDB gives, batch after batch; it works on each only when it is asked for."""
@@ -428,7 +431,7 @@ class Session:
 
     def rows(self, sql: str, values: Any = None) -> pa.Table:
         """The rows of a bound query as a table."""
-        return self.connection.execute(sql, values).to_arrow_table()
+        return arrow_table(self.connection, sql, values)
 
     @contextmanager
     def planning(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -471,8 +474,12 @@ class Session:
         self._has_macros = False
 
 
-def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
-    """A reader of batches after the first, so that what goes wrong at once is raised at once."""
-    first = next(batches, None)
-    found = batches if first is None else itertools.chain([first], batches)
-    return pa.RecordBatchReader.from_batches(schema, found)
+def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch], full: int) -> pa.RecordBatchReader:
+    """A reader of batches after the first, so that what goes wrong at once is raised at once.
+
+    A batch that is not full is the last as a rule: then DuckDB is asked for the end, and is free for other work.
+    """
+    first = list(itertools.islice(batches, 1))
+    if first and first[0].num_rows < full:
+        first += itertools.islice(batches, 1)
+    return pa.RecordBatchReader.from_batches(schema, itertools.chain(first, batches))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import duckdb
 
-from quacklake.engines.duckdb.queries import nodes, render
+from quacklake.engines.duckdb.trees import Node, TooManyParts, constant_of, nodes, render, serialize
 from quacklake.errors import SqlError
-from quacklake.format.names import literal
 from quacklake.sql.words import caret
 
 __all__ = [
@@ -18,14 +14,13 @@ __all__ = [
     "Unserializable",
     "base_table",
     "cast",
+    "constant_of",
     "expression_of",
     "nodes",
     "parse",
     "render",
     "type_node",
 ]
-
-Node = dict[str, Any]
 
 
 class Unserializable(SqlError):
@@ -36,10 +31,10 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """The tree of one query. Raises ``SqlError`` with the place, or ``Unserializable``."""
     if "\0" in sql:
         raise SqlError("Parser Error: a statement has no NUL character")
-    # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
-    row = connection.execute(f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))").fetchone()
-    assert row is not None
-    document = json.loads(row[0])
+    try:
+        document = serialize(connection, sql)
+    except TooManyParts as error:
+        raise SqlError(str(error), hint="write catalog.schema.name") from None
     if document["error"]:
         if document["error_type"] == "not implemented":
             raise Unserializable(document["error_message"])
@@ -68,10 +63,11 @@ _MOST_TYPES = 1000
 
 
 def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
-    """The tree of a type; remembered, for every INSERT asks for those of a table again."""
+    """What a cast has to say of its type; remembered, for every INSERT asks for those of a table again."""
     found = _TYPES.get(type_)
     if found is None:
-        found = expression_of(connection, f"CAST(NULL AS {type_})")["cast_type"]
+        typed = expression_of(connection, f"CAST(NULL AS {type_})")
+        found = {key: typed[key] for key in ("cast_type", "type_expr") if key in typed}
         if len(_TYPES) >= _MOST_TYPES:
             _TYPES.clear()
         _TYPES[type_] = found
@@ -86,8 +82,8 @@ def cast(child: Node, type_: Node) -> Node:
         "alias": "",
         "query_location": NOWHERE,
         "child": child,
-        "cast_type": type_,
         "try_cast": False,
+        **type_,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.errors import SqlError
 from quacklake.format.names import literal
 from quacklake.sql import tree
@@ -52,7 +53,7 @@ class Values:
         if isinstance(values, list):
             values = self.used(query, renumber=True)
         connection = self.session.connection
-        found = connection.execute(f"{tree.render(connection, query)} LIMIT 1", values).to_arrow_table()
+        found = arrow_table(connection, f"{tree.render(connection, query)} LIMIT 1", values)
         return found.column(0)[0].as_py()
 
     def constant(self, node: Node) -> Node:
@@ -61,7 +62,7 @@ class Values:
         query: Node = tree.parse(connection, "SELECT 1 AS v")
         query["node"]["select_list"] = [{**node, "alias": "v"}]
         question = f"SELECT typeof(v), CAST(v AS VARCHAR) FROM ({tree.render(connection, query)})"
-        row = connection.execute(question).fetchone()
+        row = first_row(connection, question)
         assert row is not None
         value = "NULL" if row[1] is None else literal(str(row[1]))
         return {**tree.expression_of(connection, f"CAST({value} AS {row[0]})"), "alias": node["alias"]}

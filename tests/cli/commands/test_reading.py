@@ -10,6 +10,7 @@ import pytest
 
 import quacklake
 from tests.cli.conftest import Run
+from tests.duckdbs import import_extension
 
 
 def test_info_tells_where_the_lake_is_and_how_big(run: Run, lake: Path) -> None:
@@ -57,8 +58,6 @@ def test_tables_is_a_table_for_people(run: Run, lake: Path) -> None:
 
 def test_a_table_that_cannot_be_read_does_not_hide_the_others(run: Run, lake: Path) -> None:
     with duckdb.connect(config={"extension_directory": str(lake / "extensions")}) as connection:
-        from duckdb_extensions import import_extension
-
         import_extension("sqlite_scanner", con=connection)
         connection.execute(f"LOAD sqlite_scanner; ATTACH '{lake / 'lake.db'}' AS db (TYPE sqlite)")
         connection.execute("UPDATE db.ducklake_data_file SET path = '/elsewhere.parquet', path_is_relative = 0")

@@ -129,7 +129,7 @@ class InlinedWriter(Inserts):
 
 def _create(inlined: InlinedTable) -> sa.DDLElement:
     """The DDL of an inlined table, with the column types as stock DuckLake declares them."""
-    columns = [sa.Column(name, _Declared(sql)) for name, sql in inlined.ddl]
+    columns = [sa.Column(name, _Declared(sql), quote=True) for name, sql in inlined.ddl]
     table = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
     return sa.schema.CreateTable(table)
 

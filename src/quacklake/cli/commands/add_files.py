@@ -13,9 +13,8 @@ from quacklake.cli.options import Author, Message, TableName
 from quacklake.cli.output import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from quacklake.lake import Lake, LakeTransaction
+    from quacklake.lake import LakeTransaction
+    from quacklake.lake.input_files import InputFiles
 
 __all__ = ["add_files"]
 
@@ -51,13 +50,16 @@ def add_files(
 
     A folder stands for the Parquet files below it, save those whose names begin with . or _.
     """
+    from quacklake.lake.input_files import open_files
+
     hive = False if no_hive_partitioning else None
     with context.open(write=True, create=create) as lake:
         exists = exists_or_create(lake, table, create=create)
-        files = _files(lake, paths)
+        source = open_files(paths, "parquet", store=lake._shared.store)
+        files = [path if "://" in path else str(Path(path).absolute()) for path in source.found.paths]
         with lake.transaction(message=message, author=author) as tx:
             if not exists:
-                _create(lake, tx, table, files, hive is None)
+                _create(tx, table, source if hive is None else source.without_folders())
             rows = tx.table(table).add_files(
                 files, allow_missing=allow_missing, ignore_extra_columns=ignore_extra_columns, hive_partitioning=hive
             )
@@ -69,42 +71,9 @@ def add_files(
         )
 
 
-def _files(lake: Lake, paths: Sequence[str]) -> list[str]:
-    """The files that paths name, on this machine or in the store of the lake."""
-    from quacklake.cli.inputs import files_of, is_hidden
-    from quacklake.errors import InputError
-
-    store = lake._shared.store
-    if store.is_local:
-        local = files_of([path.removeprefix("file://") for path in paths], suffixes=(".parquet", ".pq"))
-        return [str(Path(path).absolute()) for path in local]
-    found: dict[str, None] = {}
-    for path in paths:
-        files = store.find(path)
-        if not files:
-            folder = path.rstrip("/") + "/"
-            below = store.find(f"{folder}**/*.parquet")
-            files = [file for file in below if not is_hidden(file.partition(folder)[2])]
-        if not files:
-            raise InputError(f"there is no file or folder {path}", hint="check the path and the bucket")
-        found.update(dict.fromkeys(files))
-    return list(found)
-
-
-def _create(lake: Lake, tx: LakeTransaction, name: str, files: Sequence[str], hive: bool) -> None:
-    """Make the table with the columns of the first file, and those that the names of folders hold."""
-    import pyarrow as pa
-
-    from quacklake.cli.several import folder_types
+def _create(tx: LakeTransaction, name: str, files: InputFiles) -> None:
+    """Make the table with the columns of the files, and those that the names of folders hold."""
     from quacklake.lake.reference import TableRef
-    from quacklake.storage import read_footers
 
-    store = lake._shared.store
-    (footer,) = read_footers(store, [store.resolve(files[0], False)])
-    schema = footer.schema.remove_metadata()
-    known = {column.casefold() for column in schema.names}
-    for column, type_ in folder_types(files).items() if hive else ():
-        if column.casefold() not in known:
-            schema = schema.append(pa.field(column, type_))
     tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
-    tx.create_table(name, schema)
+    tx.create_table(name, files.read().schema)

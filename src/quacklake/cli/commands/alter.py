@@ -68,12 +68,13 @@ def _value(text: str, type: str) -> Any:
     """A value as a type has it, read by DuckDB, which knows them all."""
     import duckdb
 
+    from quacklake.duckdb_versions import connect, first_row
     from quacklake.format.type_text import parse_column
 
     known = parse_column("value", type).duckdb_type()
     try:
-        with duckdb.connect() as connection:
-            row = connection.execute(f"SELECT CAST(? AS {known})", [text]).fetchone()
+        with connect() as connection:
+            row = first_row(connection, f"SELECT CAST(? AS {known})", [text])
     except duckdb.Error as error:
         raise InputError(f"{text!r} is no {type}") from error
     return None if row is None else row[0]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from quacklake.cli.csv_files import CsvOptions
-    from quacklake.cli.several import Files
     from quacklake.lake import Lake, LakeTransaction
+    from quacklake.lake.input_csv import CsvOptions
+    from quacklake.lake.input_files import InputFiles
 
 __all__ = ["append", "csv_options", "exists_or_create", "merge"]
 
@@ -94,16 +94,15 @@ def append(
     A folder stands for the files below it, save those whose names begin with . or _. Columns that the files lack and
     that are in the names of their folders, such as year=2024/, come from there.
     """
-    from quacklake.cli.inputs import files_of
-    from quacklake.cli.several import Files
+    from quacklake.cli.sources import opened
 
     csv = csv_options(delimiter, quote, escape, header, skip_lines)
-    names = files_of(files)
-    with Files(names, format, csv) as rows, context.open(write=True, create=create) as lake:
+    with opened(files, format, csv) as source, context.open(write=True, create=create) as lake:
         exists = exists_or_create(lake, table, create=create)
         with lake.transaction(message=message, author=author) as tx:
-            count = _add(tx, table, rows, exists=exists, evolve=evolve)
+            count = _add(tx, table, source, exists=exists, evolve=evolve)
         assert tx.snapshot is not None
+        names = source.found.paths
         of = f" of {len(names):,} files" if len(names) > 1 else ""
         context.output.result(
             f"appended {plural(count, 'row')}{of} to {table} in snapshot {tx.snapshot.id}",
@@ -113,7 +112,7 @@ def append(
 
 def csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
     """Return what options say of CSV files."""
-    from quacklake.cli.csv_files import CsvOptions
+    from quacklake.lake.input_csv import CsvOptions
 
     return CsvOptions("\t" if delimiter == "\\t" else delimiter, quote, escape, header, skip)
 
@@ -140,7 +139,7 @@ def merge(
     from quacklake.cli.sources import opened
 
     csv = csv_options(delimiter, quote, escape, header, skip_lines)
-    with opened(file, format, csv) as source, context.open(write=True) as lake:
+    with opened([file], format, csv) as source, context.open(write=True) as lake:
         with lake.transaction(message=message, author=author) as tx:
             target = tx.table(table)
             reader = source.read(target.info.schema)
@@ -167,24 +166,19 @@ def exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
     return True
 
 
-def _add(tx: LakeTransaction, name: str, files: Files, *, exists: bool, evolve: bool) -> int:
+def _add(tx: LakeTransaction, name: str, source: InputFiles, *, exists: bool, evolve: bool) -> int:
     """Stream the rows into the table; returns how many there were."""
     from quacklake.lake.reference import TableRef
 
-    there = exists
-
-    def use(rows: pa.RecordBatchReader) -> None:
-        nonlocal there
-        if there:
-            tx.table(name).append(rows, evolve=evolve)
-            return
+    def create(rows: pa.RecordBatchReader) -> None:
         tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
         tx.create_table(name, rows)
-        there = True
 
-    total = files.total
-    streams = files.streams(lambda: tx.table(name).info.schema if there else None)
-    return sum(_counted(stream, "appending rows", total, use)[0] for stream in streams)
+    if not exists:
+        return _counted(source.read(), "appending rows", source.total, create)[0]
+    target = tx.table(name)
+    reader = source.read(target.info.schema)
+    return _counted(reader, "appending rows", source.total, lambda rows: target.append(rows, evolve=evolve))[0]
 
 
 def _counted(

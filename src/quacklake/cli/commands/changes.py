@@ -52,11 +52,11 @@ def changes(
 
 def _print_in_order(context: Context, frame: ChangeFrame, names: list[str] | None, limit: int | None) -> None:
     """The first changes as they happened: a feed comes in the order in which its files are read."""
-    import duckdb
-
     if names is not None:
         frame = frame.select(*dict.fromkeys([*names, *_ORDER]))
-    with duckdb.connect() as connection:
+    from quacklake.duckdb_versions import connect
+
+    with connect() as connection:
         rows = connection.from_arrow(frame.to_reader()).order(f"{', '.join(_ORDER)} DESC")
         found = (rows if limit is None else rows.limit(limit)).to_arrow_table()
     total = found.num_rows if limit is None or found.num_rows < limit else frame.count()

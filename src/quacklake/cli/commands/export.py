@@ -119,9 +119,9 @@ class _Counted:
 
 
 def _write(reader: pa.RecordBatchReader, path: Path, kind: str, compression: str | None) -> None:
-    import duckdb
     import pyarrow as pa
 
+    from quacklake.duckdb_versions import connect
     from quacklake.format.names import literal
 
     if kind == "arrow":
@@ -130,7 +130,7 @@ def _write(reader: pa.RecordBatchReader, path: Path, kind: str, compression: str
                 writer.write_batch(batch)
         return
     options = _COPY[kind] + (f", COMPRESSION {compression}" if compression and kind != "parquet" else "")
-    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+    with connect(config={"autoinstall_known_extensions": False}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("rows", reader)
         connection.execute(f"COPY (FROM rows) TO {literal(str(path))} ({options})")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
-
+from quacklake.duckdb_versions import connect
 from quacklake.lake import Lake
 
 __all__ = ["BATCHES", "EVENTS", "MINUTES", "SCHEMA", "create_tables", "files_done", "generate", "totals"]
@@ -35,7 +34,7 @@ def generate(inbox: Path, count: int) -> int:
     """Make the files with so many events, which appear whole; returns the sum of their amounts."""
     inbox.mkdir()
     total = 0
-    with duckdb.connect() as connection:
+    with connect() as connection:
         for number in range(BATCHES):
             made = connection.sql(_GENERATED, params=[count * number // BATCHES, count * (number + 1) // BATCHES])
             hidden = inbox / f"_{number}.parquet"  # Spark passes such names over

@@ -14,6 +14,7 @@ import duckdb
 from quacklake import telemetry
 from quacklake.cli.demo import data
 from quacklake.cli.demo.stage import Stage
+from quacklake.duckdb_versions import connect
 from quacklake.errors import CommitConflict
 from quacklake.lake import Expression, Lake
 
@@ -126,7 +127,7 @@ def _open_duckdb(extensions: Path) -> duckdb.DuckDBPyConnection:
         "extension_directory": str(extensions),
         "autoinstall_known_extensions": False,
     }
-    connection = duckdb.connect(config=config)
+    connection = connect(config=config)
     try:
         for name in ("ducklake", "sqlite_scanner"):
             wheels.import_extension(name, con=connection)

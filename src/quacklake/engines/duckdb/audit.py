@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.catalog.audit_rows import ColumnFacts
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import DuckDBEngine
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.mapped import Field
@@ -37,7 +38,7 @@ class DuckDBAudit:
             query = self._engine.bind(
                 connection, plan, rows=True, columns=_SEEN if plan.schema.get("snapshot_id") is None else None
             )
-            rows = connection.execute(_aggregate(query, columns, plan, whole=whole)).to_arrow_table()
+            rows = arrow_table(connection, _aggregate(query, columns, plan, whole=whole))
             connection.register("ql_measured", rows)
             connection.register("ql_bounds", _bounds_table(columns, bounds))
             found = connection.execute(_comparison(columns)).fetchall()
@@ -49,7 +50,7 @@ class DuckDBAudit:
         with self._engine.connection() as connection, reading():
             query = self._engine.bind(connection, plan, rows=True)
             rows = f"SELECT _ql_row_id AS id FROM ({query}) WHERE _ql_row_id >= {first:d} AND _ql_row_id < {last:d}"
-            found = connection.execute(f"SELECT id FROM ({rows}) GROUP BY id HAVING count(*) > 1 LIMIT 1").fetchone()
+            found = first_row(connection, f"SELECT id FROM ({rows}) GROUP BY id HAVING count(*) > 1 LIMIT 1")
         return None if found is None else int(found[0])
 
     def positions(self, path: str, key: str | None) -> PositionMeasure:
@@ -63,7 +64,7 @@ class DuckDBAudit:
         )
         with self._engine.connection() as connection, reading():
             self._engine.prepare(connection, ScanSql(query, (), (), reads.variable, tuple(reads.keys)))
-            row = connection.execute(query).fetchone()
+            row = first_row(connection, query)
         assert row is not None
         return PositionMeasure(int(row[0]), row[1], row[2], not row[3])
 

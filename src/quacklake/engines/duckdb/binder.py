@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import duckdb
 
 from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.queries import nodes, render, select_of
+from quacklake.engines.duckdb.queries import select_of
+from quacklake.engines.duckdb.trees import nodes, render
 from quacklake.errors import InputError, PredicateError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema
@@ -117,9 +118,7 @@ class Binder:
 
     def _one(self, query: str) -> Any:
         with reading():
-            row = self._run(query).fetchone()
-        assert row is not None
-        return row[0]
+            return self._run(query).fetchall()[0][0]
 
 
 def _column(type_: Any) -> Column:

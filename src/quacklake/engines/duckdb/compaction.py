@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog import DatedDeletes
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.copying import WriteOptions
 from quacklake.engines.duckdb.engine import DuckDBEngine
 from quacklake.engines.duckdb.failures import reading, writing
@@ -147,7 +148,7 @@ class CompactionFiles:
         tables = ((f"{prefix}_ended", ended.select(["row_id", "begin_snapshot", "end_snapshot"])),)
         with reading():
             prepared = self.engine.prepare(connection, ScanSql(query, tables, (), reads.variable, tuple(reads.keys)))
-            return connection.execute(prepared).to_arrow_table()
+            return arrow_table(connection, prepared)
 
 
 def z_order(columns: Sequence[Column]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from quacklake.duckdb_versions import first_row
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
@@ -69,7 +70,7 @@ def possible_clauses(connection: duckdb.DuckDBPyConnection, clauses: Sequence[st
     """The clauses that DuckDB takes: it limits the bytes of a row group only where rows need not keep their order."""
     if not any(clause.startswith(_GROUP_BYTES) for clause in clauses):
         return clauses
-    row = connection.execute("SELECT current_setting('preserve_insertion_order')").fetchone()
+    row = first_row(connection, "SELECT current_setting('preserve_insertion_order')")
     ordered = row is None or bool(row[0])
     return [clause for clause in clauses if not (ordered and clause.startswith(_GROUP_BYTES))]
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.engines.duckdb.failures import reading, writing
 from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 from quacklake.errors import CorruptFileError, MissingExtraError
@@ -58,7 +59,8 @@ def prepare_writing(connection: duckdb.DuckDBPyConnection) -> None:
     """DuckDB writes encrypted files only with the library that ``httpfs`` brings. Raises ``MissingExtraError``."""
     if not load_httpfs(connection):
         raise MissingExtraError(
-            "writing an encrypted lake needs DuckDB's httpfs extension", hint='pip install "quacklake[s3]"'
+            f"writing an encrypted lake needs the httpfs extension of DuckDB {duckdb.__version__}",
+            hint='pip install "quacklake[s3]", or another version of DuckDB: not each has a package of the extension',
         )
 
 
@@ -79,7 +81,7 @@ class EncryptedFiles:
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = duckdb.connect(
+            self._connection = connect(
                 config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
             )
             connect_store(self._connection, self._store)
@@ -114,4 +116,4 @@ class EncryptedFiles:
             lend_keys(connection, _VARIABLE, [key])
             config = f"{{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
             source = f"read_parquet({literal(self._store.url(path))}, encryption_config={config})"
-            return connection.execute(f"FROM {source}").to_arrow_table()
+            return arrow_table(connection, f"FROM {source}")

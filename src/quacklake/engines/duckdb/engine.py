@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
+from quacklake.duckdb_versions import arrow_reader, arrow_table, connect, first_row
 from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
@@ -82,7 +83,7 @@ class DuckDBEngine:
 
     def session(self) -> duckdb.DuckDBPyConnection:
         """A database in memory with the same limits that reads the store's files; the caller closes it."""
-        connection = duckdb.connect(":memory:", config=self._config)
+        connection = connect(":memory:", config=self._config)
         connect_store(connection, self.store)
         return connection
 
@@ -202,7 +203,7 @@ class DuckDBEngine:
         prefix = prefix or f"ql{next(self._names)}"
         find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
         with reading():
-            blocks = to_blocks(connection.execute(find).to_arrow_table())
+            blocks = to_blocks(arrow_table(connection, find))
             numbered = partial(self._shapes.numbered, connection)
             shapes = partial(self._shapes.find, connection)
             sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
@@ -261,8 +262,8 @@ class DuckDBEngine:
         with self.gate(), self.connection() as connection, _filtering(where, schema), reading():
             relation = connection.sql(bind(connection))
             relation = relation if where is None else relation.filter(where)
-            found = relation.aggregate("count(*)").fetchone()
-        return int(found[0]) if found else 0
+            found = relation.aggregate("count(*)").fetchall()
+        return int(found[0][0])
 
     def find(self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema) -> Target:
         """The rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
@@ -278,7 +279,7 @@ class DuckDBEngine:
         with self.connection() as connection, reading():
             connection.register("ql_source", pa.table({"i": range(len(texts)), "v": texts}))
             query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
-            return connection.execute(query).to_arrow_table().column("v").combine_chunks()
+            return arrow_table(connection, query).column("v").combine_chunks()
 
     def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[str] = ()) -> str:
         """An expression over columns as DuckDB itself would write it; ``macros`` make the functions it may need.
@@ -291,7 +292,7 @@ class DuckDBEngine:
                 for statement in macros:
                     connection.execute(statement)
                 question = "SELECT json_deserialize_sql(json_serialize_sql(?))"
-                found = connection.execute(question, [f"SELECT {expression}"]).fetchone()
+                found = first_row(connection, question, [f"SELECT {expression}"])
                 text = str(found[0] if found else expression).removeprefix("SELECT ")
                 connection.sql(f"SELECT {text} FROM (SELECT {columns})")
             except duckdb.Error as error:
@@ -321,7 +322,7 @@ def places_to_target(places: pa.Table) -> Target:
 
 
 def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:
-    return connection.execute(query).to_arrow_reader(batch_rows)
+    return arrow_reader(connection, query, batch_rows=batch_rows)
 
 
 def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:

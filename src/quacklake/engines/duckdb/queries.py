@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
+from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, render, serialize
 from quacklake.errors import InputError
-from quacklake.format.names import literal
 
-__all__ = ["HARMLESS", "LAKE", "Query", "nodes", "parse_expression", "parse_query", "render", "select_of"]
+__all__ = ["HARMLESS", "LAKE", "Query", "parse_expression", "parse_query", "select_of"]
 
 #: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
 LAKE = "{DUCKLAKE_CATALOG}."
@@ -70,12 +67,12 @@ def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     return _parse_expression(connection, sql)[1].removeprefix("SELECT ")
 
 
-def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """The tree of a query that selects one expression and does nothing else. Raises ``InputError``."""
     return _parse_expression(connection, sql)[0]
 
 
-def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[dict[str, Any], str]:
+def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
     tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
     node = tree["node"]
     plain = node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
@@ -92,40 +89,19 @@ def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[
 _BESIDE = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
 
 
-def render(connection: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> str:
-    """The text of a tree."""
-    document = json.dumps({"error": False, "statements": [tree]})
-    row = connection.execute(f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))").fetchone()
-    assert row is not None
-    return str(row[0])
-
-
-def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[dict[str, Any], str]:
-    row = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
-    assert row is not None
-    document = json.loads(row[0])
+def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
+    try:
+        document = serialize(connection, sql)
+    except TooManyParts as error:
+        raise InputError(f"{sql!r} is not a query: {error}") from None
     if document["error"]:
         raise InputError(f"{sql!r} is not a query: {document['error_message']}")
     if len(document["statements"]) != 1:
         raise InputError(f"{sql!r} is not one query")
-    text = connection.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [row[0]]).fetchone()
-    assert text is not None
-    tree: dict[str, Any] = document["statements"][0]
-    return tree, str(text[0])
+    tree: Node = document["statements"][0]
+    return tree, render(connection, tree)
 
 
-def nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every node of a parsed query."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-
-
-def _common_tables(node: dict[str, Any]) -> list[dict[str, Any]]:
+def _common_tables(node: Node) -> list[Node]:
     found = node.get("cte_map")
     return found["map"] if isinstance(found, dict) else []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.engines.spark.compat import from_arrow
 from quacklake.format.names import quote
 from quacklake.format.schema import Column
@@ -130,9 +130,9 @@ def _with_texts(
         else column_key(column)
         for column in columns
     ]
-    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
+    with connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
         connection.register("rows", rows)
-        return connection.execute(f"SELECT {', '.join(select)} FROM rows").to_arrow_table()
+        return arrow_table(connection, f"SELECT {', '.join(select)} FROM rows")
 
 
 def _duckdb(column: Column, texts: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.spark import each_task
@@ -87,7 +88,7 @@ class WriteTask:
             with writing():
                 connection.register("ql_source", reader)
                 if few:
-                    return TaskRows(self.table, few=connection.execute(self._query()).to_arrow_table())
+                    return TaskRows(self.table, few=arrow_table(connection, self._query()))
             return TaskRows(self.table, self.files(connection, FileWriter(self.store, encrypted=self.encrypted)))
 
     def files(

@@ -85,5 +85,15 @@ _WORDS = frozenset(
     weighted_avg xor year yearweek
     """.split()  # noqa: SIM905
 )
+#: Those that came with DuckDB 2.0.
+_SINCE_2 = frozenset(
+    """
+    assert_true binom decimal_average decimal_division hive_partition_component if invoke json_copy_strftime_if_date
+    json_copy_strftime_if_timestamp json_deep_merge json_insert json_merge_patch_diff json_normalize json_remove
+    json_replace json_set json_strip_nulls lttb overlay path_join st_asgeojson st_geomfromgeojson variant_array_length
+    variant_contains variant_exists variant_extract_string variant_group_array variant_group_object variant_keys
+    variant_type vertex_extract
+    """.split()  # noqa: SIM905
+)
 #: Scalar functions, aggregates and macros.
-FUNCTIONS = _OPERATORS | _WORDS
+FUNCTIONS = _OPERATORS | _WORDS | _SINCE_2

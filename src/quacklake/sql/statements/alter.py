@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quacklake.duckdb_versions import first_row
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.column_paths import find_column, format_path
 from quacklake.format.evolution import DefaultExpression
@@ -250,7 +251,7 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
     if not cursor.done:
         raise SqlError("Not implemented Error: ALTER TYPE with USING is not supported in a lake")
     with session.planning() as planner:
-        row = planner.execute(f"SELECT typeof(CAST(NULL AS {text}))").fetchone()
+        row = first_row(planner, f"SELECT typeof(CAST(NULL AS {text}))")
     type_ = str(row[0]) if row is not None else text
     parse_column("c", type_)
     return lambda shared, tx, table: evolution.alter_column(shared, tx, table, path, type_)

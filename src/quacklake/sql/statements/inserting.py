@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_reader
 from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
@@ -199,7 +200,7 @@ def append_bound(
     options = attached.shared.write_options(table)
     for statement in options.macros:  # before the rows begin to stream
         session.connection.execute(statement)
-    reader = session.connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
+    reader = arrow_reader(session.connection, sql, values, batch_rows=_BATCH_ROWS)
     counts = [0]
 
     def counting() -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake.duckdb_versions import first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, SqlError
@@ -298,7 +299,7 @@ def _same_names(table: TableInfo, given: list[str]) -> list[tuple[str, Column]]:
 
 def _check_errors(session: Session, joined: str, statement: _Merge) -> None:
     query = f"SELECT {_ACTION} FROM {joined} WHERE {_ACTION} LIKE 'error:%' LIMIT 1"
-    rows = session.connection.execute(query).fetchone()
+    rows = first_row(session.connection, query)
     if rows is not None:
         clause = statement.clauses[int(str(rows[0]).split(":")[1])]
         text = Binder(session).evaluate_text(clause.message) if clause.message else "Merge error condition"
@@ -319,7 +320,7 @@ def _apply(session: Session, tx: Transaction, statement: _Merge, table: TableInf
     gone = session.rows(f"SELECT DISTINCT {PLACES} FROM {joined} WHERE {_ACTION} LIKE 'delete:%'")
     places = {column.id: place for place, column in enumerate(table.schema.columns)}
     fresh = f"SELECT {names} FROM {joined} WHERE {_ACTION} LIKE 'insert:%'"
-    has_new = session.connection.execute(f"SELECT 1 FROM ({fresh}) LIMIT 1").fetchone() is not None
+    has_new = first_row(session.connection, f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None
     new_rows = conforming(table, places, fresh)
     inserted = append_bound(session, tx, attached, table, new_rows, None, Operation.MERGE) if has_new else 0
     updated = inserting.replace_rows(attached.shared, tx, session.connection, table, plan, changed)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.errors import AlreadyExistsError, InputError, SqlError
 from quacklake.format import evolution
 from quacklake.format.column_paths import replace_column
@@ -228,7 +229,7 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
             " WHERE database_name = 'temp' AND table_name = ?",
             [name],
         ).fetchall()
-        row = planner.execute("SELECT sql FROM duckdb_tables() WHERE table_name = ?", [name]).fetchone()
+        row = first_row(planner, "SELECT sql FROM duckdb_tables() WHERE table_name = ?", [name])
     keys: tuple[str, ...] = ()
     for kind, names in constraints:
         if kind == "PRIMARY KEY":
@@ -286,7 +287,7 @@ def default_of(session: Session, text: str, column: Column) -> Any:
     with session.attachments.root.cursor() as cursor:
         typed = f"CAST(({text}) AS {column.duckdb_type()})"
         whole = column.type in ("int128", "uint128")  # more than Arrow can carry
-        found = cursor.execute(f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v").to_arrow_table()
+        found = arrow_table(cursor, f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v")
     value = found.column(0)[0].as_py()
     value = int(value) if whole and value is not None else value
     try:
@@ -295,6 +296,6 @@ def default_of(session: Session, text: str, column: Column) -> Any:
         if column.nested:
             return DefaultExpression(text)
         with session.attachments.root.cursor() as cursor:
-            row = cursor.execute(f"SELECT CAST({typed} AS VARCHAR)").fetchone()
+            row = first_row(cursor, f"SELECT CAST({typed} AS VARCHAR)")
         return DefaultExpression(text) if row is None or row[0] is None else LiteralText(str(row[0]))
     return value

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quacklake.engines.duckdb.binder import Binder, Node
+from quacklake.engines.duckdb.trees import constant_of
 from quacklake.engines.spark.session import has_time
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
@@ -59,8 +60,8 @@ class Typed:
     @property
     def loose(self) -> bool:
         """Whether it is a text or NULL as it was written, which takes the type of what it stands beside."""
-        value = self.node.get("value") or {}
-        return self.node["class"] == "CONSTANT" and value["type"]["id"] in ("VARCHAR", "NULL")
+        found = constant_of(self.node)
+        return found is not None and found.type in ("VARCHAR", "NULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +170,11 @@ class Translator:
 
     def _constant(self, node: Node, type_: Column | None = None) -> Typed | None:
         """A constant, as a type where one is given; None for what has parts that can be said one by one."""
-        value = node.get("value") if type_ is None else None
-        if value is not None and not value["is_null"] and value["type"]["id"] in ("INTEGER", "VARCHAR"):
-            whole = value["type"]["id"] == "INTEGER"
+        known = constant_of(node) if type_ is None else None
+        if known is not None and known.type in ("INTEGER", "VARCHAR"):
+            whole = known.type == "INTEGER"
             kind = Column(0, "v", "int32" if whole else "varchar")
-            return Typed(str(value["value"]) if whole else literal(value["value"]), kind, node, constant=True)
+            return Typed(str(known.value) if whole else literal(known.value), kind, node, constant=True)
         kind = type_ or self.binder.type_of(node)
         if kind.type == "int128":
             kind = Column(0, "v", "decimal(38,0)")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format.names import quote
@@ -123,5 +124,5 @@ def _last(shared: Shared, rows: pa.Table, on: Sequence[str], order: str, others:
     rank = f"rank() OVER (PARTITION BY {', '.join(map(quote, on))} ORDER BY {order})"
     with shared.engine.connection() as connection, writing():
         connection.register("ql_source", rows.append_column("_ql_number", pa.array(range(rows.num_rows), pa.int64())))
-        found = connection.execute(f"SELECT _ql_number FROM ql_source QUALIFY {rank} = 1{others}").to_arrow_table()
+        found = arrow_table(connection, f"SELECT _ql_number FROM ql_source QUALIFY {rank} = 1{others}")
     return rows.take(found.column("_ql_number"))

@@ -1,0 +1,123 @@
+"""DuckDB's own trees of queries, in one form for all its versions.
+
+``json_serialize_sql`` is not a promise: 2.0 calls the parts of some nodes by other names than 1.5. What 2.0 gives is
+brought into the form of 1.5 as far as others read it, and both versions make text of that. Constants and types stay as
+each version has them; ``constant_of`` reads both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from quacklake.duckdb_versions import first_row
+from quacklake.format.names import literal
+
+__all__ = ["Constant", "Node", "TooManyParts", "constant_of", "nodes", "render", "serialize"]
+
+Node = dict[str, Any]
+
+#: The parts of a name, by what has it.
+_PARTS = {
+    "table_name": ("catalog_name", "schema_name", "table_name"),
+    "function_name": ("catalog", "schema", "function_name"),
+    "type_name": ("catalog", "schema", "type_name"),
+}
+
+
+class TooManyParts(ValueError):
+    """A name has more parts than catalog, schema and name."""
+
+
+def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
+    """Return the document that DuckDB gives for a text: ``error`` and what it says, or ``statements``.
+
+    Raises ``TooManyParts`` for a name like ``a.b.c.d``, of which 1.5 has no tree either.
+    """
+    # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
+    row = first_row(connection, f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))")
+    assert row is not None
+    document: Node = json.loads(row[0])
+    for node in nodes(document.get("statements", [])):
+        _normalize(node)
+    return document
+
+
+def render(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
+    """Return the text of a tree."""
+    document = json.dumps({"error": False, "statements": [tree]})
+    row = first_row(connection, f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))")
+    assert row is not None
+    return str(row[0])
+
+
+def nodes(tree: Any) -> Iterator[Node]:
+    """Yield every node of a tree; what the caller changes in a node is gone through as changed."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _normalize(node: Node) -> None:
+    """Bring a node of 2.x into the form of 1.5."""
+    if "arguments" in node:
+        node["children"] = [_argument(given) for given in node.pop("arguments")]
+    if isinstance(node.get("query_node"), dict):
+        node["query"] = {"node": node.pop("query_node"), "named_param_map": []}
+    if "qualified_name" in node:
+        _name(node)
+
+
+def _argument(given: Node) -> Node:
+    name, expression = given["name"], given["expression"]
+    return {**expression, "alias": name} if name else expression
+
+
+def _name(node: Node) -> None:
+    """Let the plain parts of a name tell it alone: DuckDB would rather believe the path."""
+    path = node["qualified_name"]["path"]
+    if len(path) > 3:
+        raise TooManyParts(f"{'.'.join(path)!r} has too many parts")
+    if node.get("type") == "SHOW_REF":
+        return  # its name is a word, of which 2.x makes text only so
+    keys = next(parts for name, parts in _PARTS.items() if name in node)
+    del node["qualified_name"]
+    node.update(zip(keys, [""] * (3 - len(path)) + list(path), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number or text that stands in a query: ``INTEGER``, ``VARCHAR``, ``NULL`` or another type."""
+
+    type: str
+    value: Any
+
+
+_KINDS = {"INTEGER": "INTEGER", "STRING": "VARCHAR", "NULL_LITERAL": "NULL", "BOOLEAN": "BOOLEAN"}
+_INTEGERS = range(-(1 << 31), 1 << 31)
+
+
+def constant_of(node: Mapping[str, Any]) -> Constant | None:
+    """Return the constant that a node is, None for any other node.
+
+    The value of a type other than ``INTEGER`` and ``VARCHAR`` is as the version of DuckDB tells it.
+    """
+    if node.get("class") != "CONSTANT":
+        return None
+    if "literal" not in node:
+        stored = node["value"]
+        return Constant("NULL" if stored["is_null"] else stored["type"]["id"], stored.get("value"))
+    kind, text = _KINDS.get(node["literal"]["kind"], node["literal"]["kind"]), node["literal"]["text"]
+    if kind != "INTEGER":
+        return Constant(kind, None if kind == "NULL" else text)
+    number = int(text)
+    return Constant("INTEGER" if number in _INTEGERS else "BIGINT", number)
