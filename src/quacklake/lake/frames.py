@@ -88,7 +88,8 @@ def _from_pandas(data: Any) -> Source:
         table = pa.Table.from_pandas(data, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaMismatchError(
-            f"the pandas frame has a column of mixed types: {_first_line(error)}", hint="give each column one type"
+            f"the pandas frame has a column of mixed types: {'; '.join(map(str, error.args))}",
+            hint='give each column one type, such as df["id"].astype(str)',
         ) from None
     return _in_memory(table.replace_schema_metadata(None))
 

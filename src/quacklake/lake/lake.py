@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.catalog import snapshot_tags
+from quacklake.catalog.reader import Reader
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
@@ -422,7 +423,7 @@ class Lake(
             version, tag = None, version
         with self._shared.catalog.read() as reader:
             if tag is not None:
-                snapshot = snapshot_tags.tagged(reader, tag)
+                snapshot = _tagged(reader, tag)
             elif version is not None:
                 snapshot = reader.at_version(version)
             else:
@@ -501,6 +502,16 @@ class LakeTransaction(Undropping, _Writing):
             f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
         )
         return f"<Transaction {state}>"
+
+
+def _tagged(reader: Reader, tag: str) -> Snapshot:
+    try:
+        return snapshot_tags.tagged(reader, tag)
+    except (NotFoundError, InputError) as error:
+        with suppress(InputError):
+            instant(tag)
+            error.hint = f'for a time, pass timestamp="{tag}"'
+        raise
 
 
 def _read_only() -> ReadOnlyError:
