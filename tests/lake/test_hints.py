@@ -96,7 +96,7 @@ def test_what_a_hint_says_works(
         (lambda lake: lake["order"], 'did you mean "main.orders"?'),
         (lambda lake: lake["orders"].to_pylist(columns=["zzz"]), "there are id, ts, tz"),
         (lambda lake: lake.create_table("x.t", {"a": int}), 'lake.create_schema("x") makes it'),
-        (lambda lake: lake.create_table("t", "id INT, name VARCHAR(10)"), "columns are a mapping"),
+        (lambda lake: lake.create_table("t", "id INT, name VARCHAR(10)"), "pass a mapping"),
         (lambda lake: lake.create_table("t", "SELECT 1"), "to use SQL, pass lake.sql(…)"),
         (lambda lake: lake.at("2025-01-01"), 'for a time, pass timestamp="2025-01-01"'),
         (lambda lake: lake.at("launch"), "lake.tags() lists them"),

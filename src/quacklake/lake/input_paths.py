@@ -32,7 +32,6 @@ _COMPRESSIONS = (".gz", ".zst")
 _MAGIC = re.compile(r"[*?[]")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _SQL = re.compile(r"\s*(select|from|with|values|insert|create|table)\s", re.IGNORECASE)
-_COLUMNS = re.compile(r"\s*\w+\s+[A-Za-z]+(\(.*\))?\s*(,|$)")
 
 PathLike = str | os.PathLike[str]
 
@@ -142,9 +141,6 @@ def _inside(folder: str, found: list[str]) -> list[str]:
 def _missing(text: str) -> InputError:
     if _SQL.match(text):
         return InputError(f"there is no file {text!r}", hint="to use SQL, pass lake.sql(…): its rows can be appended")
-    if _COLUMNS.match(text):
-        hint = 'columns are a mapping, {"id": "BIGINT", "name": "VARCHAR"}; SQL goes to lake.sql(…)'
-        return InputError(f"there is no file {text!r}", hint=hint)
     near = Path(text).parent
     known = "://" in text or near.is_dir()
     return InputError(f"there is no file {text}", hint="check the path" if known else f"there is no folder {near}")
