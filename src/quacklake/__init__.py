@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
+    from quacklake.lake.input_files import open_files
     from quacklake.lake.result import Result
     from quacklake.lake.spark import SparkLake, spark, spark_settings
     from quacklake.lake.spark.datasource.registration import register_spark
@@ -69,6 +70,7 @@ __all__ = [
     "connect",
     "errors",
     "expr",
+    "open_files",
     "prune_backups",
     "register_spark",
     "restore_backup",
@@ -87,6 +89,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.expression": "Expression",
             "quacklake.lake.feed": "ChangeFrame",
             "quacklake.lake.from_backup": "backups prune_backups restore_backup",
+            "quacklake.lake.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.lake.operations": "MergeResult",
             "quacklake.lake.result": "Result",

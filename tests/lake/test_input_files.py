@@ -199,7 +199,11 @@ def test_what_is_not_there_is_told(people: quacklake.Table, folder: Path) -> Non
 
 def test_the_format_can_be_given(people: quacklake.Table) -> None:
     Path("people.data").write_text(CSV)
-    assert open_files("people.data", "csv").read(people.info.schema).read_all().to_pylist() == ROWS
+    files = quacklake.open_files("people.data", "csv")
+    assert files.read(people.info.schema).read_all().to_pylist() == ROWS
+    assert people.append(files) == 2
+    assert people.overwrite(files) == 2
+    assert people.to_pylist() == ROWS
 
 
 def test_the_rows_of_parquet_files_are_known_before_they_are_read() -> None:
@@ -274,6 +278,7 @@ def test_a_dataset_is_streamed(lake: quacklake.Lake) -> None:
     whole = ds.dataset(["a.parquet", "b.parquet"])
     assert lake.create_table("t", whole).to_pylist() == [*ROWS, ROWS[1]]
     assert lake.table("t").append(whole.filter(ds.field("id") == 1)) == 1
+    assert lake.table("t").append(whole.scanner(filter=ds.field("id") == 2)) == 2
 
 
 def test_frames_that_follow_one_another_are_one_append(lake: quacklake.Lake) -> None:

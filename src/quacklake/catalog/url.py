@@ -31,6 +31,8 @@ _DRIVERS = {"sqlite": "sqlite", "duckdb": "duckdb", "postgres": "postgresql+psyc
 _SPELLINGS = "sqlite:///lake.db, duckdb:///lake.db, postgresql://host/db, mysql://host/db or ducklake:sqlite:lake.db"
 _OWN_PARAMETERS = ("catalog", "metadata_schema", "data_path")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_FILE = re.compile(r"[\w./~-]+\.(db|sqlite3?|ducklake)")
+"""What can be nothing but the path of a file, and hides no password."""
 _SECRET_WORD = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _DSN_WORD = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S*)")
 
@@ -82,7 +84,8 @@ def _parse(text: str) -> CatalogUrl:
     if not separator or database is None:
         # what is no scheme may be anything, a password too
         shown = scheme if separator and _SCHEME.fullmatch(scheme) else "(none)"
-        hint = nearest(shown, _SCHEMES) or f"use {_SPELLINGS}"
+        near = f'did you mean "sqlite:///{text}"?' if _FILE.fullmatch(text) else nearest(shown, _SCHEMES)
+        hint = near or f"use {_SPELLINGS}"
         raise ConfigError(f"unknown catalog URL scheme {shown!r}", hint=hint)
     try:
         url = sa.make_url(text)

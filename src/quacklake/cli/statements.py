@@ -1,12 +1,21 @@
-"""Running SQL so that Ctrl-C ends the statement: it works in a thread of its own while this one waits."""
+"""Running SQL so that Ctrl-C ends the statement: it works in a thread of its own while this one waits and tells."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from quacklake import telemetry
+from quacklake.cli.progress import stages
+from quacklake.lake.source import ROWS_TAKEN
+
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quacklake.lake.result import Result
+    from quacklake.maintenance.reports import Progress
     from quacklake.sql.session import Session
 
 __all__ = ["Statements"]
@@ -20,8 +29,9 @@ _GLANCE = 0.1
 class Statements:
     """A session for the statements of one person."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, console: Console | None = None) -> None:
         self.session = session
+        self._console = console
         self.session.python_frames = False  # a statement does not see the variables of this program
         self.interrupted = False
         """Whether Ctrl-C was pressed during the last piece of work."""
@@ -30,8 +40,27 @@ class Statements:
         """Roll back what is open."""
         self.session.close()
 
-    def run(self, work: Callable[[Session], T]) -> T:
-        """Do something with the session. Ctrl-C ends it with ``CancelledError``, unless it is too late for that."""
+    def execute(self, statement: str) -> Result:
+        """Run a statement; one that writes for more than a second shows how many rows it has written."""
+        before = _rows_taken()
+        tell: Progress | None = None
+        with ExitStack() as bar:
+
+            def glance() -> None:
+                nonlocal tell
+                rows = _rows_taken() - before
+                if rows and tell is None:
+                    tell = bar.enter_context(stages(console=self._console))
+                if tell is not None:
+                    tell("writing rows", rows, None)
+
+            return self.run(lambda session: session.statement(statement), glance)
+
+    def run(self, work: Callable[[Session], T], glance: Callable[[], None] = lambda: None) -> T:
+        """Do something with the session. Ctrl-C ends it with ``CancelledError``, unless it is too late for that.
+
+        ``glance`` is called several times a second meanwhile.
+        """
         ended = threading.Event()
         results: list[T] = []
         failures: list[BaseException] = []
@@ -52,9 +81,14 @@ class Statements:
                 if cancelled:
                     self.session.interrupt()  # once more, as it may not have begun, or have begun something new
                 ended.wait(_GLANCE)
+                glance()
             except KeyboardInterrupt:
                 cancelled = True
         self.interrupted = cancelled
         if failures:
             raise failures[0]
         return results[0]
+
+
+def _rows_taken() -> int:
+    return telemetry.snapshot().counters.get(ROWS_TAKEN, 0)

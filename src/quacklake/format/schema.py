@@ -19,6 +19,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 _GEOARROW = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": b"{}"}
 _TEXT_IN_ARROW = ("timetz", "uint128", "variant")
+_NAMED_COLUMNS = 20
 _NO_DEFAULT = "NULL"  # how the catalog spells "no default"
 
 
@@ -131,9 +132,10 @@ class TableSchema:
         """The top-level column of that name, ignoring case. Raises :class:`InputError` with the nearest names."""
         column = self.get(name)
         if column is None:
-            raise InputError(
-                f'there is no column "{name}"', hint=nearest(name, self.names) or nearest(fold(name), self._by_name)
-            )
+            near = nearest(name, self.names) or nearest(fold(name), self._by_name)
+            few = 0 < len(self.names) <= _NAMED_COLUMNS
+            hint = near or (f"there are {', '.join(self.names)}" if few else None)
+            raise InputError(f'there is no column "{name}"', hint=hint)
         return column
 
     def by_id(self, id: int) -> Column:

@@ -59,6 +59,7 @@ _ZONED = re.compile(r"(?:timestamp|datetime64)\[(?:s|ms|us|ns),\s*(?:tz=)?[^\]]+
 _TIME = re.compile(r"(?:timestamp|datetime64)\[(s|ms|us|ns)\]")
 _LIST = re.compile(r"list(?:<(?:\w+:\s*)?(.+)>|\[(.+)\])", re.DOTALL)
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
+_COLUMN = re.compile(r"\s*(\w+)\s+(\w+)")
 _MAX_DEPTH = 64
 
 
@@ -69,6 +70,8 @@ def to_schema(columns: Any) -> TableSchema | None:
     """
     if isinstance(columns, TableSchema):
         return columns
+    if isinstance(columns, str):
+        _check_no_columns(columns)
     if isinstance(columns, pa.Schema):
         return from_arrow(columns)
     if isinstance(columns, Mapping):
@@ -87,6 +90,19 @@ def to_schema(columns: Any) -> TableSchema | None:
             hint="pass a type for each column, or a list of values for each",
         )
     return _numbered([_named(str(name), type_) for name, type_ in pairs])
+
+
+def _check_no_columns(text: str) -> None:
+    """Raise ``InputError`` for a list of columns as SQL has it: text names a file."""
+    first = _COLUMN.match(text)
+    if first is None:
+        return
+    try:
+        parse_column(first[1], first[2])
+    except InputError:
+        return
+    hint = 'pass a mapping, {"id": "BIGINT", "name": "VARCHAR"}, or use lake.sql("CREATE TABLE …")'
+    raise InputError(f"{text!r} is not the name of a file", hint=hint)
 
 
 def to_column(name: str, type_: Any) -> Column:

@@ -15,7 +15,8 @@ from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
-from quacklake.format.types import can_store
+from quacklake.format.types import can_store, duckdb_type, scalar
+from quacklake.lake.conversion_hints import conversion_hint
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -59,10 +60,25 @@ def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial:
             if problem:
                 problems.append(problem)
     if problems:
-        near = nearest(extra[0], schema.names) if extra else None
-        hint = near or f"the table has {_list(schema.names)}; evolve=True adds columns and widens types"
+        hint = _hint(given, schema, extra, missing)
         raise SchemaMismatchError(f"the rows do not fit {table}: {'; '.join(problems)}", hint=hint)
     return [Match(column, names.get(fold(column.name))) for column in schema.columns]
+
+
+def _hint(given: TableSchema, schema: TableSchema, extra: Sequence[str], missing: Sequence[str]) -> str:
+    """What to do about the first thing that does not fit."""
+    if extra:
+        near = nearest(extra[0], schema.names)
+        return near or f"evolve=True adds columns; the table has {_list(schema.names)}"
+    if missing:
+        return "pass all columns, with None for what is not known; evolve=True lets those that are missing be NULL"
+    for column in schema.columns:
+        source = given.get(column.name)
+        if source is not None and type_problem(source, column, column.name, partial=True):
+            hint = conversion_hint(source, column)
+            if hint is not None:
+                return hint
+    return f"the table has {_list(schema.names)}; evolve=True adds columns and widens types"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -200,7 +216,9 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
             except pa.ArrowNotImplementedError:
                 return None
             except pa.ArrowInvalid as error:
-                raise ConstraintError(f'a value does not fit the column "{column.name}": {error}') from None
+                wider = scalar(column.type).widens_to
+                hint = f'table.alter_column("{column.name}", "{duckdb_type(wider[-1])}") widens it' if wider else None
+                raise ConstraintError(f'a value does not fit the column "{column.name}": {error}', hint=hint) from None
         if not column.nullable and array.null_count:
             raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
         arrays.append(array)

@@ -16,6 +16,8 @@ from quacklake.storage import Store
 __all__ = ["Input", "Source", "to_source"]
 
 _BATCH_ROWS = 65_536
+_READ_AHEAD = {"batch_readahead": 4, "fragment_readahead": 1}
+"""How much of a dataset Arrow may read before it is written; its own choice is many times as much."""
 
 
 def to_source(data: Any, store: Store | None = None) -> Input:
@@ -31,12 +33,17 @@ def to_source(data: Any, store: Store | None = None) -> Input:
         return Source(data.schema, stream=data)
     if is_path(data):
         return _from_files(data, store)
+    if type(data).__module__ == "quacklake.lake.input_files":
+        return Reopened(data.read)
     if _is_pandas(data):
         return _from_pandas(data)
     if _is_lazy(data):
         return Reopened(lambda wanted: _lazy_batches(data))
     if _is_dataset(data):
-        return Reopened(lambda wanted: data.scanner(batch_size=_BATCH_ROWS).to_reader())
+        return Reopened(lambda wanted: data.scanner(batch_size=_BATCH_ROWS, **_READ_AHEAD).to_reader())
+    if _is_scanner(data):
+        stream = data.to_reader()
+        return Source(stream.schema, stream=stream)
     if hasattr(data, "__arrow_c_stream__"):
         stream = pa.RecordBatchReader.from_stream(data)
         # frames in memory can be read again; a stream of a running query cannot
@@ -79,6 +86,10 @@ def _is_dataset(data: Any) -> bool:
     return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
 
 
+def _is_scanner(data: Any) -> bool:
+    return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "to_reader")
+
+
 def _in_memory(table: pa.Table) -> Source:
     return Source(table.schema, table=table)
 
@@ -88,7 +99,8 @@ def _from_pandas(data: Any) -> Source:
         table = pa.Table.from_pandas(data, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaMismatchError(
-            f"the pandas frame has a column of mixed types: {_first_line(error)}", hint="give each column one type"
+            f"the pandas frame has a column of mixed types: {'; '.join(map(str, error.args))}",
+            hint='give each column one type, such as df["id"].astype(str)',
         ) from None
     return _in_memory(table.replace_schema_metadata(None))
 

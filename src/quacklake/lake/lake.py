@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import duckdb
 import pyarrow as pa
 
 from quacklake.catalog import snapshot_tags
+from quacklake.catalog.reader import Reader
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.errors import InputError, ReadOnlyError
+from quacklake.errors import InputError, NotFoundError, ReadOnlyError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
 from quacklake.format.objects import MacroInfo, TableInfo
@@ -51,6 +53,7 @@ from quacklake.transaction import Transaction
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
 
 T = TypeVar("T")
+_SHOWN_TABLES = 30
 
 
 class _Reading(SpeaksSql):
@@ -71,6 +74,30 @@ class _Reading(SpeaksSql):
     def table(self, name: str) -> Table:
         """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
         return Table(self._shared, TableRef.parse(name), self._view, self._run, self._once)
+
+    def __getitem__(self, name: str) -> Table:
+        """A table that is there: ``lake["t"]``, ``lake["schema.t"]``. Raises ``NotFoundError`` with names like it."""
+        table = self.table(name)
+        view = self._view()
+        ref = TableRef.parse(name)
+        if view.get_table(ref.schema, ref.name) is None and view.objects.get_view(ref.schema, ref.name) is not None:
+            raise NotFoundError(f"{name} is a view, not a table", hint=f'use lake.view("{name}")')
+        view.find_table(ref.schema, ref.name)
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        """True for the name of a table: ``"t" in lake``."""
+        if not isinstance(name, str):
+            return False
+        ref = TableRef.parse(name)
+        return self._view().get_table(ref.schema, ref.name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the tables, as ``tables`` gives them."""
+        return iter(self.tables())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [name.removeprefix("main.") for name in self.tables()]
 
     def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> DataFrame:
         """A lazy frame over a table."""
@@ -100,17 +127,36 @@ class _Reading(SpeaksSql):
         """The macros: their names, parameters and SQL."""
         return [macro for macro in self._view().objects.macros() if schema is None or macro.schema_name == schema]
 
-    def register(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Make every table a view in a DuckDB connection, as it is at this moment.
+    @overload
+    def register(self, target: duckdb.DuckDBPyConnection) -> None: ...
 
-        The connection's own SQL then runs over the lake's files; views in ``main`` are also there without a schema.
+    @overload
+    def register(self, target: str, rows: Any) -> None: ...
+
+    def register(self, target: duckdb.DuckDBPyConnection | str, rows: Any = None) -> None:
+        """Make rows a table for SQL, or every table of the lake a view in a DuckDB connection.
+
+        ``register("wanted", df)`` lets ``sql`` speak of ``wanted`` until ``unregister``: a frame, Arrow data, or what
+        else ``append`` takes, but for files, which SQL reads itself. Other threads see it, too.
+
+        ``register(connection)`` makes views of the tables as they are at this moment: they do not follow the lake, as
+        ``Table.to_duckdb`` does. The connection's own SQL then runs over the lake's files, and views in ``main`` are
+        also there without a schema.
         """
+        if isinstance(target, str):
+            self._session().register(target, rows)
+            return
+        connection = target
         view = self._view()
         connect_store(connection, self._shared.store)
         for info in view.tables():
             query = self._shared.engine.bind(connection, view.plan(info))
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
             connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
+
+    def unregister(self, name: str) -> None:
+        """Forget rows that ``register`` has given a name."""
+        self._session().unregister(name)
 
 
 class _Writing(_Reading):
@@ -323,6 +369,18 @@ class Lake(
         which = "" if self.catalog is None else f", catalog {self.catalog}"
         return f"<Lake {self.url}{which} at {state}, data in {self.data_path}>"
 
+    def _repr_html_(self) -> str:
+        from quacklake.lake.display import html_table
+
+        tables = self._tables()
+        rows = pa.table(
+            {
+                "table": pa.array([table.qualified_name for table in tables], pa.string()),
+                "columns": pa.array([", ".join(table.schema.names) for table in tables], pa.string()),
+            }
+        )
+        return f"<p>{html.escape(repr(self))}</p>{html_table(rows.slice(0, _SHOWN_TABLES), total=rows.num_rows)}"
+
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
@@ -365,7 +423,7 @@ class Lake(
             version, tag = None, version
         with self._shared.catalog.read() as reader:
             if tag is not None:
-                snapshot = snapshot_tags.tagged(reader, tag)
+                snapshot = _tagged(reader, tag)
             elif version is not None:
                 snapshot = reader.at_version(version)
             else:
@@ -444,6 +502,16 @@ class LakeTransaction(Undropping, _Writing):
             f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
         )
         return f"<Transaction {state}>"
+
+
+def _tagged(reader: Reader, tag: str) -> Snapshot:
+    try:
+        return snapshot_tags.tagged(reader, tag)
+    except (NotFoundError, InputError) as error:
+        with suppress(InputError):
+            instant(tag)
+            error.hint = f'for a time, pass timestamp="{tag}"'
+        raise
 
 
 def _read_only() -> ReadOnlyError:

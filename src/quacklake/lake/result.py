@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +16,21 @@ __all__ = ["Result"]
 _BATCH_ROWS = 122_880
 
 
+@dataclass
+class _Begun:
+    """A batch of which some rows were given one by one."""
+
+    batch: pa.RecordBatch
+    rows: Iterator[tuple[Any, ...]]
+    used: int = 0
+
+
 class Result(Rows):
     """The rows of one statement.
 
-    ``fetchone``, ``fetchmany`` and iteration go through the rows once and hold one batch at a time. Every ``to_…`` and
-    ``fetchall`` take what is left. A result that is not read to its end is kept in memory as soon as its session runs
+    ``fetchone``, ``fetchmany``, ``fetchall``, ``to_batches`` and iteration go through the rows once, one batch in
+    memory at a time. ``df``, ``pl``, ``arrow``, every other ``to_…`` and ``show`` give all rows that are left, as often
+    as they are called: they keep them. A result that is not read to its end is kept, too, as soon as its session runs
     the next statement.
     """
 
@@ -35,7 +47,7 @@ class Result(Rows):
         self._reader = pa.RecordBatchReader.from_batches(pa.schema([]), []) if reader is None else reader
         self._types = types
         self._finish = finish
-        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._begun: _Begun | None = None
         self._kept: pa.Table | None = None
         self.rowcount = rowcount
         """The rows that a statement changed; -1 when it changed none or that is not known."""
@@ -65,35 +77,34 @@ class Result(Rows):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        if self._rows is None:
-            self._rows = self._all_rows()
-        return self._rows
+        return self
 
-    def _all_rows(self) -> Iterator[tuple[Any, ...]]:
+    def __next__(self) -> tuple[Any, ...]:
+        while True:
+            row = None if self._begun is None else next(self._begun.rows, None)
+            if row is not None and self._begun is not None:
+                self._begun.used += 1
+                return row
+            self._begun = None
+            self._begun = self._begin(next(self._batches()))
+
+    def _begin(self, batch: pa.RecordBatch) -> _Begun:
+        """The rows of a batch as Python's values."""
         from quacklake.lake.display import python_values
 
-        whole = [type_ in ("HUGEINT", "UHUGEINT") for type_ in self._types]
-        for batch in self.to_batches():
-            columns = [python_values(column) for column in batch.columns]
-            for index, is_whole in enumerate(whole):
-                if is_whole:
-                    columns[index] = [None if value is None else int(value) for value in columns[index]]
-            yield from zip(*columns, strict=True)
+        columns = [python_values(column) for column in batch.columns]
+        for index, type_ in enumerate(self._types):
+            if type_ in ("HUGEINT", "UHUGEINT"):
+                columns[index] = [None if value is None else int(value) for value in columns[index]]
+        return _Begun(batch, zip(*columns, strict=True))
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The next row, or None."""
-        return next(iter(self), None)
+        return next(self, None)
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
         """The next rows, at most so many."""
-        rows = iter(self)
-        found = []
-        for _ in range(size):
-            row = next(rows, None)
-            if row is None:
-                break
-            found.append(row)
-        return found
+        return list(itertools.islice(self, size))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """The rows that are left."""
@@ -102,7 +113,13 @@ class Result(Rows):
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches, one at a time."""
+        """The rows that are left as Arrow batches, one at a time."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun.used < begun.batch.num_rows:
+            yield begun.batch.slice(begun.used)
+        yield from self._batches()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         while True:
             source = self._reader  # another one when the rows are kept in between
             try:
@@ -117,8 +134,11 @@ class Result(Rows):
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table."""
-        return pa.Table.from_batches(list(self.to_batches()), self.schema)
+        """The rows that are left as an Arrow table, which is kept."""
+        schema = self.schema
+        self._kept = pa.Table.from_batches(list(self.to_batches()), schema)
+        self._reader = self._kept.to_reader(_BATCH_ROWS)
+        return self._kept
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -129,7 +149,7 @@ class Result(Rows):
         """Print the first rows as a table; they stay readable."""
         from quacklake.lake.display import print_table
 
-        table = self.keep()
+        table = self.to_arrow()
         print_table(table.slice(0, rows), total=table.num_rows)
 
     def __repr__(self) -> str:
@@ -137,8 +157,16 @@ class Result(Rows):
 
         if not self.columns:
             return "<Result without rows>"
-        table = self.keep()
+        table = self.to_arrow()
         return text_table(table.slice(0, 10), total=table.num_rows)
+
+    def _repr_html_(self) -> str:
+        from quacklake.lake.display import html_table
+
+        if not self.columns:
+            return "<p>no rows</p>"
+        table = self.to_arrow()
+        return html_table(table.slice(0, 10), total=table.num_rows)
 
     # -- life --------------------------------------------------------------------------------------------------------
 

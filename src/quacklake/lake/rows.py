@@ -35,6 +35,18 @@ class Rows(ABC):
         frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
         return frame
 
+    def arrow(self) -> pa.Table:
+        """The same as ``to_arrow``, as DuckDB calls it."""
+        return self.to_arrow()
+
+    def df(self) -> pandas.DataFrame:
+        """The same as ``to_pandas``, as DuckDB calls it."""
+        return self.to_pandas()
+
+    def pl(self) -> polars.DataFrame:
+        """The same as ``to_polars``, as DuckDB calls it."""
+        return self.to_polars()
+
     def to_pylist(self) -> list[dict[str, Any]]:
         """The rows as dictionaries; for small results."""
         rows: list[dict[str, Any]] = self.to_arrow().to_pylist()

@@ -11,9 +11,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from quacklake import telemetry
 from quacklake.format.schema import TableSchema
 
-__all__ = ["Input", "Reopened", "Source"]
+__all__ = ["ROWS_TAKEN", "Input", "Reopened", "Source"]
+
+ROWS_TAKEN = "input.rows"
+"""The counter of rows of streams that an engine has taken, which tells how far a long write is."""
 
 _READ_AHEAD_SECONDS = 1.0
 """How long to wait for threads that read ahead; one that waits for room asks for no more."""
@@ -125,6 +129,7 @@ def _until(
             if stopped.is_set():
                 return
             yield batch
+            telemetry.count(ROWS_TAKEN, batch.num_rows)
     except Exception as error:
         failures.append(error)
         raise

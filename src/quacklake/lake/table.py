@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from quacklake.catalog.objects import Tags
-from quacklake.errors import InputError
+from quacklake.errors import InputError, NotFoundError
 from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
@@ -31,6 +32,7 @@ from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas
     import polars
 
@@ -192,6 +194,27 @@ class Table(TableCompaction, Restoring):
     def to_pylist(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> list[dict[str, Any]]:
         """The rows as dictionaries; for small results."""
         return self.scan(columns, where).to_pylist()
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """The first rows as an Arrow table."""
+        return self.scan().head(rows)
+
+    def to_duckdb(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+        *,
+        connection: duckdb.DuckDBPyConnection | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """The rows as a relation of DuckDB, in ``connection`` or DuckDB's default one.
+
+        The relation follows the lake: each time it runs, it reads the newest snapshot (that of the past snapshot or
+        transaction the table was taken from). ``where`` rules out files; filters of the relation itself do not. It
+        keeps the columns it was made with, and fails when one of them is gone or has another type.
+        """
+        from quacklake.lake.relation import to_relation
+
+        return to_relation(self.scan(columns, where), connection)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -381,10 +404,16 @@ class Table(TableCompaction, Restoring):
         self.scan().show(rows)
 
     def __repr__(self) -> str:
-        return f"{self.name}\n{self.scan()!r}"
+        try:
+            return f"{self.name}\n{self.scan()!r}"
+        except NotFoundError as error:
+            return f"<Table {self.name}: {error.message}>"
 
     def _repr_html_(self) -> str:
-        return self.scan()._repr_html_()
+        try:
+            return f"<p>{html.escape(self.name)}</p>{self.scan()._repr_html_()}"
+        except NotFoundError as error:
+            return f"<p>{html.escape(self.name)}: {html.escape(error.message)}</p>"
 
 
 def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:

@@ -108,6 +108,8 @@ class Attachments:
     """The last snapshot that one of the connections made in each lake."""
     secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
     """How lakes are opened that ATTACH names by a secret."""
+    frames: dict[str, Any] = field(default_factory=dict)
+    """Rows that a user has given a name."""
     copies: dict[str, Any] = field(default_factory=dict)
     """What the planner's copies of the lakes were made from."""
 

@@ -7,7 +7,23 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["find_frame"]
+from quacklake.errors import InputError
+from quacklake.lake.frames import to_source
+from quacklake.lake.input_paths import is_path
+
+__all__ = ["find_frame", "registrable"]
+
+
+def registrable(value: Any) -> Any:
+    """Rows under a name, which can be read again and again. Raises ``SchemaMismatchError`` for what has none."""
+    found = _rows(value)
+    if found is not None and not isinstance(found, pa.RecordBatchReader):
+        return found
+    if is_path(value):
+        raise InputError(f"{str(value)!r} is a path", hint=f"SQL reads files itself: FROM '{value}'")
+    source = to_source(value).opened()
+    with source.lend() as rows:
+        return rows if isinstance(rows, pa.Table) else rows.read_all()
 
 
 def find_frame(frame: FrameType | None, name: str) -> Any:

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.duckdb_versions import arrow_table, first_row, run
-from quacklake.errors import SqlError, nearest
-from quacklake.format.names import fold, quote
+from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError, nearest
+from quacklake.format.names import check_name, fold, quote
 from quacklake.lake.result import Result
 from quacklake.sql import dispatch
 from quacklake.sql.attached import PREFIX, Attached, Attachments, attached_as
 from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
-from quacklake.sql.frames import find_frame
+from quacklake.sql.frames import find_frame, registrable
 from quacklake.sql.guard import Guard
 from quacklake.sql.names import Names
 from quacklake.sql.plans import Footers, Plans
@@ -125,6 +125,23 @@ class Session:
     def attach(self, lake: Lake | LakeAt | LakeTransaction, alias: str = "lake") -> None:
         """Attach an open lake, a past snapshot or an open transaction under a name; the caller keeps it open."""
         self.add(attached_as(alias, lake))
+
+    def register(self, name: str, rows: Any) -> None:
+        """Let statements speak of rows by a name: a frame, Arrow data, or anything else that ``Table.append`` takes.
+
+        All connections to the same lakes see them. Raises ``AlreadyExistsError`` when a table has the name.
+        """
+        check_name(name, "table")
+        found = registrable(rows)
+        for place in self.names.places([name]):
+            if self.view(place.attached).get_table(place.schema, place.name) is not None:
+                raise AlreadyExistsError(f"{place.shown} is a table of a lake", hint="choose another name")
+        self.attachments.frames[fold(name)] = found
+
+    def unregister(self, name: str) -> None:
+        """Forget rows that ``register`` has given a name. Raises ``NotFoundError``."""
+        if self.attachments.frames.pop(fold(name), None) is None:
+            raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 
     def attach_late(self, opened: Callable[[], Lake | LakeAt], alias: str = "lake") -> None:
         """Attach a lake that is opened when a statement first speaks of it; the caller closes it."""
@@ -301,6 +318,8 @@ class Session:
         found = metadata.relation(self, names)
         if found is None:
             found = listing.relation(self, names)
+        if found is None and len(names) == 1:
+            found = self.attachments.frames.get(fold(names[0]))
         if found is None and len(names) == 1 and self._frame is not None and not self._knows(names[0]):
             found = find_frame(self._frame, names[0])
         return found

@@ -105,9 +105,8 @@ class Transaction:
         """A schema by name. Raises ``NotFoundError`` with the nearest names."""
         found = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if found is None:
-            raise NotFoundError(
-                f'there is no schema "{name}"', hint=nearest(name, (info.name for info in self.schemas()))
-            )
+            near = nearest(name, (info.name for info in self.schemas()))
+            raise NotFoundError(f'there is no schema "{name}"', hint=near or f'lake.create_schema("{name}") makes it')
         self._schema_ids[fold(name)] = found.id
         return found
 

@@ -98,7 +98,7 @@ def run_text(context: Context, statements: Statements, text: str, limit: int | N
 
     parts = split(text)
     for number, part in enumerate(parts, 1):
-        result = statements.run(lambda session, part=part: session.statement(part))  # type: ignore[misc]
+        result = statements.execute(part)
         last = number == len(parts)
         if statements.interrupted and not last:
             raise CancelledError("this statement was done already, the others are left out")
