@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["history", "snapshots"]
 
-Newest = Annotated[str, typer.Option("--limit", "-n", metavar="COUNT", help="The newest so many, or all.")]
+Newest = Annotated[str, typer.Option("--limit", "-n", metavar="COUNT", help="How many of the newest, or all.")]
 
 
 def snapshots(context: Context, limit: Newest = "20") -> None:
-    """Changes are told in the words of the format."""
+    """Changes are shown as the DuckLake format records them."""
     count = count_of(limit)
     with context.open() as lake:
         _print(context, lake.snapshots().sort_by([("snapshot_id", "descending")]), count)
 
 
 def history(context: Context, table: TableName, limit: Newest = "20") -> None:
-    """Changes are told in the words of the format."""
+    """Changes are shown as the DuckLake format records them."""
     count = count_of(limit)
     with context.open() as lake:
         _print(context, lake.table(table).history(), count)
