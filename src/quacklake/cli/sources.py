@@ -134,6 +134,9 @@ class FileSource:
             raise self._failure from error
 
     def _unreadable(self, error: Exception) -> InputError:
+        if isinstance(error, UnicodeDecodeError):
+            hint = "write it as UTF-8, as in: iconv -f latin1 -t utf-8 OLD > NEW"
+            return InputError(f"cannot read {self.name} as {self.format}: it is not UTF-8 text", hint=hint)
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         # where it is in the file comes first, what is wrong there some lines later
         detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
@@ -250,7 +253,10 @@ class _JsonSource(_TextSource):
         return self._stream(relation)
 
     def _unreadable(self, error: Exception) -> InputError:
-        fault = faulty_value(self.path)
+        try:
+            fault = faulty_value(self.path)
+        except UnicodeDecodeError as undecodable:
+            error, fault = undecodable, None
         if fault is None:
             return super()._unreadable(error)
         return InputError(f"cannot read {self.name} as json: {fault}")
