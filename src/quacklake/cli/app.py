@@ -95,9 +95,10 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
     options = Options.of(ctx)
     with _CtrlC() as ctrl_c:
         try:
-            warn_of_variables(json_wanted=options.output == "json")
             context = Context(options)
-            telemetry.configure_logging(context.config.log_level, context.config.log_format)
+            if function.__name__ != "doctor":  # which tells what is wrong with them itself
+                warn_of_variables(json_wanted=options.output == "json")
+                telemetry.configure_logging(context.config.log_level, context.config.log_format)
             with nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
                 code = function(context, **values)
             sys.stdout.flush()

@@ -39,9 +39,7 @@ TableName = Annotated[
 Where = Annotated[
     str | None, typer.Option("--where", metavar="CONDITION", help="Only rows that satisfy an SQL condition.")
 ]
-Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, with commas between them.")
-]
+Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, as in id,name.")]
 Limit = Annotated[str, typer.Option("--limit", "-n", metavar="ROWS", help="How many rows, or all.")]
 At = Annotated[
     str | None,
@@ -80,7 +78,7 @@ Message = Annotated[
 Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="The author of the snapshot.")]
 FileFormat = Annotated[
     Literal["parquet", "csv", "json"] | None,
-    typer.Option("--format", help="What the file is, when its name does not say so.", metavar="FORMAT"),
+    typer.Option("--format", help="parquet, csv or json, when the name of the file does not say so.", metavar="FORMAT"),
 ]
 
 COMMON: dict[str, tuple[object, object]] = {
@@ -91,7 +89,7 @@ COMMON: dict[str, tuple[object, object]] = {
                 "--lake",
                 "-l",
                 metavar="URL",
-                help="Where the metadata is, such as sqlite:///lake.db.",
+                help="Where the metadata is: sqlite:///lake.db, duckdb:///FILE, postgresql://…, mysql://…",
                 rich_help_panel=EVERY,
             ),
         ],
@@ -115,7 +113,7 @@ COMMON: dict[str, tuple[object, object]] = {
             typer.Option(
                 "--data-path",
                 metavar="PATH",
-                help="Where the files of the lake are; needed only to make one.",
+                help="A folder or s3:// URL for the files of the lake; needed only to make one.",
                 rich_help_panel=EVERY,
             ),
         ],
@@ -159,7 +157,7 @@ COMMON: dict[str, tuple[object, object]] = {
         None,
     ),
     "debug": (
-        Annotated[bool, typer.Option("--debug", help="Show where an error came from.", rich_help_panel=EVERY)],
+        Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=EVERY)],
         False,
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -65,6 +66,11 @@ class _Late:
             self.vanish()
 
 
+def _for_a_person() -> bool:
+    """Whether somebody looks at standard error, and its lines are not those of a log, which tells more."""
+    return sys.stderr.isatty() and not logging.getLogger("quacklake").isEnabledFor(logging.INFO)
+
+
 _waiting: list[_Late] = []
 """What shows that a command works; the last one counts."""
 
@@ -72,7 +78,7 @@ _waiting: list[_Late] = []
 @contextmanager
 def waiting(label: str, *, console: Console | None = None) -> Iterator[None]:
     """Show on standard error, when that is a terminal, that something goes on, unless a bar or an answer appears."""
-    if console is None and not sys.stderr.isatty():
+    if console is None and not _for_a_person():
         yield
         return
 
@@ -132,7 +138,7 @@ def stages(*, console: Console | None = None) -> Iterator[Callable[[str, int, in
 
     The bar appears on standard error, when that is a terminal, once a second has passed; it goes when the block ends.
     """
-    if console is None and not sys.stderr.isatty():
+    if console is None and not _for_a_person():
         yield silent
         return
     from rich.console import Console

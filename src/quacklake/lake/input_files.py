@@ -94,7 +94,13 @@ class InputFiles:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InputError:
-        fault = self._fault() if self.found.format in ("csv", "json") else None
+        try:
+            fault = self._fault() if self.found.format in ("csv", "json") else None
+        except UnicodeDecodeError as undecodable:
+            error, fault = undecodable, None
+        if isinstance(error, UnicodeDecodeError):
+            hint = "write it as UTF-8, as in: iconv -f latin1 -t utf-8 OLD > NEW"
+            return InputError(f"cannot read {self.name} as {self.found.format}: it is not UTF-8 text", hint=hint)
         if fault is not None:
             hint = "correct it, or say how the file is written" if self.found.format == "csv" else "correct it"
             return InputError(f"cannot read {fault[0]} as {self.found.format}: {fault[1]}", hint=hint)

@@ -74,6 +74,22 @@ def test_a_bad_json_line_is_refused_with_its_number(case: str, run: Run, empty: 
     assert run("tables", "--output", "json").json == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", b"a,b\n1,\xe9\n"),
+        ("x.csv", b"a,b\n" + b"1,2\n" * 100_000 + b"1,\xe9\n"),
+        ("x.jsonl", b'{"a": "\xe9"}\n'),
+    ],
+)
+def test_a_text_in_another_encoding_is_refused(name: str, content: bytes, run: Run, empty: Path) -> None:
+    Path(name).write_bytes(content)
+    answer = run("append", "x", name, "--create")
+    assert answer.code == 1
+    assert "not UTF-8 text" in answer.err
+    assert run("tables", "--output", "json").json == []
+
+
 def test_a_json_key_that_comes_late_is_not_left_out(run: Run, lake: Path) -> None:
     lines = ['{"id": 1, "name": "a"}'] * MANY + ['{"id": 2, "name": "b", "more": 3}']
     Path("x.jsonl").write_text("\n".join(lines))

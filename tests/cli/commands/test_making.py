@@ -1,4 +1,4 @@
-"""``quacklake init``, ``config`` and ``doctor``: from nothing to a lake that is in order."""
+"""``quacklake init`` and ``config``: from nothing to a lake."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.cli import checkup
 from quacklake.cli.settings_file import set_value, unset_value
 from quacklake.errors import ConfigError
 from tests.cli.conftest import Run
@@ -108,56 +107,3 @@ def test_a_setting_over_several_lines_is_left_alone() -> None:
     with pytest.raises(ConfigError, match="several lines"):
         set_value(path, "foreign_paths", "b")
     assert path.read_text() == text
-
-
-def test_a_lake_in_order_is_told_so(run: Run, lake: Path) -> None:
-    rows = {row["what"]: row for row in run("doctor", "-o", "json").json}
-    assert all(rows[what]["state"] == "ok" for what in ("Python", "duckdb", "catalog", "files", "format version"))
-    assert run("doctor").code == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "what", "told"),
-    [
-        ((), "url", "quacklake init"),
-        (("--lake", "sqlite:///none.db"), "catalog", "quacklake init"),
-        (("--lake", "postgresql://ann:geheim@127.0.0.1:1/lake"), "catalog", "try again"),
-    ],
-)
-def test_what_has_failed_comes_with_what_to_do(run: Run, words: tuple[str, ...], what: str, told: str) -> None:
-    answer = run("doctor", "-o", "json", *words)
-    assert answer.code == 1
-    failed = [row for row in answer.json if row["state"] == "failed"]
-    assert [row["what"] for row in failed] == [what]
-    assert told in failed[0]["fix"]
-    assert "geheim" not in answer.out + answer.err
-
-
-def test_settings_that_cannot_work_are_found(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-    Path("quacklake.toml").write_text('[s3]\nendpoint = "http://minio:9000"\nsession_token = "geheim"\n')
-    Path("quacklake.toml").chmod(0o644)
-    answer = run("doctor", "-o", "json")
-    found = {row["what"]: row["state"] for row in answer.json if row["area"] == "settings"}
-    assert found["s3_secret_key"] == "failed"
-    assert found["s3_secure"] == found["quacklake.toml"] == "warning"
-    assert "geheim" not in answer.out
-
-
-def test_a_settings_file_that_is_wrong_is_found(run: Run) -> None:
-    Path("quacklake.toml").write_text("pool_sze = 3\n")
-    answer = run("doctor")
-    assert answer.code == 1
-    assert "pool_sze" in answer.out + answer.err
-
-
-def test_what_is_not_installed_comes_with_how_to_install_it(
-    run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    versions = {"duckdb": "1.0.0", "psycopg": None, "pyspark": None}
-    real = checkup.installed
-    monkeypatch.setattr(checkup, "installed", lambda name: versions.get(name, real(name)))
-    rows = {row["what"]: row for row in run("doctor", "-o", "json").json}
-    assert (rows["duckdb"]["state"], rows["duckdb"]["fix"]) == ("failed", "pip install --upgrade 'duckdb>=1.5'")
-    assert (rows["psycopg"]["state"], rows["psycopg"]["fix"]) == ("absent", "pip install 'quacklake[postgres]'")
-    assert "Java" not in rows

@@ -271,6 +271,13 @@ def test_a_command_that_takes_long_shows_that_it_works(lake: Path, tmp_path: Pat
         assert terminal.ended() == 130
 
 
+def test_a_log_is_not_mixed_with_bars(lake: Path, tmp_path: Path) -> None:
+    with Terminal("sql", "SELECT count(*) FROM range(3000000000) t(a)", "-v", home=tmp_path / "state") as terminal:
+        assert terminal.ended() == 0
+        assert "quacklake.sql" in terminal.seen
+        assert "working" not in terminal.seen
+
+
 def test_a_question_is_asked_before_something_is_removed(lake: Path, tmp_path: Path) -> None:
     with Terminal("tag", "none", "--delete", home=tmp_path) as terminal:
         terminal.wait_for("[y/N]")

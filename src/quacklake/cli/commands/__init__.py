@@ -72,7 +72,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("changes", "Show what a range of snapshots inserted, updated and deleted", "changes:changes", _READ),
     Entry("files", "List the data files of a table, with what is deleted from each", "files:files", _READ),
     Entry("export", "Write a table to a Parquet, CSV, JSON or Arrow file", "export:export", _READ),
-    Entry("append", "Append the rows of a Parquet, CSV or JSON file to a table", "append:append", _WRITE),
+    Entry("append", "Append the rows of Parquet, CSV or JSON files to a table", "append:append", _WRITE),
     Entry("merge", "Update rows by their keys, and insert those that are new", "append:merge", _WRITE),
     Entry(
         "add-files", "Make existing Parquet files part of a table, without copying them", "add_files:add_files", _WRITE

@@ -25,7 +25,7 @@ def add_files(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH…",
+            metavar="PATH",
             help="Parquet files, folders of them, or patterns such as 'in/*.parquet'",
             show_default=False,
         ),

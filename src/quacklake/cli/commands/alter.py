@@ -38,8 +38,8 @@ Type = Annotated[
     str, typer.Argument(metavar="TYPE", help="a type such as BIGINT or 'DECIMAL(10,2)'", show_default=False)
 ]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="the new name", show_default=False)]
-Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY")]
-Reset = Annotated[bool, typer.Option("--reset", help="Take it back.")]
+Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY", help="a column, or an expression of one")]
+Reset = Annotated[bool, typer.Option("--reset", help="Go back to the default.")]
 
 
 def add_column(

@@ -28,7 +28,7 @@ File = Annotated[
 Paths = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE…",
+        metavar="FILE",
         help="Parquet, CSV or JSON files, folders of them, patterns such as 'in/*.csv', or - for standard input",
         show_default=False,
     ),

@@ -16,7 +16,10 @@ _SIGNS = {"ok": ("✓", "green"), "absent": ("–", "dim"), "warning": ("!", "ye
 
 
 def doctor(context: Context) -> int:
-    """Nothing is changed. The exit code is 1 when something has failed; what is merely absent does not count."""
+    """A tiny file is written into the data path and removed again; nothing else is changed.
+
+    The exit code is 1 when something stands in the way; what is merely absent or worth a look does not count.
+    """
     from quacklake.cli.checkup import checkup
 
     findings = checkup(context)

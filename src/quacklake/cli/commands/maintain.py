@@ -51,15 +51,28 @@ def _option(name: str, metavar: str, help: str) -> Any:
 
 Watch = Annotated[bool, typer.Option("--watch", help="Go on until interrupted, one pass every --interval.")]
 Interval = Annotated[str | None, _option("--interval", "TIME", "Time between passes; 1m unless given.")]
-FlushRows = Annotated[int | None, _option("--flush-rows", "N", "Flush tables with N inlined rows.")]
-FlushAge = Annotated[str | None, _option("--flush-age", "TIME", "Flush inlined rows older than this.")]
-SmallFiles = Annotated[int | None, _option("--small-files", "N", "Merge tables with N small files.")]
+FlushRows = Annotated[int | None, _option("--flush-rows", "N", "Flush tables with N inlined rows; 10000 unless given.")]
+FlushAge = Annotated[str | None, _option("--flush-age", "TIME", "Flush inlined rows older than this; 1h unless given.")]
+SmallFiles = Annotated[int | None, _option("--small-files", "N", "Merge tables with N small files; 16 unless given.")]
 DeleteRatio = Annotated[
-    float | None, _option("--delete-ratio", "SHARE", "Rewrite files that lost this share of their rows.")
+    float | None,
+    _option("--delete-ratio", "SHARE", "Rewrite files that lost this share of their rows; 0.3 unless given."),
 ]
-ExpireAge = Annotated[str | None, _option("--expire-older-than", "TIME", "Expire snapshots of this age.")]
-DeleteAge = Annotated[str | None, _option("--delete-older-than", "TIME", "Delete files that are unused for this long.")]
-OrphansEvery = Annotated[str | None, _option("--orphans-every", "TIME", "Look for orphans this often.")]
+ExpireAge = Annotated[
+    str | None,
+    _option(
+        "--expire-older-than", "TIME", "Expire snapshots of this age; else as the lake's option expire_older_than says."
+    ),
+]
+DeleteAge = Annotated[
+    str | None,
+    _option(
+        "--delete-older-than", "TIME", "Delete files that are unused for this long; 2d unless given, or the lake says."
+    ),
+]
+OrphansEvery = Annotated[
+    str | None, _option("--orphans-every", "TIME", "Look this often for files that no commit knows; 1d unless given.")
+]
 
 
 def maintain(
@@ -75,7 +88,10 @@ def maintain(
     delete_older_than: DeleteAge = None,
     orphans_every: OrphansEvery = None,
 ) -> None:
-    """One process at a time does so: with --watch others wait and take over when it is gone, else it is an error."""
+    """What is due is told by --dry-run. Times are written as 30s, 10m, 12h or 7d.
+
+    One process at a time does so: with --watch others wait and take over when it is gone, else it is an error.
+    """
     from quacklake.lake.upkeep import Maintainer
 
     ages = (flush_age, expire_older_than, delete_older_than)

@@ -16,7 +16,7 @@ Version = Annotated[
 
 
 def spark_settings(context: Context, version: Version = None) -> None:
-    """Lines for spark-defaults.conf, without keys and passwords. With --output json they are an object."""
+    """Keys and passwords are not among them. With --output json they are an object."""
     import quacklake
 
     with context.open() as lake:

@@ -38,7 +38,7 @@ def sql(
 ) -> None:
     """DuckDB's SQL over the tables of the lake. Every change is a snapshot, unless it stands between BEGIN and COMMIT.
 
-    Without a statement and a file it reads standard input; on a terminal that is a shell, in which .help tells more.
+    Without a statement and a file it reads standard input; on a terminal that is a shell, in which help tells more.
     With --output json, csv or arrow, it is what the last statement gives.
     """
     from quacklake.cli.statements import Statements

@@ -59,7 +59,7 @@ def _facts(tenant: Tenant) -> dict[str, Any]:
 
 def create(
     context: Context,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="the names", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="the names", show_default=False)],
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone those that are there.")] = False,
 ) -> None:
     """All of them are made, or none. With --data-path a shared lake is made when there is none."""

@@ -96,9 +96,15 @@ def maintain(
     context: Context,
     watch: Watch = False,
     dry_run: DryRun = False,
-    most: Annotated[int | None, typer.Option("--tenants", metavar="N", help="Catalogs in a round; 100.")] = None,
-    files: Annotated[int | None, typer.Option("--files", metavar="N", help="Files in a round; 10000.")] = None,
-    time: Annotated[str | None, typer.Option("--time", metavar="TIME", help="Time of a round; 10m.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--tenants", metavar="N", help="Most catalogs in a round; 100 unless given.")
+    ] = None,
+    files: Annotated[
+        int | None, typer.Option("--files", metavar="N", help="Most files in a round; 10000 unless given.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="TIME", help="Longest time of a round; 10m unless given.")
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", metavar="N", help="Catalogs at a time.")] = 1,
     engine: Annotated[Literal["duckdb", "spark"], typer.Option("--engine", help="What compacts.")] = "duckdb",
     interval: Interval = None,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from quacklake.cli.checkup import installed, java
+from quacklake.cli.checkup.installation import installed
+from quacklake.cli.checkup.spark import java
 from quacklake.cli.demo import events
 from quacklake.cli.demo.stage import Stage, open_lake
 from quacklake.cli.progress import stages

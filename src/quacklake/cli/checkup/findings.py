@@ -1,0 +1,65 @@
+"""Findings of a checkup, and checks that end in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from quacklake.cli.failures import as_typed
+from quacklake.config import redact
+from quacklake.errors import QuacklakeError
+
+__all__ = ["SECONDS", "Finding", "State", "bounded", "failed"]
+
+State = Literal["ok", "absent", "warning", "failed"]
+
+SECONDS = 15.0
+"""How long one check may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: what it is, how it is, and what to do about it."""
+
+    area: str
+    what: str
+    state: State
+    detail: str = ""
+    fix: str | None = None
+
+    def row(self) -> dict[str, str | None]:
+        """Return the finding without secrets."""
+        return {name: value if value is None else redact(value) for name, value in asdict(self).items()}
+
+
+def failed(area: str, what: str, error: QuacklakeError, fix: str) -> Finding:
+    """Return an error as a finding; ``fix`` is what to do when the error does not say."""
+    return Finding(area, what, "failed", error.message, fix if error.hint is None else as_typed(error.hint))
+
+
+def bounded(
+    area: str, what: str, check: Callable[[], list[Finding]], *, fix: str = "try again", seconds: float | None = None
+) -> list[Finding]:
+    """Return what a check finds; that it found nothing in time is a finding, too."""
+    found: list[list[Finding]] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(check())
+        except BaseException as error:
+            failures.append(error)
+
+    limit = SECONDS if seconds is None else seconds
+    thread = threading.Thread(target=run, name="checkup", daemon=True)
+    thread.start()
+    thread.join(limit)
+    if found:
+        return found[0]
+    if failures and isinstance(failures[0], QuacklakeError):
+        return [failed(area, what, failures[0], fix)]
+    if failures:
+        return [Finding(area, what, "failed", f"{type(failures[0]).__name__}: {failures[0]}", fix)]
+    return [Finding(area, what, "failed", f"no answer after {limit:g} s", fix)]

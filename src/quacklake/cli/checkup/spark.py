@@ -1,0 +1,54 @@
+"""Whether Spark and Java are there, and go together."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+from quacklake.cli.checkup.findings import Finding
+from quacklake.cli.checkup.installation import installed, numbers
+from quacklake.errors import UnsupportedVersionError
+
+__all__ = ["check_spark", "java"]
+
+_JAVA = 17
+_JAVA_SECONDS = 10
+
+
+def check_spark() -> Iterator[Finding]:
+    """Yield how Spark is, and the Java it runs on; nothing where there is no Spark."""
+    from quacklake.storage.spark import STEADY, parse_version
+
+    version = installed("pyspark")
+    if version is None:
+        return
+    try:
+        if parse_version(version) < STEADY:
+            detail = f"{version} reads, appends to, overwrites and makes tables; the rest takes 4.0"
+            yield Finding("Spark", "Spark", "warning", detail, "pip install 'quacklake[spark]'")
+        else:
+            yield Finding("Spark", "Spark", "ok", version)
+    except UnsupportedVersionError as error:
+        yield Finding("Spark", "Spark", "warning", error.message, error.hint)
+    yield java()
+
+
+def java() -> Finding:
+    """Return whether there is a Java that Spark can use."""
+    from quacklake.storage.spark import find_java
+
+    program = find_java()
+    fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"
+    if program is None:
+        return Finding("Spark", "Java", "absent", "not found: Spark needs it", fix)
+    try:
+        told = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("Spark", "Java", "warning", f"{program} does not run: {error}", fix)
+    version = told.partition('"')[2].partition('"')[0]
+    if not version or numbers(version)[0] < _JAVA:
+        detail = f"{version or 'of unknown version'}, {program}: Spark needs {_JAVA} or newer"
+        return Finding("Spark", "Java", "warning", detail, fix)
+    return Finding("Spark", "Java", "ok", f"{version}, {program}")
