@@ -52,11 +52,11 @@ def main(directory: Path) -> None:
 
     # … and DuckDB sees what changed, now and at any snapshot before.
     connection.execute(f"ATTACH 'ducklake:sqlite:{catalog}' AS lake")
-    rows = connection.sql("SELECT count(*), max(i) FROM lake.numbers").fetchone()
+    (rows,) = connection.sql("SELECT count(*), max(i) FROM lake.numbers").fetchall()
     print(f"changed by Quacklake, read by DuckDB: {rows}")
     for (version,) in connection.sql("SELECT snapshot_id FROM ducklake_snapshots('lake')").fetchall():
         if version > 0:
-            count = connection.sql(f"SELECT count(*) FROM lake.numbers AT (VERSION => {version})").fetchone()
+            (count,) = connection.sql(f"SELECT count(*) FROM lake.numbers AT (VERSION => {version})").fetchall()
             print(f"  at snapshot {version}: {count}")
     connection.close()
 
@@ -64,9 +64,8 @@ def main(directory: Path) -> None:
 def sum_of(table: quacklake.Table) -> int:
     """The sum of the squares, by DuckDB over the lake's Arrow stream."""
     stream = table.scan(columns=["square"]).to_reader()  # noqa: F841  DuckDB finds it by its name
-    found = duckdb.sql("SELECT sum(square)::BIGINT FROM stream").fetchone()
-    assert found is not None
-    return int(found[0])
+    found = duckdb.sql("SELECT sum(square)::BIGINT FROM stream").fetchall()
+    return int(found[0][0])
 
 
 if __name__ == "__main__":

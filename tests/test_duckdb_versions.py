@@ -157,3 +157,12 @@ def test_answers_are_read_whole_and_leave_the_connection_free() -> None:
 def test_the_version_is_that_of_the_library() -> None:
     assert ".".join(map(str, VERSION)) == duckdb.__version__
     assert (VERSION[0] >= 2) is IS_2
+
+
+def test_a_change_of_rows_inside_a_query_is_refused(lake: quacklake.Lake) -> None:
+    lake.sql("CREATE TABLE t (a INTEGER)")
+    before = lake.current_snapshot()
+    for change in ("INSERT INTO t VALUES (1)", "DELETE FROM t", "UPDATE t SET a = 2", "INSERT INTO lake.main.t FROM t"):
+        with pytest.raises(SqlError):
+            lake.sql(f"WITH d AS ({change} RETURNING *) SELECT * FROM d")
+    assert lake.current_snapshot() == before

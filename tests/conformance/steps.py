@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import quacklake
+from quacklake.duckdb_versions import arrow_table
 from quacklake.format.column_paths import format_path, parse_path
 from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
@@ -69,7 +70,7 @@ class Step(Protocol):
 def rows_of(select: str) -> pa.Table:
     """The rows of a query as Arrow."""
     with plain_duckdb() as connection:
-        return connection.execute(select).to_arrow_table()
+        return arrow_table(connection, select)
 
 
 _NAMES = {

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
 from quacklake.format.column_paths import format_path, parse_path
 from quacklake.format.evolution import (
@@ -170,12 +171,12 @@ def test_the_reference_implementation_reads_our_rows_as_its_own(
 ) -> None:
     before = visible(table)
     commit(table, difference(before, step(before, before.max_id + 1)))
-    ours = table.execute("FROM l.t").to_arrow_table(), table.execute("DESCRIBE l.t").fetchall()
+    ours = arrow_table(table, "FROM l.t"), table.execute("DESCRIBE l.t").fetchall()
     table.execute("DROP TABLE l.t")
     table.execute(TABLE)
     table.execute(ROW)
     table.execute(f"ALTER TABLE l.t {sql}")
-    theirs = table.execute("FROM l.t").to_arrow_table(), table.execute("DESCRIBE l.t").fetchall()
+    theirs = arrow_table(table, "FROM l.t"), table.execute("DESCRIBE l.t").fetchall()
     times = ("e", "ee")  # the time of the insert
     assert ours[0].drop_columns([name for name in times if name in ours[0].column_names]) == theirs[0].drop_columns(
         [name for name in times if name in theirs[0].column_names]

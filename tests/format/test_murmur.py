@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import InputError
 from quacklake.format.bounds import decode, encode
 from quacklake.format.literals import literal_text
@@ -37,11 +38,12 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def expected(connection: duckdb.DuckDBPyConnection, type: str, texts: list[str | None]) -> tuple[list[int], pa.Array]:
-    found = connection.execute(
+    found = arrow_table(
+        connection,
         f"SELECT murmur3_32(x) AS hash, x, {hash_sql('x', type)} AS sql "
         f"FROM (SELECT unnest(?::VARCHAR[])::{duckdb_type(type)} AS x)",
         [texts],
-    ).to_arrow_table()
+    )
     hashes = found["hash"].to_pylist()
     assert [None if hash is None else hash & LOWER for hash in hashes] == [
         None if hash is None else hash & LOWER for hash in found["sql"].to_pylist()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import CorruptFileError, InputError
 from quacklake.format.roaring import decode_bitmap, encode_bitmap
 from quacklake.format.vectors import decode, decode_file, encode, encode_file
@@ -80,7 +81,7 @@ def test_the_reference_implementation_reads_what_is_written(
     reference.execute(
         f"UPDATE {META}.ducklake_delete_file SET file_size_bytes = ?, delete_count = ?", [len(data), len(positions)]
     )
-    left = reference.execute("SELECT x FROM l.t ORDER BY x").to_arrow_table()["x"].to_pylist()
+    left = arrow_table(reference, "SELECT x FROM l.t ORDER BY x")["x"].to_pylist()
     deleted = set(positions)
     assert left == [number for number in range(ROWS) if number not in deleted]
 

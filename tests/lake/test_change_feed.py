@@ -107,7 +107,7 @@ def test_frames_are_shaped_and_read_as_others(table: quacklake.Table, capsys: py
     assert frame.to_polars()["id"].to_list() == [101]
     assert pa.table(frame).num_rows == 1
     assert sum(batch.num_rows for batch in table.changes(1).to_batches()) == 28
-    assert duckdb.sql("SELECT count(*) FROM changed", connection=_with(frame)).fetchone() == (1,)
+    assert duckdb.sql("SELECT count(*) FROM changed", connection=_with(frame)).fetchall() == [(1,)]
     frame.show()
     assert "delete" in capsys.readouterr().out
     assert "delete" in repr(frame)

@@ -35,7 +35,7 @@ def rewrite_deletes(tmp_path: Path, columns: dict[str, list[object]]) -> None:
 def test_a_delete_file_without_field_ids_counts(lake: quacklake.Lake, tmp_path: Path) -> None:
     positions = list(range(9))
     rewrite_deletes(tmp_path, {"file_path": ["f"] * 9, "pos": positions, "row": [{"x": 1}] * 9})
-    assert lake.table("t").to_arrow().column("x").to_pylist() == list(range(9, 100))
+    assert sorted(lake.table("t").to_arrow().column("x").to_pylist()) == list(range(9, 100))
     assert sorted(lake.table("t").deletions(2, 2).to_arrow().column("x").to_pylist()) == positions
     lake.table("t").delete("x = 50")
     assert lake.table("t").count() == 90

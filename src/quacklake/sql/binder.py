@@ -124,6 +124,11 @@ class Binder(Values):
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
             return
+        if isinstance(kind, str) and kind.endswith("_QUERY_NODE"):
+            raise SqlError(
+                "Not implemented Error: a statement that changes rows inside of a query",
+                hint="run it first, and ask for its rows with RETURNING",
+            )
         if isinstance(node.get("cte_map"), dict):
             hidden = self._common_tables(node, hidden, scope)
         if kind == "SELECT_NODE":

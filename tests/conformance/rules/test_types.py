@@ -6,6 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import QuacklakeError
 from quacklake.format.schema import Column, TableSchema
 
@@ -54,7 +55,7 @@ def test_f2_2_types_that_only_the_code_knows_are_accepted(make_site: MakeSite, k
 
 def _moment() -> pa.Table:
     with duckdb.connect() as connection:
-        return connection.execute("SELECT TIMESTAMP '2024-01-01 12:00:00.123456' AS t").to_arrow_table()
+        return arrow_table(connection, "SELECT TIMESTAMP '2024-01-01 12:00:00.123456' AS t")
 
 
 def test_f2_3_every_node_of_a_nested_column_is_a_column(books: Books) -> None:

@@ -89,9 +89,10 @@ def _name(node: Node) -> None:
         raise TooManyParts(f"{'.'.join(path)!r} has too many parts")
     if node.get("type") == "SHOW_REF":
         return  # its name is a word, of which 2.x makes text only so
-    keys = next(parts for name, parts in _PARTS.items() if name in node)
-    del node["qualified_name"]
-    node.update(zip(keys, [""] * (3 - len(path)) + list(path), strict=True))
+    keys = next((parts for name, parts in _PARTS.items() if name in node), None)
+    if keys is not None:  # else the target of a change, which has no other name
+        del node["qualified_name"]
+        node.update(zip(keys, [""] * (3 - len(path)) + list(path), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def _check_kind(node: Node) -> None:
         known = class_ in _EXPRESSIONS
     else:
         known = not isinstance(kind, str) or kind in _KINDS or kind.endswith(_PARTS)
+    if "qualified_name" in node and kind != "SHOW_REF":
+        known = False  # a name that nobody has looked at
     if kind == "SHOW_REF" and node.get("query") is None and node.get("table_name") not in _SHOWN:
         known = False
     if not known:
