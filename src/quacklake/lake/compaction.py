@@ -304,16 +304,22 @@ def _check_sizes(max_compacted_files: int | None, min_file_size: int | None, max
     _check_count("min_file_size", min_file_size, 0)
     _check_count("max_file_size", max_file_size, 1)
     if min_file_size is not None and max_file_size is not None and min_file_size >= max_file_size:
-        raise InputError("min_file_size must be below max_file_size")
+        raise InputError("min_file_size must be less than max_file_size")
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"The {name} option must be a whole number, not {value!r}")
+    if value < 0:
+        raise InputError(f"Type INT32 with value {value} can't be cast: the {name} option must not be negative")
+    if value < least:
+        raise InputError(f"The {name} option must be greater than zero.")
 
 
 def _check_threshold(value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:
-        raise InputError(f"delete_threshold must be a number from 0 to 1, not {value!r}")
+        raise InputError(f"The delete_threshold option must be between 0 and 1, not {value!r}")

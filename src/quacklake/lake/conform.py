@@ -169,7 +169,7 @@ def _one_expression(sql: str) -> exp.Expr:
 def _checked(value: str, column: Column) -> str:
     if column.nullable:
         return value
-    message = literal(f'NULL in the NOT NULL column "{column.name}"')
+    message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
     return f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
 
 
@@ -201,7 +201,7 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
             except pa.ArrowInvalid as error:
                 raise ConstraintError(f'a value does not fit the column "{column.name}": {error}') from None
         if not column.nullable and array.null_count:
-            raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
+            raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
         arrays.append(array)
         names.append(column.name)
     return pa.Table.from_arrays(arrays, names=names)

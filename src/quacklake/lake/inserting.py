@@ -27,7 +27,7 @@ def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Se
         if not column.nullable:
             found = connection.execute(f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1").fetchone()
             if found is not None:
-                raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
+                raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
 
 
 def write_rows(

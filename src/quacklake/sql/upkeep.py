@@ -56,6 +56,8 @@ def _run(call: Call, name: str, **arguments: Any) -> Any:
 
 def _check_given(call: Call, name: str) -> None:
     empty = next((key for key, value in call.given.items() if value is None), None)
+    if empty == "max_compacted_files":
+        raise SqlError("The max_compacted_files option must be a non-null integer")
     if empty is not None:
         raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
 
