@@ -118,7 +118,7 @@ class SnapshotReader(Statements):
         )
         if found is None:
             if 0 <= version < self.latest().id:
-                raise self.expired(f"No snapshot found at version {version}: it has expired")
+                raise self.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
             raise NotFoundError(
                 f"No snapshot found at version {version}", hint="lake.snapshots() lists those that exist"
             )
