@@ -17,9 +17,9 @@ from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.lake import layout, sealing
 from quacklake.lake.settings import Shared
 from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
-from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
+from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
-from quacklake.maintenance.sources import SourceFile, TableFiles
+from quacklake.maintenance.sources import TableFiles
 from quacklake.scan import Filter, to_predicate
 from quacklake.transaction import Transaction
 
