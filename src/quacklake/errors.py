@@ -256,6 +256,10 @@ class CommitConflict(CommitError, Transient):
 
     code = "commit.conflict"
 
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        begin = "Transaction conflict - "
+        super().__init__(begin + message.removeprefix(begin), hint=hint)
+
 
 class CommitUnknown(CommitError, Terminal):
     """The database may or may not have committed, and its answer could not be recovered."""

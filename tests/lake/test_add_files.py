@@ -174,10 +174,14 @@ def test_missing_and_extra_columns_need_leave(lake: quacklake.Lake, outside: Pat
     table = lake.table("t")
     less = put(outside / "less.parquet", rows(0).select(["id", "name"]))
     more = put(outside / "more.parquet", rows(100).append_column("extra", pa.array(range(20))))
-    with pytest.raises(SchemaMismatchError, match='lacks the column "value"') as caught:
+    with pytest.raises(
+        SchemaMismatchError, match='Column "value" exists in table "t" but was not found in file'
+    ) as caught:
         table.add_files(less)
     assert "allow_missing" in str(caught.value)
-    with pytest.raises(SchemaMismatchError, match='a column "extra"') as caught:
+    with pytest.raises(
+        SchemaMismatchError, match=r'"extra" exists in file .* but was not found in table "t"'
+    ) as caught:
         table.add_files(more)
     assert "ignore_extra_columns" in str(caught.value)
     table.add_files(less, allow_missing=True)
@@ -317,7 +321,7 @@ def test_folders_give_typed_columns(lake: quacklake.Lake, outside: Path) -> None
 
 def test_a_folder_that_is_no_value_is_refused_unless_folders_mean_nothing(lake: quacklake.Lake, outside: Path) -> None:
     file = put(outside / "id=x" / "f.parquet", rows(0))
-    with pytest.raises(SchemaMismatchError, match="id=x"):
+    with pytest.raises(SchemaMismatchError, match=r"Unable to cast 'x' .from hive partition column 'ID'. to:"):
         lake.table("t").add_files(file)
     assert lake.table("t").add_files(file, hive_partitioning=False) == 20
     assert ids(lake.table("t")) == list(range(20))

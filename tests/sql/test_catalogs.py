@@ -59,7 +59,7 @@ def test_a_catalog_is_attached_by_its_name_on_every_database(
 
     session.sql(f"ATTACH 'ducklake:{url}' AS x (CATALOG 'x', CREATE_IF_NOT_EXISTS true)")
     assert session.sql("SELECT max(snapshot_id) FROM ducklake_snapshots('x')").fetchall() == [(0,)]
-    with pytest.raises(NotFoundError, match='Table with name "users" does not exist'):
+    with pytest.raises(NotFoundError, match="Table with name users does not exist"):
         session.sql("SELECT * FROM x.users")
     session.sql("DETACH x")
     session.sql(f"ATTACH 'ducklake:{url}' AS a (CATALOG 'acme'); USE a")

@@ -42,7 +42,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", nargs="?", default=os.environ.get("QUACKLAKE_YARDSTICK", ""))
     parser.add_argument("-k", default="", help="only files whose path contains one of these, with commas between them")
     parser.add_argument("-v", action="store_true", help="tell of each file")
-    parser.add_argument("-e", action="store_true", help="tell of each error in other words than the extension's")
     parser.add_argument("-j", type=int, default=1, help="how many files at a time")
     parser.add_argument("--names", type=Path, help="a file with the paths of the test files to run")
     parser.add_argument("--keep", type=Path, help="a file that keeps what was found; what it has of other files counts")
@@ -67,16 +66,13 @@ def main() -> int:
         surprise = (outcome.kind == "FAIL") != (name in EXCEPTIONS) and outcome.kind != "SKIP"
         if chosen.v or surprise:
             print(f"{outcome.kind} {name}: {outcome.why}", flush=True)
-        if chosen.e:
-            for line in outcome.reworded:
-                print(f"  {name} {line}", flush=True)
     figures = Figures(found)
     for why, count in figures.skipped.most_common():
         print(f"skipped {count}: {why}")
     print(figures.shown)
     if chosen.page:
         write(figures)
-    return 1 if figures.unknown else 0
+    return 1 if figures.unexplained else 0
 
 
 if __name__ == "__main__":

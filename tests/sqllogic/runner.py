@@ -9,10 +9,12 @@ import tempfile
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+from duckdb_extensions import import_extension
 
 import quacklake
 from tests.sqllogic.comparing import difference, says, texts
@@ -26,14 +28,13 @@ _EXTENSIONS = {"httpfs", "sqlite_scanner", "tpch"}
 
 
 class Outcome(NamedTuple):
-    """What became of a file: PASS, FAIL or SKIP, why, errors in other words than stock's, and whether it is plain.
+    """What became of a file: PASS, FAIL or SKIP, why, and whether it is plain.
 
     A plain file looks at nothing but the results of SQL: not at metadata tables, plans, files, logs or memory.
     """
 
     kind: str
     why: str = ""
-    reworded: tuple[str, ...] = ()
     plain: bool = True
 
 
@@ -127,6 +128,8 @@ class Runner:
             raise Skipped(f"needs {words[1]}")
         if words[1] == "sqlite_scanner":  # such a file is about lakes in SQLite
             self.catalog = "sqlite:"
+        with suppress(ImportError):  # its wheel, so that nothing is downloaded
+            import_extension(words[1])
         try:
             self.session.sql(f"LOAD {words[1]}")
         except quacklake.QuacklakeError as error:
@@ -207,7 +210,7 @@ class Runner:
     def _compare_error(self, command: Command, message: str) -> None:
         expected = [self._fill(line) for line in command.expected or []]
         if not says(message, expected):
-            self.reworded.append(f"line {command.line}: {' '.join(expected)!r} is told as {message[:300]!r}")
+            self.reworded.append(f"line {command.line}: expected {' '.join(expected)!r}, got {message[:300]!r}")
 
     def _do_query(self, command: Command, words: list[str]) -> None:
         types, rest = words[1], words[2:]
@@ -258,13 +261,13 @@ def _run_file(root: Path, path: Path) -> Outcome:
     os.chdir(root)
     with tempfile.TemporaryDirectory(prefix="yardstick-", ignore_cleanup_errors=True) as directory:
         os.environ["QUACKLAKE_FOREIGN_PATHS"] = f"{directory},{root}"  # stock reads files from anywhere
+        runner = Runner(root, Path(directory))
         try:
-            runner = Runner(root, Path(directory))
             runner.run(path)
         except Skipped as reason:
             return Outcome("SKIP", str(reason))
         except Failed as reason:
-            return Outcome("FAIL", str(reason))
+            return Outcome("FAIL", "\n".join([*runner.reworded, str(reason)]))
         except Exception as error:
             return Outcome("FAIL", f"{type(error).__name__}: {error}")
-        return Outcome("PASS", "", tuple(runner.reworded))
+        return Outcome("FAIL", "\n".join(runner.reworded)) if runner.reworded else Outcome("PASS")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sqllogic.comparing import difference, says
+from tests.sqllogic.exceptions import EXCEPTIONS
 from tests.sqllogic.page import PAGE, Figures, exceptions
 from tests.sqllogic.runner import Outcome, run_file
 
@@ -65,22 +66,28 @@ FROM l.t
 statement error
 SELECT * FROM l.missing
 ----
-words that nobody says
+does not exist
 """
 
 
-def test_a_file_runs_and_errors_in_other_words_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_fails_by_other_rows_and_by_other_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QUACKLAKE_FOREIGN_PATHS", "")
     script = tmp_path / "some.test"
     script.write_text(_SCRIPT, encoding="utf-8")
     found = run_file(tmp_path, script)
-    assert (found.kind, found.why, found.plain) == ("PASS", "", True)
-    assert len(found.reworded) == 1
+    assert found == Outcome("PASS")
+    script.write_text(_SCRIPT.replace("does not exist", "words that nobody says"), encoding="utf-8")
+    reworded = run_file(tmp_path, script)
+    assert reworded.kind == "FAIL"
+    assert "expected 'words that nobody says'" in reworded.why
     script.write_text(_SCRIPT.replace("1\n0\n", "1\n2\n"), encoding="utf-8")
     failed = run_file(tmp_path, script)
     assert failed.kind == "FAIL"
     assert "line 17" in failed.why
-    figures = Figures({"a.test": found, "b.test": failed, "c.test": Outcome("SKIP", "needs more")})
-    assert figures.shown.startswith("passed 1 of 2 attempted (50.0 %)")
-    assert figures.unknown == ["b.test"]
+    purpose = next(iter(EXCEPTIONS))
+    figures = Figures({"a.test": found, "b.test": failed, purpose: reworded, "c.test": Outcome("SKIP", "needs more")})
+    assert figures.shown.startswith(
+        "passed 1 of 3 (33.3 %) attempted; 1 end otherwise on purpose; passed 1 of 2 (50.0 %)"
+    )
+    assert figures.unexplained == ["b.test"]

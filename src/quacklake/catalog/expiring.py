@@ -179,7 +179,7 @@ def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Seq
 
 
 def drop_inlined_tables(writer: Writer) -> None:
-    """Drop the tables of inlined rows and deletes whose table is gone."""
+    """Drop the tables of inlined rows and deletes whose table is gone, and those that newer ones have superseded."""
     if writer._t.shared:
         _remove_of_gone_tables(writer)
         return
@@ -192,6 +192,10 @@ def drop_inlined_tables(writer: Writer) -> None:
         named = parse_table_name(name)
         if named is not None and named[0] not in living:
             writer.run("drop_inlined_table", sa.schema.DropTable(sa.Table(name, sa.MetaData(), schema=schema)))
+    listed = writer._t["inlined_data_tables"]
+    several = sa.select(listed.c.table_id).group_by(listed.c.table_id).having(sa.func.count() > 1)
+    for row in writer.run("superseded_inlined_tables", several).all():
+        writer.drop_emptied_tables(row[0])
 
 
 def _remove_of_gone_tables(writer: Writer) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
+from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError, nearest
 from quacklake.format.column_paths import Path, child_named, find_column, replace_column
 from quacklake.format.literals import literal_text
 from quacklake.format.names import check_name, fold
@@ -118,6 +118,10 @@ def drop_column(
 
 def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
     """The schema with another name for a column or a field of a struct. Raises :class:`InputError` for one in use."""
+    if len(path) == 1 and child_named(schema.columns, path[0]) is None:
+        raise InputError(
+            f"Failed to rename column - column {path[0]} does not exist", hint=nearest(path[0], schema.names)
+        )
     column = find_column(schema, path)
     check_name(name, "column")
     siblings = schema.columns

@@ -139,7 +139,7 @@ def option(name: str) -> Option:
     if entry is None:
         if name.lower() in READ_ONLY_KEYS:
             raise ConfigError(f'"{name}" describes the lake and cannot be set')
-        raise ConfigError(f'there is no option "{name}"', hint=nearest(name.lower(), OPTIONS))
+        raise ConfigError(f"Unsupported option {name}", hint=nearest(name.lower(), OPTIONS))
     return entry
 
 
@@ -152,7 +152,26 @@ def parse_option(name: str, text: str) -> OptionValue | None:
     try:
         return _parse(entry, text.strip().lower())
     except (ValueError, OverflowError):
-        raise ConfigError(f'{text!r} is not a value of the option "{entry.name}"', hint=entry.help) from None
+        raise ConfigError(_not_a_value(entry, text), hint=f"{entry.name}: {entry.help}") from None
+
+
+def _not_a_value(entry: Option, text: str) -> str:
+    """Return what the reference implementation says of such a text, and of which option it is."""
+    match entry.type:
+        case OptionType.CODEC:
+            return f'Unsupported codec "{text}" for parquet, supported options are {", ".join(_CODECS)}'
+        case OptionType.FRACTION:
+            return f"The {entry.name} must be between 0 and 1, not {text!r}"
+        case OptionType.INTERVAL:
+            return f"{entry.name} is not a valid interval value. It is {text!r}"
+        case OptionType.VERSION if text.lower().removeprefix("v").isdecimal():
+            return f"Only Parquet version 1 and 2 are supported, not {text!r}"
+        case OptionType.BOOLEAN:
+            return f"Could not convert string {text!r} to BOOL for the option {entry.name}"
+        case OptionType.UPDATE_MODE:
+            return f"Unsupported mode {text!r} for the option {entry.name}: it is one of {', '.join(UPDATE_MODES)}"
+        case _:
+            return f"Could not convert string {text!r} to UINT64 for the option {entry.name}"
 
 
 def _parse(entry: Option, text: str) -> OptionValue | None:

@@ -106,7 +106,7 @@ def parse_transform(text: str) -> Transform:
 
 
 def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
-    """The column and transform of ``country``, ``"order date"``, ``day(ts)``, ``days(ts)`` or ``bucket(16, id)``.
+    """The column and transform of ``country``, ``identity(country)``, ``day(ts)``, ``days(ts)`` or ``bucket(16, id)``.
 
     Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
     the transform does not fit; :class:`UnsupportedFeatureError` for functions of a later version of the format.
@@ -121,9 +121,11 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     name = _ALIASES.get(name, name)
     if name == "bucket":
         count, comma, rest = arguments.partition(",")
-        if not comma:
+        if not comma or rest.lstrip().startswith("'") or (schema.get(rest.strip()) is None and _has_comma(rest)):
             raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
         return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
+    if name == "identity":
+        return _checked(_column(arguments, schema), IDENTITY)
     if name in EPOCH:
         raise UnsupportedFeatureError(
             f"the partition function {name} needs version 1.1 of the format, which this lake does not have",
@@ -132,7 +134,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     if name not in CALENDAR:
         raise InputError(
             f"Unsupported partition function {name} - only year, month, day, hour, and bucket are supported",
-            hint=nearest(name, (*CALENDAR, "bucket")),
+            hint=nearest(name, (*CALENDAR, "bucket", "identity")),
         )
     return _checked(_column(arguments, schema), Transform(name))
 
@@ -228,7 +230,14 @@ def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str
         return ""
 
 
+def _has_comma(text: str) -> bool:
+    """True for a comma that is no part of a quoted name."""
+    return "," in re.sub(r'"(?:[^"]|"")*"', "", text)
+
+
 def _bucket_count(text: str) -> int:
+    if text.startswith("'"):
+        raise InputError(f"Bucket count must be an integer, got {text}")
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         raise InputError(f"Bucket count must be a constant integer, got {text}")
     count = int(text)

@@ -68,19 +68,28 @@ def parse_sort(text: str, schema: TableSchema) -> SortKey:
     columns = list(ordered.this.find_all(exp.Column))
     if not columns:
         raise InputError(f"the sort key {text!r} speaks of no column")
-    for column in columns:
-        if len(column.parts) > 1:
-            raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
-        if schema.get(column.name) is None:
-            raise InputError(
-                f'the sort key {text!r} speaks of a column "{column.name}" that does not exist',
-                hint=nearest(column.name, schema.names),
-            )
+    if any(len(column.parts) > 1 for column in columns):
+        raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
+    _check_columns([ordered], schema)
     return SortKey(
         _expression(text, ordered.this),
         "DESC" if ordered.args.get("desc") else "ASC",
         "NULLS_FIRST" if ordered.args.get("nulls_first") else "NULLS_LAST",
     )
+
+
+def _check_columns(keys: Iterable[exp.Ordered], schema: TableSchema) -> None:
+    """Raise :class:`InputError` that names every column which the table does not have."""
+    from sqlglot import exp
+
+    names = [column.name for key in keys for column in key.this.find_all(exp.Column, bfs=False)]
+    unmatched = list(dict.fromkeys(name for name in names if schema.get(name) is None))
+    if unmatched:
+        raise InputError(
+            "Columns in the SET SORTED BY statement were not found in the DuckLake table. Unmatched columns were:"
+            f" {', '.join(unmatched)}",
+            hint=nearest(unmatched[0], schema.names),
+        )
 
 
 def _expression(text: str, tree: exp.Expr) -> str:
@@ -115,7 +124,9 @@ def make_sort(
     id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str] = lambda text: text
 ) -> SortSpec:
     """The order that texts like those of :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
-    parsed = (parse_sort(text, schema) for text in keys)
+    texts = list(keys)
+    _check_columns([_parse(text) for text in texts], schema)
+    parsed = (parse_sort(text, schema) for text in texts)
     return SortSpec(id, tuple(replace(key, expression=canonical(key.expression)) for key in parsed))
 
 

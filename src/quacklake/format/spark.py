@@ -394,7 +394,7 @@ def _unless(fits: str, value: str, made: str, path: str, wanted: str) -> str:
 
 def required(value: str, name: str) -> str:
     """A value that must not be NULL."""
-    message = literal(f'{RAISED}NULL in the NOT NULL column "{name}"\n')
+    message = literal(f'{RAISED}NOT NULL constraint failed: NULL in the NOT NULL column "{name}"\n')
     return f"coalesce({value}, raise_error({message}))"
 
 

@@ -79,7 +79,7 @@ class _Parser:
         self._at = 0
 
     def _error(self) -> InputError:
-        return InputError(f"{self._text!r} is not a type", hint="write it as DuckDB does: INTEGER, STRUCT(a INTEGER)[]")
+        return _unsupported(self._text, "write it as DuckDB does: INTEGER, STRUCT(a INTEGER)[]")
 
     def _peek(self) -> str | None:
         if self._at < len(self._tokens) and not self._tokens[self._at][1]:
@@ -161,7 +161,7 @@ class _Parser:
             self._need(")")
         elif found not in SCALARS or found == "unknown":
             known = (*_ALIASES, *(name for name in SCALARS if name != "unknown"), "struct", "map")
-            raise InputError(f"there is no type {word.upper()} in DuckLake", hint=nearest(word, known))
+            raise _unsupported(word.upper(), nearest(word, known))
         return str(parse_type(found))
 
     def _number(self) -> str:
@@ -170,6 +170,16 @@ class _Parser:
             raise self._error()
         self._at += 1
         return token
+
+
+def _unsupported(text: str, hint: str | None) -> InputError:
+    """Return the error of a type that the format does not have."""
+    kind = text.upper()
+    if kind.startswith("ENUM"):
+        hint = "use VARCHAR: its values are written with a dictionary, too"
+    elif re.search(r"\[\s*[0-9]+\s*\]", text):
+        hint = "use a list, INTEGER[], which takes arrays of any length"
+    return InputError(f"Failed to convert DuckDB type to DuckLake - unsupported type {text}", hint=hint)
 
 
 def _renamed(column: Column, name: str) -> Column:

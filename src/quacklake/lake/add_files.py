@@ -26,6 +26,7 @@ from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.stats import ColumnStats
+from quacklake.format.types import NESTED, SCALARS, duckdb_type
 from quacklake.lake.settings import Shared
 from quacklake.storage import Footer, FooterColumn, Links, read_footers
 from quacklake.storage.parquet import Places, child_fields, leaf_places, placed_stats
@@ -80,7 +81,7 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
             hint="append the rows instead",
         )
     spec = _partition(table)
-    found = _find(shared, patterns)
+    found = _find(shared, table, patterns)
     known = set(tx.plan(table).files.column("path").to_pylist())
     links = Links()
     places = {url: shared.store.resolve(url, False, links=links) for url in found}
@@ -117,12 +118,15 @@ def _partition(table: TableInfo) -> PartitionSpec | None:
     return spec
 
 
-def _find(shared: Shared, patterns: Sequence[str]) -> list[str]:
+def _find(shared: Shared, table: TableInfo, patterns: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for pattern in patterns:
         files = shared.store.find(pattern)
         if not files:
-            raise NotFoundError(f"there is no file {pattern!r}")
+            raise NotFoundError(
+                f"Failed to add data files to {table.qualified_name}: there is no file {pattern!r}",
+                hint="check the path or pattern",
+            )
         found.update(dict.fromkeys(files))
     return list(found)
 
@@ -168,8 +172,9 @@ class _Shapes:
         for column in self._keys:
             if column.name not in folders:
                 raise SchemaMismatchError(
-                    f"{url} does not fit {self._table.qualified_name}: the table is partitioned by"
-                    f' "{column.name}", and the file is in no folder {column.name}=…'
+                    f'File "{url}" contains an invalid partition value for the table configuration:'
+                    f' {self._table.qualified_name} is partitioned by "{column.name}", and the file is in no folder'
+                    f" {column.name}=…"
                 )
         columns = mapper.columns(nodes, self._table.schema.columns, folders)
         mapping = NameMapping(0, columns)
@@ -225,9 +230,10 @@ class _Mapper:
             if column is None:
                 if not self._options.ignore_extra_columns:
                     hint = nearest(node.name, (column.name for column in columns))
-                    raise self._mismatch(
-                        f'has a column "{above}{node.name}", which the table has not',
-                        hint or "pass ignore_extra_columns=True to leave it out",
+                    raise SchemaMismatchError(
+                        f'Column "{above}{node.name}" exists in file "{self._url}" but was not found in table'
+                        f' "{self._table.name}"',
+                        hint=hint or "pass ignore_extra_columns=True to leave it out",
                     )
             elif column.name in folders:
                 found.append(self._folder(column))
@@ -239,18 +245,22 @@ class _Mapper:
             elif self._options.allow_missing:
                 self._note_missing(column, above)
             else:
-                raise self._mismatch(f'lacks the column "{above}{column.name}"', "pass allow_missing=True to add it")
+                raise SchemaMismatchError(
+                    f'Column "{above}{column.name}" exists in table "{self._table.name}" but was not found in file'
+                    f' "{self._url}"',
+                    hint="pass allow_missing=True to add the file: rows of it then have the default, or NULL",
+                )
         return tuple(found)
 
     def _column(self, node: _Node, column: Column, above: str) -> MappedColumn:
         name = f"{above}{node.name}"
         if not column.children:
             if node.children or not fits(node.kind, column.type):
-                raise self._mismatch(f'has the column "{name}" as {node.kind}, the table as {column.type}')
+                raise self._other_type(name, node.kind, column)
             self.leaves[node.path] = column.id
             return MappedColumn(node.name, column.id)
         if node.kind != column.type:
-            raise self._mismatch(f'has the column "{name}" as {node.kind}, the table as {column.type}')
+            raise self._other_type(name, node.kind, column)
         if column.type == "struct":
             children = self.columns(node.children, column.children, set(), f"{name}.")
         else:
@@ -271,8 +281,26 @@ class _Mapper:
             raise ConstraintError(f'{self._url} lacks the NOT NULL column "{column.name}"')
         self.missing.extend(column.leaves())
 
-    def _mismatch(self, why: str, hint: str | None = None) -> SchemaMismatchError:
-        return SchemaMismatchError(f"{self._url} does not fit {self._table.qualified_name}: it {why}", hint=hint)
+    def _other_type(self, name: str, kind: str, column: Column) -> SchemaMismatchError:
+        found = kind.upper() if kind in NESTED or kind == "unknown" else duckdb_type(kind)
+        both_decimal = kind.startswith("decimal") and column.type.startswith("decimal")
+        accepted = [duckdb_type(each) for each in SCALARS if fits(each, column.type)] or [column.duckdb_type()]
+        why = f"Expected {' or '.join(dict.fromkeys(accepted))}, found type {found}"
+        if both_decimal:
+            why = f"Incompatible decimal precision/scale - {why}"
+        elif column.type == "geometry" and kind == "blob":
+            why = (
+                'Expected type "GEOMETRY" but found type "BLOB". Is this a GeoParquet v1.*.* file? DuckLake only'
+                " supports GEOMETRY types stored in native Parquet(V3) format, not GeoParquet(v1.*.*)"
+            )
+        return SchemaMismatchError(
+            f'Failed to map column "{name}" from file "{self._url}" to the column in table "{self._table.name}"'
+            f"\n* {why}",
+            hint="append the rows instead: their values are converted where nothing is lost",
+        )
+
+    def _mismatch(self, why: str) -> SchemaMismatchError:
+        return SchemaMismatchError(f"{self._url} does not fit {self._table.qualified_name}: it {why}")
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -310,7 +338,8 @@ def _folder_stats(shared: Shared, rows: Sequence[_Added]) -> _FolderStats:
         for index, text in enumerate(texts):
             if text is not None and not values[index].is_valid:
                 raise SchemaMismatchError(
-                    f'the folder {column.name}={text} is not a value of the column "{column.name}" ({column.type})',
+                    f"Unable to cast '{text}' (from hive partition column '{column.name.upper()}') to:"
+                    f" '{column.duckdb_type()}'",
                     hint="pass hive_partitioning=False when the names of the folders mean nothing",
                 )
             found[column.id, text] = of_array(values.slice(index, 1), column)[0], written[column.id][index]

@@ -17,9 +17,10 @@ from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.lake import layout, sealing
 from quacklake.lake.settings import Shared
 from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
-from quacklake.maintenance.planning import Group, merge_groups, optimize_groups, rewrite_groups
+from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
 from quacklake.maintenance.sources import TableFiles, read_files
+from quacklake.scan import Filter, to_predicate
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -50,20 +51,23 @@ class TableCompaction:
         min_file_size: int | None = None,
         max_file_size: int | None = None,
         *,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
         """Make few large files of many small ones; the small ones leave the lake, history included.
 
         Files with deletes stay as they are, and so do those that are as large as ``target_file_size``. At most
-        ``max_compacted_files`` files are made, from files of ``min_file_size`` to below ``max_file_size`` bytes.
+        ``max_compacted_files`` files are made, from files of ``min_file_size`` to below ``max_file_size`` bytes, and
+        only from those that, by their partition and statistics, may have rows that satisfy ``where``.
         """
         _check_sizes(max_compacted_files, min_file_size, max_file_size)
         compactor, table, base = self._compactor(progress)
         limits = compactor.limits
+        chosen = self._choice(table, where)
 
         def groups(files: TableFiles) -> list[Group]:
             return merge_groups(
-                files.files.values(),
+                chosen(files),
                 limits.target_size,
                 max_files=limits.max_files,
                 min_size=min_file_size,
@@ -87,12 +91,14 @@ class TableCompaction:
         delete_threshold: float | None = None,
         *,
         small_file_size: int | None = None,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
         """Write files anew without their deleted rows, where at least a share of ``delete_threshold`` is deleted.
 
         Without one the option ``rewrite_delete_threshold`` decides. Files below ``small_file_size`` bytes are written
-        anew, and put together, for any deleted row. Older snapshots keep the files as they were.
+        anew, and put together, for any deleted row. Older snapshots keep the files as they were. ``where`` chooses
+        files as it does for ``merge_adjacent_files``.
         """
         _check_threshold(delete_threshold)
         _check_count("small_file_size", small_file_size, 1)
@@ -100,10 +106,11 @@ class TableCompaction:
         limits = compactor.limits
         option = self._shared.option("rewrite_delete_threshold", table)
         threshold = float(option if delete_threshold is None else delete_threshold)
+        chosen = self._choice(table, where)
 
         def groups(files: TableFiles) -> list[Group]:
             return rewrite_groups(
-                files.files.values(),
+                chosen(files),
                 threshold,
                 limits.target_size,
                 max_files=limits.max_files,
@@ -117,13 +124,14 @@ class TableCompaction:
         order_by: str | Sequence[str] | None = None,
         zorder: str | Sequence[str] | None = None,
         *,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
         """Write all files anew, partition by partition, in files of ``target_file_size``.
 
         ``order_by`` has keys as ``set_sorted_by`` takes them, and counts once; without it rows are in the table's own
         order. ``zorder`` names columns that are to be close together all at once, for filters on any of them. Older
-        snapshots keep the files as they were.
+        snapshots keep the files as they were. ``where`` chooses files as it does for ``merge_adjacent_files``.
         """
         if order_by is not None and zorder is not None:
             raise InputError("pass order_by= or zorder=, not both")
@@ -133,12 +141,26 @@ class TableCompaction:
             sort = layout.sort_spec(self._shared, -1, table.schema, layout.texts(order_by))
         elif zorder is not None:
             sort = self._along(compactor, _curve(table, layout.texts(zorder)))
+        chosen = self._choice(table, where)
 
         def groups(files: TableFiles) -> list[Group]:
             partition = files.table.partition
-            return optimize_groups(files.files.values(), partition.id if partition and partition.keys else None)
+            return optimize_groups(chosen(files), partition.id if partition and partition.keys else None)
 
         return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
+
+    def _choice(self, table: TableInfo, where: Filter | None) -> Callable[[TableFiles], list[SourceFile]]:
+        """Return what chooses the files that may have rows which satisfy a filter.
+
+        Raises ``PredicateError`` for a filter that makes no sense for the table.
+        """
+        if where is None:
+            return lambda files: list(files.files.values())
+        plan = self._view().plan(table, to_predicate(where, table.schema))
+        nothing = replace(plan, files=plan.files.slice(0, 0), deletes=plan.deletes.slice(0, 0))
+        self._shared.engine.scan(nothing, where=where).reader.read_all()  # DuckDB tells what is wrong with it
+        ids = frozenset(plan.files.column("data_file_id").to_pylist())
+        return lambda files: [file for file in files.files.values() if file.id in ids]
 
     def _files(self) -> Files:
         """What writes the files of compactions."""
@@ -229,13 +251,16 @@ class LakeCompaction:
         max_compacted_files: int | None = None,
         min_file_size: int | None = None,
         max_file_size: int | None = None,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> list[CompactionReport]:
         """Make few large files of many small ones, table by table, as ``Table.merge_adjacent_files`` does."""
         _check_sizes(max_compacted_files, min_file_size, max_file_size)
+        _check_where(where, table)
 
         def work(found: Table) -> CompactionReport:
-            return found.merge_adjacent_files(max_compacted_files, min_file_size, max_file_size, progress=progress)
+            sizes = (max_compacted_files, min_file_size, max_file_size)
+            return found.merge_adjacent_files(*sizes, where=where, progress=progress)
 
         return self._each("merge_adjacent_files", schema, table, work)
 
@@ -245,13 +270,15 @@ class LakeCompaction:
         table: str | None = None,
         *,
         delete_threshold: float | None = None,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> list[CompactionReport]:
         """Write files with many deleted rows anew, table by table, as ``Table.rewrite_data_files`` does."""
         _check_threshold(delete_threshold)
+        _check_where(where, table)
 
         def work(found: Table) -> CompactionReport:
-            return found.rewrite_data_files(delete_threshold, progress=progress)
+            return found.rewrite_data_files(delete_threshold, where=where, progress=progress)
 
         return self._each("rewrite_data_files", schema, table, work)
 
@@ -313,16 +340,27 @@ def _check_sizes(max_compacted_files: int | None, min_file_size: int | None, max
     _check_count("min_file_size", min_file_size, 0)
     _check_count("max_file_size", max_file_size, 1)
     if min_file_size is not None and max_file_size is not None and min_file_size >= max_file_size:
-        raise InputError("min_file_size must be below max_file_size")
+        raise InputError("min_file_size must be less than max_file_size")
+
+
+def _check_where(where: Filter | None, table: str | None) -> None:
+    if where is not None and table is None:
+        raise InputError("where= is about the columns of one table", hint="pass table=, too")
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"The {name} option must be a whole number, not {value!r}")
+    if value < 0:
+        raise InputError(f"Type INT32 with value {value} can't be cast: the {name} option must not be negative")
+    if value < least:
+        raise InputError(f"The {name} option must be greater than zero.")
 
 
 def _check_threshold(value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:
-        raise InputError(f"delete_threshold must be a number from 0 to 1, not {value!r}")
+        raise InputError(f"The delete_threshold option must be between 0 and 1, not {value!r}")

@@ -186,7 +186,7 @@ def _one_expression(sql: str) -> exp.Expr:
 def _checked(value: str, column: Column) -> str:
     if column.nullable:
         return value
-    message = literal(f'NULL in the NOT NULL column "{column.name}"')
+    message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
     return f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
 
 
@@ -220,7 +220,7 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
                 hint = f'table.alter_column("{column.name}", "{duckdb_type(wider[-1])}") widens it' if wider else None
                 raise ConstraintError(f'a value does not fit the column "{column.name}": {error}', hint=hint) from None
         if not column.nullable and array.null_count:
-            raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
+            raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
         arrays.append(array)
         names.append(column.name)
     return pa.Table.from_arrays(arrays, names=names)

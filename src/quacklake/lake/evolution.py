@@ -108,7 +108,8 @@ def set_not_null(shared: Shared, tx: Transaction, table: TableInfo, path: str) -
     nulls = shared.engine.count(tx.plan(table, predicate), f"{quote(column.name)} IS NULL")
     if nulls:
         raise ConstraintError(
-            f'cannot set NOT NULL on the column "{column.name}": {nulls} rows are NULL', hint="update or delete them"
+            f'Cannot set NOT NULL: the column "{column.name}" has NULL values: {nulls} rows are NULL',
+            hint="update or delete them",
         )
     tx.pending(table).add_read(predicate)
     return alter(shared, tx, table, schema)

@@ -59,7 +59,10 @@ class Expiring:
         that does not exist.
         """
         if versions is not None and (older_than is not None or keep_last is not None):
-            raise InputError("pass versions= alone, without older_than= and keep_last=")
+            raise InputError(
+                "expire_snapshots cannot specify both 'versions' and 'older_than' or 'keep_last'",
+                hint="pass versions= alone",
+            )
         if keep_last is not None and _version(keep_last) < 1:
             raise InputError(f"keep_last must be a number from 1, not {keep_last!r}")
         named = None if versions is None else tuple(_version(version) for version in versions)

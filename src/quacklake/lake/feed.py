@@ -153,5 +153,5 @@ def _last(reader: Reader, bound: Bound | None, newest: Snapshot) -> Snapshot:
         found = reader.at_time(instant(bound))
         return newest if found.id > newest.id else found
     if number > newest.id:
-        raise NotFoundError(f"there is no snapshot {number}", hint=f"the newest is {newest.id}")
+        raise NotFoundError(f"No snapshot found at version {number}", hint=f"the newest is {newest.id}")
     return newest if number == newest.id else reader.at_version(number)

@@ -28,7 +28,7 @@ def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Se
         if not column.nullable:
             found = first_row(connection, f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1")
             if found is not None:
-                raise ConstraintError(f'NULL in the NOT NULL column "{column.name}"')
+                raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
 
 
 def write_rows(

@@ -179,7 +179,9 @@ def _wanted(times: Mapping[int, dt.datetime | None], request: ExpiryRequest) -> 
     if request.versions is not None:
         unknown = [id_ for id_ in request.versions if id_ not in times]
         if unknown:
-            raise NotFoundError(f"there is no snapshot {unknown[0]}", hint="lake.snapshots() lists those that exist")
+            raise NotFoundError(
+                f"No snapshot found at version {unknown[0]}", hint="lake.snapshots() lists those that exist"
+            )
         return set(request.versions)
     if request.before is None:
         return set(times) if request.keep_last is not None else set()

@@ -151,7 +151,8 @@ class Attachments:
                 return False
             if taken:
                 raise AlreadyExistsError(
-                    f'a database "{attached.alias}" is attached already', hint="choose another name after AS"
+                    f'Failed to attach database: database with name "{attached.alias}" already exists',
+                    hint="choose another name after AS, or say OR REPLACE",
                 )
             self._name(attached.alias)
             self._take(attached)

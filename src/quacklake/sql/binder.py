@@ -211,8 +211,10 @@ class Binder(Values):
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
             if found is not None:
                 return place.attached, tx, found
-        if places and (scope.target is not None or self.session.names.explicit(names)):
-            raise missing(places[0], self._transaction(places[0].attached, node.get("at_clause"), scope))
+        past = node.get("at_clause")  # which tables of DuckDB do not have
+        if places and (scope.target is not None or past or self.session.names.explicit(names)):
+            tx = self._transaction(places[0].attached, past, scope)
+            raise missing(places[0], tx, version=tx.base.id if past else None)
         return None
 
     def _places(self, names: Sequence[str], scope: _Scope) -> Iterable[Target]:

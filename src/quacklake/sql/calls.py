@@ -265,6 +265,9 @@ def table_deletions(call: Call) -> str:
 
 def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
     tx = call.session.view(call.attached)
+    name, owner = str(call.need("table_name")), str(call.given.get("schema_name") or DEFAULT_SCHEMA)
+    if tx.objects.get_view(owner, name) is not None:
+        raise SqlError(f'"{name}" is a View, not a table. Data change feed functions only support tables.')
     table = call.table(tx, schema="schema_name")
     since, until = call.need("start_snapshot"), call.need("end_snapshot")
     bounds = [_bound(value) for value in (since, until)]
@@ -348,9 +351,9 @@ def _check_inlining(call: Call, only: str | None) -> None:
         reserved = next((column for column in info.schema.names if is_reserved(column)), None)
         if reserved is not None:
             raise SqlError(
-                f'Cannot enable data inlining: "{reserved}" of {info.qualified_name} is a name that DuckLake'
-                " reserves for inlined rows",
-                hint="rename the column first",
+                f'Cannot enable data inlining for table "{info.name}". Column "{reserved}" conflicts with a reserved'
+                " DuckLake internal column name used for inlining. To enable inlining for this table, rename or drop"
+                f' column "{reserved}".'
             )
 
 

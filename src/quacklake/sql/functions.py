@@ -40,7 +40,9 @@ class Function:
 
 
 _FEED = ("table_name", "start_snapshot", "end_snapshot")
-_COMPACTING = ("schema", "max_compacted_files", "min_file_size", "max_file_size")
+_FILTER = ("where", "filter")
+_COMPACTING = ("schema", "max_compacted_files", "min_file_size", "max_file_size", *_FILTER)
+_REWRITING = ("schema", "delete_threshold", *_FILTER)
 _REMOVING = ("cleanup_all", "older_than", "dry_run")
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -66,7 +68,8 @@ FUNCTIONS: Mapping[str, Function] = {
         for name, run, parameters, named in (
             ("flush_inlined_data", upkeep.flush_inlined_data, (), ("schema_name", "table_name")),
             ("merge_adjacent_files", upkeep.merge_adjacent_files, ("table_name",), _COMPACTING),
-            ("rewrite_data_files", upkeep.rewrite_data_files, ("table_name",), ("schema", "delete_threshold")),
+            ("rewrite_data_files", upkeep.rewrite_data_files, ("table_name",), _REWRITING),
+            ("optimize", upkeep.optimize, ("table_name",), ("schema", "order_by", "zorder", *_FILTER)),
             ("expire_snapshots", upkeep.expire_snapshots, (), ("versions", "older_than", "dry_run")),
             ("cleanup_old_files", upkeep.cleanup_old_files, (), _REMOVING),
             ("delete_orphaned_files", upkeep.delete_orphaned_files, (), _REMOVING),

@@ -79,12 +79,24 @@ class Names:
         return self.attachments.get(catalog if catalog is not None else schema) is not None
 
 
-def missing(target: Target, tx: Transaction, what: str = "Table") -> NotFoundError:
-    """The error of a name that a lake does not have, with the nearest that it has."""
+def missing(target: Target, tx: Transaction, what: str = "Table", *, version: int | None = None) -> NotFoundError:
+    """Return the error of a name that a lake does not have, with the nearest that it has.
+
+    ``version`` is the snapshot that the statement asks for by itself.
+    """
+    if what == "Table" and tx.objects.get_view(target.schema, target.name) is not None:
+        return NotFoundError(f'"{target.name}" is a View, not a table')
+    if what == "View" and tx.get_table(target.schema, target.name) is not None:
+        return NotFoundError(f'"{target.name}" is a Table, not a view')
     views = [view.qualified_name for view in tx.objects.views()]
     known = [info.qualified_name for info in tx.tables()] + views
     short = {name.removeprefix(f"{DEFAULT_SCHEMA}."): name for name in known}
     own = target.name if fold(target.schema) == DEFAULT_SCHEMA else f"{target.schema}.{target.name}"
-    return NotFoundError(
-        f'{what} with name "{own}" does not exist in the lake "{target.attached.alias}"', hint=nearest(own, short)
-    )
+    at = "" if version is None else f" at version {version}"
+    message = f'{what} with name {own} does not exist{at} in the lake "{target.attached.alias}"'
+    if all(fold(info.name) != fold(target.schema) for info in tx.schemas()):
+        message += f' because schema "{target.schema}" does not exist'
+    elsewhere = [name for name in known if fold(name.rpartition(".")[2]) == fold(target.name)]
+    if elsewhere:
+        message += f'. Did you mean "{" or ".join(elsewhere[:3])}"?'
+    return NotFoundError(message, hint=None if elsewhere else nearest(own, short))

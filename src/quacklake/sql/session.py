@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.duckdb_versions import arrow_table, first_row, run
-from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError, nearest
+from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
 from quacklake.lake.result import Result
 from quacklake.sql import dispatch
@@ -27,6 +27,7 @@ from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame, registrable
 from quacklake.sql.guard import Guard
 from quacklake.sql.names import Names
+from quacklake.sql.own_words import in_own_words
 from quacklake.sql.plans import Footers, Plans
 from quacklake.sql.running import Budget, Running
 from quacklake.sql.timetravel import with_at
@@ -77,6 +78,8 @@ class Session:
         self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
         self._reader: weakref.ref[pa.RecordBatchReader] | None = None
+        self._told: weakref.ref[BaseException] | None = None
+        self._sql = ""
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
@@ -230,6 +233,7 @@ class Session:
         if self._closed:
             raise SqlError("the session is closed")
         self._settle()
+        self._sql = sql
         if not self.running.busy:
             self._budget = Budget(self.guard.seconds)
         try:
@@ -239,6 +243,7 @@ class Session:
                 result = dispatch.handler(cursor)(self, cursor, params)
         except BaseException as error:
             self.work.failed(error)
+            self._tell(error, sql)
             if isinstance(error, SqlError) and error.hint is None:
                 error.hint = self._near_names(str(error))
             raise
@@ -246,6 +251,13 @@ class Session:
             self.work.forget_views()
         self._last = weakref.ref(result)
         return result
+
+    def _tell(self, error: BaseException, sql: str) -> None:
+        """Let an error speak of the text that the user wrote; one of a statement within has been told already."""
+        if isinstance(error, QuacklakeError) and (self._told is None or self._told() is not error):
+            error.message = in_own_words(error.message, sql)
+            error.args = (error.message,)
+            self._told = weakref.ref(error)
 
     def _translated(self) -> AbstractContextManager[None]:
         roots = [found.shared.store.root for found in self.attachments.attached.values()]
@@ -434,18 +446,23 @@ class Session:
     def _result(self, types: tuple[str, ...], reader: pa.RecordBatchReader, gates: ExitStack | None = None) -> Result:
         self._reader = weakref.ref(reader)
         held = ExitStack() if gates is None else gates.pop_all()
-        batches = self.guard.limited(self._batches(reader, self._budget, held))
+        batches = self.guard.limited(self._batches(reader, self._budget, held, self._sql))
         return Result(_started(reader.schema, batches, self.guard.batch_rows), types=types)
 
-    def _batches(self, reader: pa.RecordBatchReader, budget: Budget, held: ExitStack) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, reader: pa.RecordBatchReader, budget: Budget, held: ExitStack, sql: str
+    ) -> Iterator[pa.RecordBatch]:
         """What DuckDB gives, batch after batch; it works on each only when it is asked for."""
         with held:
             while True:
-                with self.running.working(budget), self._translated():
-                    try:
-                        batch = reader.read_next_batch()
-                    except StopIteration:
+                try:
+                    with self.running.working(budget), self._translated():
+                        batch = next(reader, None)
+                    if batch is None:
                         return
+                except QuacklakeError as error:
+                    self._tell(error, sql)
+                    raise
                 yield batch
 
     def rows(self, sql: str, values: Any = None) -> pa.Table:

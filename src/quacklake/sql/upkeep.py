@@ -26,6 +26,7 @@ __all__ = [
     "flush_inlined_data",
     "groups",
     "merge_adjacent_files",
+    "optimize",
     "rewrite_data_files",
 ]
 
@@ -38,12 +39,13 @@ _STEPS = (
     "cleanup_old_files",
     "delete_orphaned_files",
 )
+_ORDERS = ("order_by", "zorder")
 
 
-def _run(call: Call, name: str, **arguments: Any) -> Any:
-    """Call a method of the lake with those arguments that are given."""
+def _run(call: Call, name: str, owner: Any = None, **arguments: Any) -> Any:
+    """Call a method of the lake, or of ``owner``, with those arguments that are given."""
     _check_given(call, name)
-    method = getattr(call.lake if call.keeper is None else call.keeper, name, None)
+    method = getattr(owner or call.keeper or call.lake, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
@@ -56,6 +58,8 @@ def _run(call: Call, name: str, **arguments: Any) -> Any:
 
 def _check_given(call: Call, name: str) -> None:
     empty = next((key for key, value in call.given.items() if value is None), None)
+    if empty == "max_compacted_files":
+        raise SqlError("The max_compacted_files option must be a non-null integer")
     if empty is not None:
         raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
 
@@ -132,15 +136,30 @@ def _flush_within(call: Call) -> list[Any]:
 def merge_adjacent_files(call: Call) -> pa.Table:
     """Make few large files of many small ones."""
     limits = {name: call.given.get(name) for name in ("max_compacted_files", "min_file_size", "max_file_size")}
-    found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits)
+    found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits, where=_filter(call))
     return groups(found)
+
+
+def _filter(call: Call) -> str | None:
+    """The filter that chooses files; ``filter`` is ``where`` without quotes, which that word needs in SQL."""
+    found = call.given.get("where", call.given.get("filter"))
+    return None if found is None else str(found)
 
 
 def rewrite_data_files(call: Call) -> pa.Table:
     """Write files anew that have many deleted rows."""
     threshold = call.given.get("delete_threshold")
-    found = _run(call, "rewrite_data_files", **_scope(call, "schema"), delete_threshold=threshold)
+    scope = _scope(call, "schema")
+    found = _run(call, "rewrite_data_files", **scope, delete_threshold=threshold, where=_filter(call))
     return groups(found)
+
+
+def optimize(call: Call) -> pa.Table:
+    """Write all files of a table anew, in an order or along a z-order curve."""
+    info = call.table(call.session.view(call.attached))
+    table = call.lake.table(f"{quote(info.schema_name)}.{quote(info.name)}")
+    orders = {key: call.given.get(key) for key in _ORDERS}
+    return groups(_run(call, "optimize", table, **orders, where=_filter(call)))
 
 
 def _age(value: Any) -> Any:

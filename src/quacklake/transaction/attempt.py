@@ -295,15 +295,21 @@ class Attempt:
             writer.remove_inlined_deletes(change.table.id, flushed)
             writer.remove_data_files(change.table, change.replaced_files, snapshot.time)
             self._remove_flushed(change)
+        stale = changes.base.id + 1 != snapshot.id
         writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
         for change in tables:
             for version, row_ids in change.ended_rows.items():
+                if stale:
+                    writer.need_inlined_table(change.table.id, version)
                 writer.end_inlined_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
 
     def _remove_flushed(self, change: TableChange) -> None:
         for rows in change.flushed:
+            self.writer.need_inlined_table(change.table.id, rows.schema_version)
             target = self._inlined_table(change.table, rows.schema_version)
             self.writer.remove_inlined_rows(target, rows.through, rows.count, self.changes.base.id)
+        if change.flushed and not change.ended_rows:
+            self.writer.drop_emptied_tables(change.table.id)
 
     def _inlined_table(self, table: TableInfo, version: int) -> InlinedTable:
         same = version == table.schema_version

@@ -217,7 +217,11 @@ class PendingObjects:
         before = self.get_macro(schema, name, is_table=is_table)
         if before is not None:
             if not replacing:
-                raise AlreadyExistsError(f'the macro "{owner.name}.{name}" exists already', hint="pass replace=True")
+                kind = "Table Macro" if is_table else "Macro"
+                raise AlreadyExistsError(
+                    f'{kind} Function with name "{name}" already exists in the schema "{owner.name}"',
+                    hint="pass replace=True, or say OR REPLACE in SQL",
+                )
             self.drop(before)
         macro = MacroInfo(self._tx.local_id(), owner.id, owner.name, name, is_table, variants)
         self._created_macros[macro.id] = macro

@@ -106,7 +106,9 @@ class Transaction:
         found = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if found is None:
             near = nearest(name, (info.name for info in self.schemas()))
-            raise NotFoundError(f'there is no schema "{name}"', hint=near or f'lake.create_schema("{name}") makes it')
+            raise NotFoundError(
+                f'Schema with name "{name}" not found', hint=near or f'lake.create_schema("{name}") makes it'
+            )
         self._schema_ids[fold(name)] = found.id
         return found
 
@@ -227,8 +229,8 @@ class Transaction:
         if (tables or others) and not cascade:
             names = [table.name for table in tables] + [other.name for other in others]
             raise InputError(
-                f'the schema "{info.name}" is not empty ({", ".join(names[:5])})',
-                hint="drop what is in it first or pass cascade=True",
+                f'Cannot drop schema "{info.name}" because there are entries that depend on it: {", ".join(names[:5])}',
+                hint="drop what is in it first, pass cascade=True, or say CASCADE in SQL",
             )
         for other in others:
             self.objects.drop(other)

@@ -39,4 +39,4 @@ def test_a_rollback_has_to_be_confirmed(run: Run, url: str) -> None:
     looked = run("rollback", "--to", "2", "--dry-run", "--lake", url)
     assert looked.out == "To be as at snapshot 2, this would be done:\n  main.t: undropped\n"
     assert run("undrop", "t", "--as", "other", "--lake", url).code == 0
-    assert "no snapshot 9" in run("restore", "other", "--to", "9", "--lake", url).err
+    assert "No snapshot found at version 9" in run("restore", "other", "--to", "9", "--lake", url).err

@@ -31,6 +31,14 @@ def test_all_tables_are_compacted_when_none_is_named(run: Run, lake: Path) -> No
     assert {row["table"] for row in rows} == {"main.people", "big.numbers"}
 
 
+def test_a_filter_chooses_the_files_of_a_table(run: Run, lake: Path) -> None:
+    words = ("compact", "big.numbers", "--order-by", "half", "--output", "json", "--where")
+    assert run(*words, "half < -1").json[0]["snapshot"] is None
+    assert run(*words, "half >= 0").json[0]["files_after"] == 1
+    assert "--where needs a table" in run("compact", "--where", "half > 0").err
+    assert run(*words, "nosuch > 0").code == 1
+
+
 def test_snapshots_expire_files_are_removed_and_a_tag_stays(run: Run, lake: Path) -> None:
     assert run("tag", "first", "--version", "1").out == "snapshot 1 has the tag first\n"
     run("compact")

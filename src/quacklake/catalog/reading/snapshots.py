@@ -118,8 +118,10 @@ class SnapshotReader(Statements):
         )
         if found is None:
             if 0 <= version < self.latest().id:
-                raise self.expired(f"snapshot {version} has expired")
-            raise NotFoundError(f"there is no snapshot {version}", hint="lake.snapshots() lists those that exist")
+                raise self.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
+            raise NotFoundError(
+                f"No snapshot found at version {version}", hint="lake.snapshots() lists those that exist"
+            )
         return found
 
     def at_time(self, time: dt.datetime) -> Snapshot:
@@ -141,13 +143,15 @@ class SnapshotReader(Statements):
         if found is None:
             if self.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
                 raise NotFoundError(
-                    f"there is no snapshot at or before {time}", hint="lake.snapshots() lists those that exist"
+                    f"No snapshot found at timestamp {time}: the first one is younger",
+                    hint="lake.snapshots() lists those that exist",
                 )
-            raise self.expired(f"the snapshots at or before {time} have expired")
+            raise self.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
         if found.time != time:
             later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
             if (self.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:
-                raise self.expired(f"what was the newest snapshot at {time}, after snapshot {found.id}, has expired")
+                why = f"the newest one then, after snapshot {found.id}, has expired"
+                raise self.expired(f"No snapshot found at timestamp {time}: {why}")
         return found
 
     def first_since(self, time: dt.datetime) -> int | None:

@@ -28,9 +28,33 @@ class InlinedWriter(Inserts):
         found: int | None = self._cache.get(key)
         if found is None:
             newest = max(self.inlined_tables(table.id), default=None)
-            if newest is not None and (newest >= table.schema_version or self._fits(table, newest)):
+            if newest is not None and newest >= table.schema_version:
                 found = self._cache[key] = newest
+            elif newest is not None and self._fits(table, newest):
+                found = newest  # not remembered: another client may make the table of this version, and drop the older
         return found
+
+    def drop_emptied_tables(self, table_id: int) -> None:
+        """Drop the inlined tables of older versions that have no rows any more.
+
+        Only where that is part of the transaction, and a reader that began before it goes on seeing them: the newest
+        table stays, which is the one that writers may be about to use.
+        """
+        if self._t.shared or self._database.name not in ("sqlite", "duckdb"):
+            return
+        versions = sorted(self.inlined_tables(table_id))
+        for version in versions[:-1]:
+            table = sa.Table(data_table_name(table_id, version), sa.MetaData(), schema=self._t.metadata.schema)
+            if self.run("emptied", sa.select(sa.literal(1)).select_from(table).limit(1)).first() is None:
+                t = self._t["inlined_data_tables"]
+                mine = sa.and_(t.c.table_id == table_id, t.c.schema_version == version)
+                self.run("forget_inlined_table", sa.delete(t).where(mine))
+                self.run("drop_inlined_table", sa.schema.DropTable(table))
+
+    def need_inlined_table(self, table_id: int, version: int) -> None:
+        """Raise ``CommitConflict`` when the inlined table of a version is gone: others have moved all its rows."""
+        if version not in self.inlined_tables(table_id):
+            raise CommitConflict("the inlined rows to be changed were moved by another commit")
 
     def _fits(self, table: TableInfo, version: int) -> bool:
         """True when nothing but defaults and constraints has changed since a version."""

@@ -44,15 +44,19 @@ def compact(
         str | None,
         typer.Option("--zorder", metavar="NAMES", help="The same, along a curve that is near in all of these columns."),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="FILTER", help="Only files of the table that may have rows like these."),
+    ] = None,
 ) -> None:
     """It runs beside writers. Older snapshots keep the files they have; `quacklake cleanup` removes them later."""
     if delete_threshold is not None and not 0 <= delete_threshold <= 1:
         raise InputError(f"--delete-threshold is between 0 and 1, not {delete_threshold}")  # before anything is done
     with context.open(write=True) as lake, stages() as progress:
         if order_by or zorder:
-            reports = [_optimize(lake, table, names_of(order_by), names_of(zorder), progress)]
+            reports = [_optimize(lake, table, names_of(order_by), names_of(zorder), where, progress)]
         else:
-            reports = _compact(lake, table, delete_threshold, progress)
+            reports = _compact(lake, table, delete_threshold, where, progress)
     if not context.output.for_people:
         context.output.rows(_rows(reports))
         return
@@ -65,21 +69,30 @@ def compact(
 
 
 def _optimize(
-    lake: Lake, table: str | None, order_by: list[str] | None, zorder: list[str] | None, progress: Progress
+    lake: Lake,
+    table: str | None,
+    order_by: list[str] | None,
+    zorder: list[str] | None,
+    where: str | None,
+    progress: Progress,
 ) -> CompactionReport:
     if table is None:
         raise InputError("--order-by and --zorder need a table")
-    return lake.table(table).optimize(order_by=order_by, zorder=zorder, progress=progress)
+    return lake.table(table).optimize(order_by=order_by, zorder=zorder, where=where, progress=progress)
 
 
-def _compact(lake: Lake, name: str | None, share: float | None, progress: Progress) -> list[CompactionReport]:
-    """What was done, without the operations that found nothing to do."""
+def _compact(
+    lake: Lake, name: str | None, share: float | None, where: str | None, progress: Progress
+) -> list[CompactionReport]:
+    """Return what was done, without the operations that found nothing to do."""
+    if where is not None and name is None:
+        raise InputError("--where needs a table")
     if name is not None:
         table = lake.table(name)
         reports = [
             table.flush_inlined_data(progress=progress),
-            table.merge_adjacent_files(progress=progress),
-            table.rewrite_data_files(share, progress=progress),
+            table.merge_adjacent_files(where=where, progress=progress),
+            table.rewrite_data_files(share, where=where, progress=progress),
         ]
     else:
         reports = [

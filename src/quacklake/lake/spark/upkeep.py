@@ -10,6 +10,7 @@ from quacklake.lake.upkeep import Maintainer
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import CompactionReport, Progress, silent
 from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.scan import Filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,11 +62,13 @@ class SparkMaintaining:
         min_file_size: int | None = None,
         max_file_size: int | None = None,
         *,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
         """Make few large files of many small ones, as ``Table.merge_adjacent_files``."""
         table = self._compacted(name)
-        return table.merge_adjacent_files(max_compacted_files, min_file_size, max_file_size, progress=progress)
+        sizes = (max_compacted_files, min_file_size, max_file_size)
+        return table.merge_adjacent_files(*sizes, where=where, progress=progress)
 
     def rewrite_data_files(
         self,
@@ -73,11 +76,14 @@ class SparkMaintaining:
         delete_threshold: float | None = None,
         *,
         small_file_size: int | None = None,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
         """Write files with many deleted rows anew, as ``Table.rewrite_data_files``."""
         table = self._compacted(name)
-        return table.rewrite_data_files(delete_threshold, small_file_size=small_file_size, progress=progress)
+        return table.rewrite_data_files(
+            delete_threshold, small_file_size=small_file_size, where=where, progress=progress
+        )
 
     def optimize(
         self,
@@ -85,10 +91,11 @@ class SparkMaintaining:
         order_by: str | Sequence[str] | None = None,
         zorder: str | Sequence[str] | None = None,
         *,
+        where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
         """Write all files of a table anew, in an order or along a z-order curve, as ``Table.optimize``."""
-        return self._compacted(name).optimize(order_by, zorder, progress=progress)
+        return self._compacted(name).optimize(order_by, zorder, where=where, progress=progress)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
         """Do what is due by a policy, as ``Lake.maintain``; Spark compacts."""

@@ -386,7 +386,7 @@ def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str 
     needed = {column.id: column.name for column in table.schema.columns if not (column.nullable or column.nested)}
     for each in stats:
         if each.column_id in needed and each.null_count:
-            raise ConstraintError(f'NULL in the NOT NULL column "{needed[each.column_id]}"')
+            raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{needed[each.column_id]}"')
     if not path.startswith(table.location):
         raise QuacklakeError(f"Spark wrote {path} outside of the table's folder")
     dates = next((leaf for leaf in footer.columns if leaf.field_id == FIELD_SNAPSHOT_ID), None)

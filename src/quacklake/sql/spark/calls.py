@@ -28,6 +28,7 @@ __all__ = ["call"]
 #: What Spark does with the files of tables.
 _ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
 _OPTIMIZE = ("table_name", "order_by", "zorder")
+_FILTER = ("where", "filter")
 
 
 class _Keeper(LakeCompaction):
@@ -49,7 +50,7 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if name == "optimize":
         return _optimize(statement, items)
     if name not in FUNCTIONS:
-        raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, (*FUNCTIONS, "optimize")))
+        raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, FUNCTIONS))
     if name == "set_commit_message":
         raise UnsupportedFeatureError(
             "a statement of Spark is a commit of its own, which no message can wait for",
@@ -76,9 +77,10 @@ def _given(
 
 
 def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
-    """``optimize(table, order_by => …, zorder => array(…))``."""
-    given = _given(statement, "optimize", items, _OPTIMIZE)
+    """``optimize(table, order_by => …, zorder => array(…), filter => …)``."""
+    given = _given(statement, "optimize", items, _OPTIMIZE, _FILTER)
     if given.get("table_name") is None:
         raise SqlError('the argument "table_name" is missing')
-    report = statement.spark.optimize(str(given["table_name"]), given.get("order_by"), given.get("zorder"))
+    where = given.get("where", given.get("filter"))
+    report = statement.spark.optimize(str(given["table_name"]), given.get("order_by"), given.get("zorder"), where=where)
     return statement.rows(upkeep.groups(report))

@@ -15,7 +15,7 @@ from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.lake.result import Result
 from quacklake.sql import tree
-from quacklake.sql.attached import SETTING_NAMES, Attached
+from quacklake.sql.attached import METADATA, SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
 from quacklake.sql.statements.secrets import with_secret
 from quacklake.sql.words import Cursor
@@ -134,7 +134,7 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     if fold(str(given.get("create"))) in ("true", "false"):
         given["create"] = fold(str(given["create"])) == "true"
     target = url if url.startswith("ducklake:") else f"ducklake:{url}"
-    lake = _connect(target, read_only=read_only, **given)
+    lake = _connect(target, alias, read_only=read_only, **given)
     try:
         handle = lake.at(**chosen) if chosen else lake
     except BaseException:
@@ -147,7 +147,7 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
 
 
-def _connect(url: str, *, catalog: str = "", **given: Any) -> Lake:
+def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> Lake:
     """Open a lake; what is wrong is told in the words of ATTACH.
 
     A catalog of a shared lake is named by the statement itself, never by the settings: they are about another lake.
@@ -156,7 +156,14 @@ def _connect(url: str, *, catalog: str = "", **given: Any) -> Lake:
         return connect(url, catalog=catalog, **given)
     except QuacklakeError as error:
         place = parse_url(url)
-        if isinstance(error, NotFoundError) and given.get("create") is False and not (catalog or place.catalog):
+        shut = given.get("read_only") or given.get("create") is False
+        if isinstance(error, NotFoundError) and shut and not (catalog or place.catalog):
+            if given.get("create"):
+                raise NotFoundError(
+                    f'Cannot execute statement of type "CREATE" on database "{METADATA}{alias}" which is attached in'
+                    f' read-only mode! There is no lake at "{place}"',
+                    hint="leave READ_ONLY out to make it",
+                ) from error
             raise NotFoundError(
                 f'Existing DuckLake at metadata catalog "{place}" does not exist'
                 " - and creating a new DuckLake is explicitly disabled",

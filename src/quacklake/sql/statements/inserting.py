@@ -23,6 +23,7 @@ from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.statements import queries
+from quacklake.sql.statements.on_conflict import Conflict, parse_conflict
 from quacklake.sql.statements.rows import counted, find_table, prefix_of
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
@@ -31,31 +32,39 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["append_bound", "conforming", "insert"]
+__all__ = ["Insert", "append_bound", "conforming", "insert", "proposed"]
 
 _BATCH_ROWS = 122_880
 
 
 @dataclass(frozen=True, slots=True)
-class _Insert:
+class Insert:
+    """A statement: ``named`` is the table as it is written."""
+
     target: Target
     columns: tuple[str, ...] | None
     by_name: bool
     query: str | None
     returning: str
+    named: str = ""
+    alias: str | None = None
+    conflict: Conflict | None = None
 
 
 def insert(session: Session, cursor: Cursor, params: Any) -> Result:
-    """INSERT INTO name [(columns)] [BY NAME] query | VALUES … | DEFAULT VALUES [RETURNING …]."""
+    """INSERT [OR REPLACE | OR IGNORE] INTO name [(columns)] [BY NAME] query | VALUES … | DEFAULT VALUES
+    [ON CONFLICT …] [RETURNING …].
+    """
     prefix = prefix_of(cursor, "INSERT")
     cursor.expect("INSERT")
-    conflict = cursor.accept("OR", "REPLACE") or cursor.accept("OR", "IGNORE")
+    replacing, ignoring = cursor.accept("OR", "REPLACE"), cursor.accept("OR", "IGNORE")
     cursor.expect("INTO")
+    first = cursor.at
     target = session.names.target(cursor.names())
+    named = cursor.slice(first, cursor.at)
     if target is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    if cursor.accept("AS"):
-        cursor.name()
+    alias = cursor.name() if cursor.accept("AS") else None
     columns = None
     if cursor.sees("(") and not _is_query(cursor):
         columns = tuple(Cursor(item).name() for item in cursor.items())
@@ -64,14 +73,15 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     query: str | None = None
     if not cursor.accept("DEFAULT", "VALUES"):
         query = prefix + _query(cursor)
-    if conflict or cursor.sees("ON", "CONFLICT"):
-        raise SqlError(
-            "Binder Error: There are no UNIQUE/PRIMARY KEY constraints that ON CONFLICT could refer to in a lake",
-            hint="MERGE INTO does what ON CONFLICT does",
-        )
+    conflict = parse_conflict(cursor, replacing=replacing, ignoring=ignoring)
     returning = cursor.rest() if cursor.accept("RETURNING") else ""
     cursor.end()
-    return _insert(session, _Insert(target, columns, by_name, query, returning), params)
+    statement = Insert(target, columns, by_name, query, returning, named, alias, conflict)
+    if conflict is None:
+        return _insert(session, statement, params)
+    from quacklake.sql.statements.upserting import upsert  # which changes rows as MERGE does, and that inserts
+
+    return upsert(session, statement, conflict, params)
 
 
 def _query(cursor: Cursor) -> str:
@@ -90,22 +100,12 @@ def _is_query(cursor: Cursor) -> bool:
     return following is not None and following.upper in ("SELECT", "FROM", "VALUES", "WITH", "(", "TABLE")
 
 
-def _insert(session: Session, statement: _Insert, params: Any) -> Result:
+def _insert(session: Session, statement: Insert, params: Any) -> Result:
     returned: list[str] = []
 
     def work(tx: Transaction) -> int:
         table = find_table(statement.target, tx)
-        chosen = _chosen(table, statement.columns)
-        if statement.query is None:
-            sql, values = _all_defaults(table), None
-        else:
-            binder = Binder(session, params)
-            bound = binder.bind(
-                statement.query, change=lambda node: _fit_values(session, node, table, chosen, statement.by_name)
-            )
-            given = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
-            names = [str(row[0]) for row in given]
-            sql, values = conforming(table, _pairs(table, chosen, names, statement), bound.sql), bound.values
+        sql, values, _ = proposed(session, statement, table, params)
         if not statement.returning:
             return append_bound(session, tx, statement.target.attached, table, sql, values)
         returned[:] = [session.fresh_name()]
@@ -116,7 +116,21 @@ def _insert(session: Session, statement: _Insert, params: Any) -> Result:
     return _returning(session, statement, returned[0], params) if statement.returning else counted(count)
 
 
-def _returning(session: Session, statement: _Insert, name: str, params: Any) -> Result:
+def proposed(session: Session, statement: Insert, table: TableInfo, params: Any) -> tuple[str, Any, list[Column]]:
+    """Return the rows to insert as a bound query of the table's columns, its values, and the columns that are given."""
+    chosen = _chosen(table, statement.columns)
+    if statement.query is None:
+        return _all_defaults(table), None, []
+    bound = Binder(session, params).bind(
+        statement.query, change=lambda node: _fit_values(session, node, table, chosen, statement.by_name)
+    )
+    given = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
+    places = _pairs(table, chosen, [str(row[0]) for row in given], statement)
+    columns = [column for column in table.schema.columns if column.id in places]
+    return conforming(table, places, bound.sql), bound.values, columns
+
+
+def _returning(session: Session, statement: Insert, name: str, params: Any) -> Result:
     alias = quote(statement.target.name)
     return session.query(f"SELECT {statement.returning} FROM temp.main.{name} AS {alias}", params)
 
@@ -130,7 +144,7 @@ def _chosen(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
     return found
 
 
-def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], statement: _Insert) -> dict[int, int]:
+def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], statement: Insert) -> dict[int, int]:
     """Which value goes into which column: id -> place in the query."""
     if statement.by_name:
         if statement.columns is not None:

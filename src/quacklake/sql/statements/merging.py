@@ -39,14 +39,14 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["merge"]
+__all__ = ["Clause", "Merge", "answer", "change_rows", "merge"]
 
 _SOURCE = "_ql_source"
 _ACTION = "_ql_action"
 
 
 @dataclass(frozen=True, slots=True)
-class _Clause:
+class Clause:
     """WHEN …: ``matched`` says which rows it is for (both, target only, source only), and what happens to them."""
 
     matched: str
@@ -59,7 +59,9 @@ class _Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class _Merge:
+class Merge:
+    """A statement: the target, the source, how their rows are matched, and what becomes of each."""
+
     prefix: str
     target: Target
     named: str
@@ -68,7 +70,7 @@ class _Merge:
     source_alias: str
     on: str
     using: tuple[str, ...]
-    clauses: tuple[_Clause, ...]
+    clauses: tuple[Clause, ...]
     returning: str
 
 
@@ -117,7 +119,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.end()
     if not clauses:
         raise cursor.unexpected()
-    statement = _Merge(
+    statement = Merge(
         prefix,
         target,
         named,
@@ -136,7 +138,7 @@ def _renamed(columns: str) -> str:
     return f" AS ql_named{columns}" if columns.strip() else ""
 
 
-def _clause(cursor: Cursor) -> _Clause:
+def _clause(cursor: Cursor) -> Clause:
     matched = "both"
     if cursor.accept("NOT", "MATCHED"):
         matched = "source"
@@ -149,51 +151,63 @@ def _clause(cursor: Cursor) -> _Clause:
     condition = cursor.until("THEN") if cursor.accept("AND") else ""
     cursor.expect("THEN")
     if cursor.accept("DELETE"):
-        return _Clause(matched, condition, "delete")
+        return Clause(matched, condition, "delete")
     if cursor.accept("DO", "NOTHING"):
-        return _Clause(matched, condition, "nothing")
+        return Clause(matched, condition, "nothing")
     if cursor.accept("ERROR"):
-        return _Clause(matched, condition, "error", message=cursor.until("WHEN", "RETURNING"))
+        return Clause(matched, condition, "error", message=cursor.until("WHEN", "RETURNING"))
     if cursor.accept("UPDATE"):
         if cursor.accept("SET"):
             if cursor.accept("*"):
-                return _Clause(matched, condition, "update")
-            return _Clause(matched, condition, "update", assigned=tuple(assignments(cursor)))
+                return Clause(matched, condition, "update")
+            return Clause(matched, condition, "update", assigned=tuple(assignments(cursor)))
         cursor.accept("BY", "NAME") or cursor.accept("BY", "POSITION")
-        return _Clause(matched, condition, "update")
+        return Clause(matched, condition, "update")
     cursor.expect("INSERT")
     cursor.accept("*")
     if cursor.accept("BY", "NAME") or cursor.accept("BY", "POSITION"):
-        return _Clause(matched, condition, "insert")
+        return Clause(matched, condition, "insert")
     if cursor.accept("DEFAULT", "VALUES"):
-        return _Clause(matched, condition, "insert", columns=(), values=())
+        return Clause(matched, condition, "insert", columns=(), values=())
     columns = tuple(type(cursor)(item).name() for item in cursor.items()) if cursor.sees("(") else None
     if cursor.accept("VALUES"):
-        return _Clause(matched, condition, "insert", columns, tuple(cursor.items()))
-    return _Clause(matched, condition, "insert", columns)
+        return Clause(matched, condition, "insert", columns, tuple(cursor.items()))
+    return Clause(matched, condition, "insert", columns)
 
 
-def _merge(session: Session, statement: _Merge, params: Any) -> Result:
+def _merge(session: Session, statement: Merge, params: Any) -> Result:
     returned: list[pa.Table] = []
 
     def work(tx: Transaction) -> int:
-        tx.asks(Operation.MERGE)
-        table = find_table(statement.target, tx)
-        own = quote(statement.alias or statement.target.name)
-        query = _query(session, statement, table, own, params)
-        bound = Binder(session, params).bind(query, target=True)
-        joined = session.fresh_name()
-        session.connection.execute(f"CREATE TEMP TABLE {joined} AS {bound.sql}", bound.values)
-        assert bound.target is not None
-        assert bound.target.plan is not None
-        tx.pending(table).add_read(ANYTHING)
-        _check_errors(session, joined, statement)
-        count = _apply(session, tx, statement, table, bound.target.plan, joined)
-        if statement.returning:
-            returned[:] = [session.rows(_returning_rows(joined, table))]
-        return count
+        return change_rows(session, tx, statement, params, returned, Operation.MERGE)
 
     count = session.write(statement.target.attached, work)
+    return answer(session, statement, count, returned, params)
+
+
+def change_rows(
+    session: Session, tx: Transaction, statement: Merge, params: Any, returned: list[pa.Table], asked: Operation
+) -> int:
+    """Change the rows of the target; ``returned`` gets those that RETURNING is about. Returns how many there are."""
+    tx.asks(asked)
+    table = find_table(statement.target, tx)
+    own = quote(statement.alias or statement.target.name)
+    query = _query(session, statement, table, own, params)
+    bound = Binder(session, params).bind(query, target=True)
+    joined = session.fresh_name()
+    session.connection.execute(f"CREATE TEMP TABLE {joined} AS {bound.sql}", bound.values)
+    assert bound.target is not None
+    assert bound.target.plan is not None
+    tx.pending(table).add_read(ANYTHING)
+    _check_errors(session, joined, statement)
+    count = _apply(session, tx, statement, table, bound.target.plan, joined, asked)
+    if statement.returning:
+        returned[:] = [session.rows(_returning_rows(joined, table))]
+    return count
+
+
+def answer(session: Session, statement: Merge, count: int, returned: list[pa.Table], params: Any) -> Result:
+    """Return the number of rows, or what RETURNING asks for."""
     if not statement.returning:
         return counted(count)
     name = session.fresh_name()
@@ -221,7 +235,7 @@ def _returning_rows(joined: str, table: TableInfo) -> str:
     )
 
 
-def _query(session: Session, statement: _Merge, table: TableInfo, own: str, params: Any) -> str:
+def _query(session: Session, statement: Merge, table: TableInfo, own: str, params: Any) -> str:
     """The join of target and source with what is to be done with each row, and the columns it then has."""
     source = quote(statement.source_alias)
     here = f"(SELECT *, true AS {_SOURCE} FROM {statement.source}) AS {source}"
@@ -255,20 +269,20 @@ def _query(session: Session, statement: _Merge, table: TableInfo, own: str, para
     )
 
 
-def _needs_columns(statement: _Merge) -> bool:
+def _needs_columns(statement: Merge) -> bool:
     return any(
         (clause.action == "update" and clause.assigned is None) or (clause.action == "insert" and clause.values is None)
         for clause in statement.clauses
     )
 
 
-def _source_columns(session: Session, statement: _Merge, params: Any) -> list[str]:
+def _source_columns(session: Session, statement: Merge, params: Any) -> list[str]:
     bound = Binder(session, params).bind(f"{statement.prefix}SELECT * FROM {statement.source}")
     rows = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
     return [str(row[0]) for row in rows]
 
 
-def _values(clause: _Clause, table: TableInfo, own: str, source: str, given: list[str]) -> dict[int, str]:
+def _values(clause: Clause, table: TableInfo, own: str, source: str, given: list[str]) -> dict[int, str]:
     """The SQL of the values that a clause gives, by column id."""
     if clause.action == "update":
         if clause.assigned is not None:
@@ -297,7 +311,7 @@ def _same_names(table: TableInfo, given: list[str]) -> list[tuple[str, Column]]:
     return [(name, table.schema.find(name)) for name in given]
 
 
-def _check_errors(session: Session, joined: str, statement: _Merge) -> None:
+def _check_errors(session: Session, joined: str, statement: Merge) -> None:
     query = f"SELECT {_ACTION} FROM {joined} WHERE {_ACTION} LIKE 'error:%' LIMIT 1"
     rows = first_row(session.connection, query)
     if rows is not None:
@@ -306,7 +320,9 @@ def _check_errors(session: Session, joined: str, statement: _Merge) -> None:
         raise ConstraintError(str(text))
 
 
-def _apply(session: Session, tx: Transaction, statement: _Merge, table: TableInfo, plan: Any, joined: str) -> int:
+def _apply(
+    session: Session, tx: Transaction, statement: Merge, table: TableInfo, plan: Any, joined: str, asked: Operation
+) -> int:
     """Insert, delete and update; a row of the target that several rows of the source fit is changed once."""
     attached = statement.target.attached
     names = ", ".join(quote(column.name) for column in table.schema.columns)
@@ -322,7 +338,7 @@ def _apply(session: Session, tx: Transaction, statement: _Merge, table: TableInf
     fresh = f"SELECT {names} FROM {joined} WHERE {_ACTION} LIKE 'insert:%'"
     has_new = first_row(session.connection, f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None
     new_rows = conforming(table, places, fresh)
-    inserted = append_bound(session, tx, attached, table, new_rows, None, Operation.MERGE) if has_new else 0
+    inserted = append_bound(session, tx, attached, table, new_rows, None, asked) if has_new else 0
     updated = inserting.replace_rows(attached.shared, tx, session.connection, table, plan, changed)
     if gone.num_rows:
         tx.pending(table).delete(plan, places_to_target(gone))

@@ -19,6 +19,7 @@ from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.names import missing
 from quacklake.sql.statements import queries
+from quacklake.sql.statements.tables import taken
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -83,9 +84,7 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
         if existing is not None and not replacing:
             raise AlreadyExistsError(f'View with name "{target.name}" already exists!', hint="say OR REPLACE")
         if tx.get_table(target.schema, target.name) is not None:
-            raise AlreadyExistsError(
-                f"Existing object {target.name} is of type Table, trying to replace with type View"
-            )
+            raise taken(target.name, "Table", "View", replacing=replacing)
         text = Binder(session).check(query, target, tx, aliases)
         tx.objects.create_view(owner.name, target.name, text, aliases, replacing=replacing)
 
@@ -262,8 +261,8 @@ def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_tab
     if wrong is not None:
         other = "View" if kind == "TABLE" else "Table"
         raise SqlError(
-            f"Catalog Error: Existing object {target.name} is of type {other},"
-            f" trying to replace with type {kind.title()}"
+            f"Catalog Error: Existing object {target.name} is of type {other}, trying to drop type {kind.title()}",
+            hint=f"say DROP {other.upper()}",
         )
     if kind == "TABLE" and table is not None:
         tx.drop_table(table)

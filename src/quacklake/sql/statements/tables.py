@@ -40,6 +40,7 @@ __all__ = [
     "default_of",
     "numbered",
     "schema_of_columns",
+    "taken",
     "with_literal",
 ]
 
@@ -96,6 +97,16 @@ def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
     return _create(session, statement, params)
 
 
+def taken(name: str, existing: str, kind: str, *, replacing: bool) -> AlreadyExistsError:
+    """Return the error of a table whose name a view has, or of a view whose name a table has."""
+    if replacing:
+        return AlreadyExistsError(
+            f"Existing object {name} is of type {existing}, trying to replace with type {kind}",
+            hint=f"drop the {existing.lower()} first",
+        )
+    return AlreadyExistsError(f'{existing} with name "{name}" already exists!', hint="choose another name")
+
+
 def _with_data(query: str) -> tuple[str, bool]:
     words = Cursor(query).words
     last = [word.upper for word in words[-3:]]
@@ -113,9 +124,7 @@ def _create(session: Session, statement: _Statement, params: Any) -> Result:
         existing = tx.get_table(target.schema, target.name)
         view = tx.objects.get_view(target.schema, target.name)
         if view is not None:
-            raise AlreadyExistsError(
-                f"Existing object {target.name} is of type View, trying to replace with type Table"
-            )
+            raise taken(target.name, "View", "Table", replacing=statement.replacing)
         if existing is not None and statement.if_not_exists:
             return None
         if existing is not None and not statement.replacing:
@@ -194,8 +203,9 @@ def check_reserved(shared: Shared, names: Iterable[str], table: TableInfo | None
     if reserved is not None and shared.option("data_inlining_row_limit", table):
         raise SqlError(
             f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use when data inlining is'
-            " enabled",
-            hint="set the option data_inlining_row_limit to 0 first",
+            " enabled. If you must use this column name, disable inlining by calling"
+            " ducklake_set_option('data_inlining_row_limit', 0).",
+            hint="it is enough to set the option for the table or its schema",
         )
 
 
@@ -212,9 +222,9 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
     name = session.fresh_name()
     keywords = {word.upper for word in Cursor(text).words}
     if "COLLATE" in keywords:
-        raise SqlError("Not implemented Error: Collations are not supported in a lake")
+        raise SqlError("Not implemented Error: Collations are not supported in DuckLake storage")
     if {"USING", "COMPRESSION"} <= keywords:
-        raise SqlError("Not implemented Error: a compression for a column is not supported in a lake")
+        raise SqlError("Not implemented Error: a compression type for a column is not supported in DuckLake")
     if "REFERENCES" in keywords:
         raise _refused("FOREIGN KEY")
     with session.planning() as planner:
@@ -237,8 +247,8 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
         elif kind != "NOT NULL":
             raise _refused("PRIMARY KEY/UNIQUE" if kind == "UNIQUE" else kind)
     if row is not None and any(word.upper == "GENERATED" for word in Cursor(row[0]).words):
-        raise SqlError("Not implemented Error: generated columns are not supported in a lake")
-    schema = numbered([replace(parse_column(c, _plain(t)), nullable=bool(n)) for c, t, n, _ in columns])
+        raise SqlError("Not implemented Error: DuckLake does not support generated columns")
+    schema = numbered([replace(parse_column(c, t), nullable=bool(n)) for c, t, n, _ in columns])
     for column, _, _, default in columns:
         if default is not None:
             value = default_of(session, default, schema.find(column))
@@ -247,12 +257,6 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
             else:
                 schema = evolution.set_default(schema, (column,), value)
     return schema, keys
-
-
-def _plain(type_: str) -> str:
-    if type_.startswith("ENUM("):
-        raise SqlError("Not implemented Error: ENUM types are not supported in a lake")
-    return type_
 
 
 @dataclass(frozen=True, slots=True)

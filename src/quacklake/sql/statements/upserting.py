@@ -1,0 +1,85 @@
+"""INSERT … ON CONFLICT: a merge by the primary key of a table.
+
+Rows with a key that the table has not are inserted; of several with one key the first counts, as in DuckDB.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.format.keys import PRIMARY_KEY, key_columns
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.schema import Column
+from quacklake.lake import inserting as rows
+from quacklake.lake.result import Result
+from quacklake.sql.statements.inserting import Insert, proposed
+from quacklake.sql.statements.merging import Clause, Merge, answer, change_rows
+from quacklake.sql.statements.on_conflict import Conflict
+from quacklake.sql.statements.rows import find_table
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["upsert"]
+
+_ROWS = "_ql_proposed"
+
+
+def upsert(session: Session, statement: Insert, conflict: Conflict, params: Any) -> Result:
+    """Insert rows, and do what ``conflict`` says with those whose key is there."""
+    returned: list[pa.Table] = []
+    merges: list[Merge] = []
+
+    def work(tx: Transaction) -> int:
+        table = find_table(statement.target, tx)
+        key = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+        conflict.check(key)
+        sql, values, given = proposed(session, statement, table, params)
+        name = session.fresh_name()
+        session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
+        rows.check_not_null(session.connection, name, [table.schema.find(column) for column in key])
+        merges[:] = [_merge(statement, conflict, table, key, name, given)]
+        return change_rows(session, tx, merges[0], params, returned, Operation.INSERT)
+
+    count = session.write(statement.target.attached, work)
+    return answer(session, merges[0], count, returned, params)
+
+
+def _merge(
+    statement: Insert, conflict: Conflict, table: TableInfo, key: tuple[str, ...], name: str, given: list[Column]
+) -> Merge:
+    """The merge that an INSERT means. Its source has one column, ``excluded``: other names are those of the table."""
+    own = quote(statement.alias or statement.target.name)
+    fields = ", ".join(f"{quote(column.name)} := {quote(column.name)}" for column in table.schema.columns)
+    keys = ", ".join(quote(column) for column in key)
+    first = f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY rowid) = 1"
+    source = f"(SELECT struct_pack({fields}) AS excluded FROM temp.main.{name} {first})"
+    clauses = [Clause("source", "", "insert", values=tuple(_excluded(column.name) for column in table.schema.columns))]
+    assigned = conflict.assigned
+    if conflict.replacing:
+        others = [column.name for column in given if fold(column.name) not in {fold(each) for each in key}]
+        assigned = tuple((each, _excluded(each)) for each in others or key)
+    if assigned:
+        clauses.append(Clause("both", conflict.condition, "update", assigned=assigned))
+    on = " AND ".join(f"{own}.{quote(column)} = {_excluded(column)}" for column in key)
+    return Merge(
+        "",
+        statement.target,
+        statement.named,
+        statement.alias,
+        source,
+        _ROWS,
+        on,
+        (),
+        tuple(clauses),
+        statement.returning,
+    )
+
+
+def _excluded(column: str) -> str:
+    return f"excluded.{quote(column)}"
