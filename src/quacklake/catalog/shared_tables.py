@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import Name, Text, Uid
 from quacklake.catalog.inlined import DELETES, ROWS
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, SPEC, ColumnSpec
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec
 
 __all__ = ["SharedTables"]
 
@@ -108,7 +108,7 @@ class SharedTables:
                 sa.Column("below_file_id", sa.BigInteger(), nullable=False),
             )
         )
-        stock = {f"ducklake_{name}": columns for name, columns in SPEC.items()}
+        stock = {f"ducklake_{name}": columns for name, columns in WIDE_SPEC.items()}
         own = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
         #: Every table whose rows are a catalog's, by its full name.
         self.definitions = {name: self._table(name, columns) for name, columns in {**stock, **own}.items()}

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from quacklake.catalog.inlined import inlined_lives
 from quacklake.catalog.writer import Writer
 from quacklake.format.inline import data_table_name
 
@@ -97,7 +96,7 @@ def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     # a name that is not of this form would be another table
     found = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
-    return {name: inlined_lives(*found[name], writer._t) for name in sorted(found)}
+    return {name: writer.inlined_lives(*found[name]) for name in sorted(found)}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Config:
     data_path: str | None
     encrypted: bool | None
     foreign_paths: tuple[str, ...]
+    format_version: str
     metadata_schema: str | None
     metadata_partitions: int | None
     s3_endpoint: str | None

@@ -23,6 +23,7 @@ from quacklake.format.types import parse_type
 
 __all__ = [
     "PACKED",
+    "PREFIX",
     "data_table_name",
     "decode_expression",
     "delete_table_name",
@@ -58,6 +59,8 @@ _POSTGRES: Mapping[str, str] = {
 }
 _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "time", "time_ns")
 _TEXT = ("varchar", "json")
+PREFIX = "_ducklake_"
+"""What the names of the columns that are not a user's begin with in 1.1; no column of a user may."""
 _RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
 _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 

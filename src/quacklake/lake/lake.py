@@ -303,13 +303,14 @@ class Lake(
         """The version of the DuckLake format of this lake."""
         return self._shared.catalog.version
 
-    def migrate(self) -> str:
-        """Bring a lake of an older format version to the present one, which can be written; returns that version.
+    def migrate(self, to: str | None = None) -> str:
+        """Bring the lake to another format version, ``"1.0"`` or ``"1.1"``; returns the version it has then.
 
-        All or nothing (on MySQL: run it again after a failure). Clients of the older version cannot open it any more;
-        those that have it open should be closed before.
+        By default a lake of an older version becomes one of 1.0, and one that can be written stays what it is. From 1.1
+        a lake goes back to 1.0 unless it holds what 1.0 has no place for: then ``UnsupportedFeatureError`` lists it.
+        All or nothing (on MySQL: run it again after a failure). Whoever has the lake open has to open it again.
         """
-        self._shared.catalog.migrate()
+        self._shared.catalog.migrate(to)
         self._shared.forget()
         return self.version
 

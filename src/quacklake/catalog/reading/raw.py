@@ -50,7 +50,7 @@ class RawReader(Statements):
         if named is None:
             return None
         table_id, version = named
-        table = delete_table(table_id, self._t) if version is None else inlined_lives(table_id, version, self._t)
+        table = delete_table(table_id, self._t) if version is None else inlined_lives(table_id, version, self._t, "")
         rows = self.run("metadata_table", sa.select(*table.c)).all()
         columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
         return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})

@@ -13,7 +13,7 @@ from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reading.statements import Statements
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.errors import NotFoundError
+from quacklake.errors import NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
@@ -38,16 +38,29 @@ class SnapshotReader(Statements):
         return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
-        statement = self._cached(("snapshot", name), lambda: build().add_columns(*self._limit_columns()))
+        statement = self._cached(
+            ("snapshot", name), lambda: build().add_columns(self._version(), *self._limit_columns())
+        )
         return self._snapshot(self.run(name, statement, parameters).first())
 
     def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:
         if row is None:
             return None
-        facts, texts = row[:_FACTS], row[_FACTS:]
+        facts, version, texts = row[:_FACTS], row[_FACTS], row[_FACTS + 1 :]
+        if version is not None and version != self._t.version:
+            raise UnsupportedVersionError(
+                f"the lake was migrated to the format version {version} by another connection",
+                hint="open it again",
+            )
         if texts:
             self.limits = self._cache[LIMITS] = Limits.of(*texts)
         return Snapshot(*facts)
+
+    def _version(self) -> sa.ColumnElement[Any]:
+        """The version of the lake travels with its snapshots: whoever has opened another must not go on with it."""
+        table = self._t["metadata"]
+        own = [table.c.scope.is_(None)] if "scope" in table.c else []
+        return sa.select(table.c.value).where(table.c.key == "version", *own).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
         """The limits of a catalog of a shared lake travel with its snapshots, so that nobody has to ask for them."""

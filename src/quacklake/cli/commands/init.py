@@ -20,6 +20,10 @@ _URL, _DATA = "sqlite:///lake.db", "data/"
 def init(
     context: Context,
     encrypted: Annotated[bool, typer.Option("--encrypted", help="Encrypt every file with a key of its own.")] = False,
+    format_version: Annotated[
+        str | None,
+        typer.Option("--format-version", metavar="VERSION", help="Version of the format: 1.0, the default, or 1.1."),
+    ] = None,
     no_config: Annotated[bool, typer.Option("--no-config", help=f"Do not write the URL into {FILE}.")] = False,
 ) -> None:
     """Without --lake it is in the files lake.db and data/ of this folder. What exists already is left as it is.
@@ -35,7 +39,9 @@ def init(
     try:
         lake, created = opener.open(), False
     except NotFoundError:
-        lake, created = opener.open(write=True, create=True, **({"encrypted": True} if encrypted else {})), True
+        given = {"encrypted": encrypted or None, "format_version": format_version}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        lake, created = opener.open(write=True, create=True, **chosen), True
     with lake:
         words = "made a lake at" if created else "there is a lake already at"
         context.output.result(
