@@ -240,6 +240,11 @@ class Catalog(Connections):
         return self._tables.version
 
     @property
+    def is_next(self) -> bool:
+        """True for a lake of the format version 1.1."""
+        return self._tables.is_next
+
+    @property
     def encrypted(self) -> bool:
         """True when every file of the lake is encrypted with a key of its own."""
         return self.metadata.get("encrypted") == "true"

@@ -168,6 +168,7 @@ class DataFile:
     encryption_key: str | None = field(default=None, repr=False)
     mapping_id: int | None = None
     partial_max: int | None = None
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +188,4 @@ class DeleteFile:
     footer_size: int | None = None
     encryption_key: str | None = field(default=None, repr=False)
     partial_max: int | None = None
+    row_groups: int | None = None

@@ -158,6 +158,7 @@ class Shared:
             hive=self.hive(table),
             sort=bool(self.option("sort_on_insert", table)),
             macros=order_macros(table.sort, self._macros),
+            facts=self.catalog.is_next,
         )
 
     def _macros(self) -> list[MacroInfo]:

@@ -207,6 +207,7 @@ class Attempt:
                     mapping_id=None if file.mapping_id is None else self.ids.get(file.mapping_id, file.mapping_id),
                     partition_id=partition_id,
                     partial_max=file.partial_max,
+                    row_groups=file.row_groups,
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
@@ -250,6 +251,7 @@ class Attempt:
                 footer_size=file.footer_size,
                 encryption_key=file.encryption_key,
                 partial_max=file.snapshot,
+                row_groups=file.row_groups,
             )
         ending = [(file, snapshot.id) for file in change.past_deletes]
         for past, end in (*ending, *((file, None) for file in change.dated_deletes)):
@@ -267,6 +269,7 @@ class Attempt:
                 footer_size=past.footer_size,
                 encryption_key=past.encryption_key,
                 partial_max=past.partial_max,
+                row_groups=past.row_groups,
             )
 
     # -- writing -----------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class NewDataFile:
     moved: bool = False
     begin_snapshot: int | None = None
     partial_max: int | None = None
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class NewDeleteFile:
     snapshot: int | None = None
     format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class PastDeleteFile:
     partial_max: int | None
     format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

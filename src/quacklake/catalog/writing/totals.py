@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.writing.inserts import Inserts
-from quacklake.format.stats import TableColumnStats, stored_bound
+from quacklake.format.stats import TableColumnStats, stored_bound, stored_exact
 
 __all__ = ["TotalsWriter"]
 
@@ -34,6 +34,8 @@ class TotalsWriter(Inserts):
                     c.c.min_value,
                     c.c.max_value,
                     c.c.extra_stats,
+                    self._t.column("table_column_stats", "min_is_exact"),
+                    self._t.column("table_column_stats", "max_is_exact"),
                 )
                 .select_from(t.outerjoin(c, c.c.table_id == t.c.table_id))
                 .where(t.c.table_id.in_(sa.bindparam("ids", expanding=True)))
@@ -62,16 +64,20 @@ class TotalsWriter(Inserts):
         self._put_column_totals(c, totals, known)
 
     def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
-        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        names: tuple[str, ...] = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        exact = "min_is_exact" in table.c
+        if exact:
+            names += ("min_is_exact", "max_is_exact")
         new: list[tuple[Any, ...]] = []
         changed: list[tuple[Any, ...]] = []
         for id_, total in totals.items():
             before = known[id_].columns if id_ in known else {}
             for column_id, stats in total.columns.items():
+                values = _bounds(stats, exact=exact)
                 if column_id not in before:
-                    new.append((id_, column_id, *_bounds(stats)))
-                elif before[column_id] != stats:
-                    changed.append((id_, column_id, *_bounds(stats)))
+                    new.append((id_, column_id, *values))
+                elif _bounds(before[column_id], exact=exact) != values:
+                    changed.append((id_, column_id, *values))
         if new:
             self._insert_many("insert_column_totals", table, ("table_id", "column_id", *names), new)
         if changed:
@@ -82,5 +88,7 @@ def _numbers(totals: Totals) -> tuple[int, int, int]:
     return totals.table.record_count, totals.table.next_row_id, totals.table.file_size_bytes
 
 
-def _bounds(stats: TableColumnStats) -> tuple[Any, ...]:
-    return stats.contains_null, stats.contains_nan, stored_bound(stats.min), stored_bound(stats.max), stats.extra
+def _bounds(stats: TableColumnStats, *, exact: bool) -> tuple[Any, ...]:
+    low, high = stored_bound(stats.min), stored_bound(stats.max)
+    found = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
+    return (*found, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else found

@@ -13,7 +13,14 @@ import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
-from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, possible_clauses, written_statistics
+from quacklake.engines.duckdb.copying import (
+    WriteOptions,
+    WrittenFacts,
+    copy_clauses,
+    possible_clauses,
+    written_facts,
+    written_statistics,
+)
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
@@ -49,7 +56,7 @@ _DELETE_SCHEMA = pa.schema(
 _DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
 #: A written delete file: name, size, footer size and key.
-_Written = tuple[str, int, int, str | None]
+_Written = tuple[str, int, int, str | None, int | None]
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
 
@@ -250,13 +257,17 @@ class FileWriter:
         telemetry.count("engine.files_written")
         telemetry.count("engine.bytes_written", size)
         dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
+        facts = WrittenFacts()
+        if job.options.facts and job.key is None and self.store.is_local:
+            facts = written_facts(job.connection, str(url), job.table.schema)
         return NewDataFile(
             id=job.new_id(),
             path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(written_statistics(statistics, job.table.schema)),
+            stats=tuple(written_statistics(statistics, job.table.schema, facts.exact)),
+            row_groups=facts.row_groups,
             encryption_key=job.key,
             moved=job.snapshot_ids,
             begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,
@@ -286,13 +297,15 @@ class FileWriter:
             name, size = self._write_vector(table, announce, positions)
             return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
         if file.delete_path is None:
-            name, size, footer, key = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-            return NewDeleteFile(data_file_id, name, len(positions), size, footer, encryption_key=key)
+            name, size, footer, key, groups = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
+            return NewDeleteFile(
+                data_file_id, name, len(positions), size, footer, encryption_key=key, row_groups=groups
+            )
         before = self._dated_rows(file, snapshot, begin_snapshot)
         dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
         new = pa.table([positions, dates], schema=before.schema)
         rows = _by_position(pa.concat_tables([before, new]))
-        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return NewDeleteFile(
             data_file_id,
             name,
@@ -303,6 +316,7 @@ class FileWriter:
             begin_snapshot,
             snapshot + 1,
             encryption_key=key,
+            row_groups=groups,
         )
 
     def write_past_deletes(
@@ -331,7 +345,7 @@ class FileWriter:
             return PastDeleteFile(
                 data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
             )
-        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return PastDeleteFile(
             data_file_id,
             name,
@@ -342,6 +356,7 @@ class FileWriter:
             begin,
             partial_max,
             encryption_key=key,
+            row_groups=groups,
         )
 
     def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
@@ -354,8 +369,16 @@ class FileWriter:
         dates = rows.column(NAME_SNAPSHOT_ID)
         dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
         rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
-        name, size, footer, key = self._write_rows(table, announce, rows)
-        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot, encryption_key=key)
+        name, size, footer, key, groups = self._write_rows(table, announce, rows)
+        return replace(
+            file,
+            path=name,
+            file_size_bytes=size,
+            footer_size=footer,
+            snapshot=snapshot,
+            encryption_key=key,
+            row_groups=groups,
+        )
 
     def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
         """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
@@ -384,7 +407,7 @@ class FileWriter:
         return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
 
     def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> _Written:
-        """Write a delete file; its name, size, footer size and key."""
+        """Write a delete file; its name, size, footer size, key and row groups."""
         name = delete_file_name()
         path = table.location + name
         announce(path)
@@ -399,7 +422,7 @@ class FileWriter:
             ):
                 writer.write_table(rows)
         written = glance(self.store, path)
-        return name, written.size_bytes, written.footer_size, key
+        return name, written.size_bytes, written.footer_size, key, written.row_groups
 
     def _write_vector(
         self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
