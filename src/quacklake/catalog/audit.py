@@ -28,6 +28,7 @@ LIVING = {
     "macro": "macro_id",
     "tag": "object_id",
     "column_tag": "column_id",
+    "view_column_tag": "view_id",
     "column": "column_id",
     "partition_info": "partition_id",
     "sort_info": "sort_id",

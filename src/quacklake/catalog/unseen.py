@@ -28,6 +28,7 @@ LIVES = (
     "view",
     "tag",
     "column_tag",
+    "view_column_tag",
     "macro",
     "sort_info",
     "partition_info",
@@ -77,7 +78,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
 
 def _spans(writer: Writer) -> Iterator[tuple[str, int, int]]:
     """The spans of all rows that have ended: name of the table, begin, end."""
-    tables = [(name, writer._t[name]) for name in LIVES]
+    tables = [(name, writer._t[name]) for name in LIVES if name in writer._t]
     tables += inlined_tables(writer).items()
     for start in range(0, len(tables), _TOGETHER):
         parts = [

@@ -91,11 +91,15 @@ def is_reserved(name: str) -> bool:
     return fold(name) in _RESERVED
 
 
-def supports(column: Column, database: str) -> bool:
-    """False when the database cannot hold such a column inlined, so its rows must go to a file."""
+def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
+    """False when the database cannot hold such a column inlined, so its rows must go to a file.
+
+    ``prefixed`` when the columns of inlined tables that are not a user's have a prefix, as in 1.1.
+    """
     types = {node.type for node in column.walk()}
+    reserved = fold(column.name).startswith(PREFIX) if prefixed else is_reserved(column.name)
     # of a VARIANT the catalog would keep the text, and forget whether 42 was a number
-    if types & {"geometry", "variant"} or is_reserved(column.name):
+    if types & {"geometry", "variant"} or reserved:
         return False
     # PostgreSQL cuts identifiers at 63 bytes: two long names could become one
     return database not in ("postgres", "mysql") or len(column.name.encode()) <= 63

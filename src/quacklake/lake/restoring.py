@@ -211,6 +211,8 @@ class Undo:
         self._make_schema(old.schema_name)
         view = self.tx.objects.create_view(old.schema_name, old.name, old.sql, old.aliases, dialect=old.dialect)
         self.tx.objects.set_tags(view, tags.own)
+        for column, named in tags.named.items():
+            self.tx.objects.set_tags(view, named, column_name=column)
         return view
 
     def make_macro(self, old: MacroInfo) -> MacroInfo:

@@ -123,7 +123,7 @@ class Shared:
 
     def inline_limit(self, table: TableInfo) -> int:
         """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
-        if not _inlines(table.schema, self.catalog.encoding):
+        if not _inlines(table.schema, self.catalog.encoding, self.catalog.is_next):
             return 0
         return self.delete_limit(table)
 
@@ -167,6 +167,6 @@ class Shared:
 
 
 @lru_cache(maxsize=1024)
-def _inlines(schema: TableSchema, database: str) -> bool:
+def _inlines(schema: TableSchema, database: str, prefixed: bool) -> bool:
     """Whether a database can hold rows of a table inlined; asked with every change."""
-    return all(inline.supports(column, database) for column in schema.columns)
+    return all(inline.supports(column, database, prefixed=prefixed) for column in schema.columns)

@@ -27,6 +27,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store
+from quacklake.transaction import features
 from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
@@ -242,6 +243,7 @@ class Transaction:
             raise InputError(f'the table "{name}" needs at least one column')
         for column in columns.walk():
             check_name(column.name, "column")
+        features.check_columns(self.catalog, columns)
         owner = self.find_schema(schema)
         if self.get_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
@@ -277,6 +279,8 @@ class Transaction:
     def alter_table(self, table: TableInfo, after: TableInfo) -> TableInfo:
         """Let a table be as ``after`` says: another name, other columns, another layout. Rows stay as they are."""
         self.check_writable()
+        features.check_columns(self.catalog, after.schema, table.schema)
+        features.check_partition(self.catalog, after.partition)
         ids = self._column_ids.get(table.id, 0), table.schema.max_id, after.schema.max_id
         self._column_ids[table.id] = max(ids)
         if not same_shapes(table.schema, after.schema):

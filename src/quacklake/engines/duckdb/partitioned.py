@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.errors import InputError
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import EPOCH, PartitionSpec, directory
+from quacklake.format.partitions import PartitionSpec, directory
 from quacklake.format.schema import TableSchema
 from quacklake.format.transforms import duckdb_expression
 
@@ -43,10 +43,7 @@ class Keys:
 
 
 def partition_keys(table: TableInfo) -> Keys | None:
-    """The keys by which new files of a table are partitioned, if it has any.
-
-    Raises ``UnsupportedFeatureError`` for a transform that this version cannot write.
-    """
+    """The keys by which new files of a table are partitioned, if it has any."""
     spec = table.partition
     if spec is None or not spec.keys:
         return None
@@ -56,11 +53,6 @@ def partition_keys(table: TableInfo) -> Keys | None:
     expressions = []
     for key in spec.keys:
         transform, column = key.parsed, table.schema.by_id(key.column_id)
-        if transform.name in EPOCH:
-            raise UnsupportedFeatureError(
-                f"{table.qualified_name} is partitioned by {transform}, which a later version of the format brings",
-                hint="it can be read; to write, partition it by year, month, day or hour",
-            )
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))
     names = tuple(f"{prefix}{index}" for index in range(len(expressions)))
     return Keys(spec, table.schema, names, tuple(expressions))

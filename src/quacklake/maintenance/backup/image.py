@@ -145,7 +145,9 @@ def make_inlined(
 
 def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
     """Make a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
-    strange = [column.name for column in schema.columns if not inline.supports(column, database)]
+    strange = [
+        column.name for column in schema.columns if not inline.supports(column, database, prefixed=writer._t.is_next)
+    ]
     if strange:
         raise UnsupportedFeatureError(
             f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
