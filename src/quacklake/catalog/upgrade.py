@@ -66,6 +66,7 @@ def back(writer: Writer) -> None:
             hint="drop these, let the snapshots that show them expire, and flush inlined rows",
         )
     _count_unknown(writer)
+    _forget_changes(writer)
     if writer._t.shared:
         _clear(writer)
         return
@@ -219,6 +220,12 @@ def _count_unknown(writer: Writer) -> None:
         unknown = sa.select(t.c.table_id).where(t.c[name].is_(None)).limit(1)
         if writer.run("migrate_unknown_totals", unknown).first() is not None:
             writer.run("migrate_totals", sa.update(t).where(t.c[name].is_(None)).values({name: total}))
+
+
+def _forget_changes(writer: Writer) -> None:
+    """Remove what expired snapshots changed, which 1.1 keeps."""
+    s, c = writer._t["snapshot"], writer._t["snapshot_changes"]
+    writer.run("migrate_changes", sa.delete(c).where(c.c.snapshot_id.not_in(sa.select(s.c.snapshot_id))))
 
 
 def _clear(writer: Writer) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from quacklake.catalog import Catalog
 from quacklake.catalog.objects import macros
 from quacklake.config import Config
-from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter, Vectors, WriteOptions
 from quacklake.format import inline
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import EXPOSED, OptionRow, effective
@@ -133,9 +133,11 @@ class Shared:
             return 0
         return int(self.option("data_inlining_row_limit", table))
 
-    def writes_vectors(self, table: TableInfo) -> bool:
-        """Whether deletes from a table's files become deletion vectors."""
-        return bool(self.option("write_deletion_vectors", table))
+    def writes_vectors(self, table: TableInfo) -> Vectors:
+        """Which deletes from a table's files become deletion vectors: in 1.1 those of several snapshots too."""
+        if not self.option("write_deletion_vectors", table):
+            return Vectors.NONE
+        return Vectors.MANY if self.catalog.is_next else Vectors.ONE
 
     def hive(self, table: TableInfo) -> bool:
         """Whether partitions are folders; in an encrypted lake only where that is set, for folders tell the values."""

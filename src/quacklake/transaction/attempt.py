@@ -281,6 +281,9 @@ class Attempt:
         writer.end_table_rows(renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
             writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
+            kept = {node.id for node in table.after.schema.walk()}
+            dropped = [node.id for node in table.before.schema.walk() if node.id not in kept]
+            writer.end_column_tags(table.id, dropped, snapshot.id)
         repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
         writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
         for found in changes.revived_tables:

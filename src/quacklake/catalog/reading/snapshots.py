@@ -157,6 +157,8 @@ class SnapshotReader(Statements):
                     f"there is no snapshot at or before {time}", hint="lake.snapshots() lists those that exist"
                 )
             raise self.expired(f"the snapshots at or before {time} have expired")
+        if self._t.is_next and time > max(found.time or time, dt.datetime.now(dt.UTC)):
+            raise NotFoundError(f"{time} is in the future", hint="leave the time out for the newest snapshot")
         if found.time != time:
             later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
             if (self.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:

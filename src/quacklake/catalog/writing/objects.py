@@ -142,6 +142,13 @@ class ObjectWriter(Inserts):
             chosen = (c.c.table_id == table_id, c.c.column_id.in_(list(ids)), c.c.end_snapshot.is_(None))
             self.run("end_columns", sa.update(c).where(*chosen).values(end_snapshot=snapshot))
 
+    def end_column_tags(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
+        """End the tags of columns that are dropped, as 1.1 does; in 1.0 they stay."""
+        if ids and self._t.is_next:
+            t = self._t["column_tag"]
+            chosen = (t.c.table_id == table_id, t.c.column_id.in_(list(ids)), t.c.end_snapshot.is_(None))
+            self.run("end_column_tags", sa.update(t).where(*chosen).values(end_snapshot=snapshot))
+
     def add_schema_versions(self, table_ids: Sequence[int], snapshot: Snapshot) -> None:
         """Note that these tables changed their shape or name with a snapshot."""
         version = snapshot.schema_version
