@@ -23,6 +23,7 @@ __all__ = [
     "decode",
     "encode",
     "is_always_exact",
+    "keeps_bounds",
     "merge",
     "of_array",
     "stored_bound",
@@ -52,6 +53,17 @@ def stored_exact(text: str | None, exact: bool | None) -> bool | None:
 def is_always_exact(type: str) -> bool:
     """True for types whose bounds are never cut."""
     return _kind(type) not in (StatsKind.TEXT, StatsKind.BLOB)
+
+
+def keeps_bounds(old: str, new: str) -> bool:
+    """True when bounds of one type are bounds of another: from integer to integer, from decimal to decimal.
+
+    >>> keeps_bounds("int32", "int64"), keeps_bounds("float32", "float64")
+    (True, False)
+    """
+    if old == new:
+        return True
+    return _kind(old) is _kind(new) and _kind(new) in (StatsKind.INTEGER, StatsKind.DECIMAL)
 
 
 def stored_bound(text: str | None) -> str | None:

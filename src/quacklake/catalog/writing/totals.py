@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,13 +43,24 @@ class TotalsWriter(Inserts):
             )
 
         tables: dict[int, TableTotals] = {}
+        unsized: set[int] = set()
         columns: dict[int, dict[int, TableColumnStats]] = {}
         for row in self.run("totals", self._cached("totals", build), {"ids": list(table_ids)}):
-            tables[row[0]] = TableTotals(row[1], row[2], row[3])
+            # in 1.1 some may be unknown; as many rows as there are row ids there are at most
+            if row[3] is None:
+                unsized.add(row[0])
+            tables[row[0]] = TableTotals(row[2] if row[1] is None else row[1], row[2], row[3] or 0)
             known = columns.setdefault(row[0], {})
             if row[4] is not None:
                 known[row[4]] = TableColumnStats(*row[4:])
+        for id_ in unsized:
+            tables[id_] = replace(tables[id_], file_size_bytes=self._size_of(id_))
         return {id_: Totals(total, columns[id_]) for id_, total in tables.items()}
+
+    def _size_of(self, table_id: int) -> int:
+        f = self._t["data_file"]
+        statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.table_id == table_id)
+        return int(self.run("size_of", statement).scalar() or 0)
 
     def put_totals(self, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
         """Insert or update running totals; what does not change is not touched."""
