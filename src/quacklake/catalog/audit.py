@@ -173,7 +173,7 @@ class Audit(Reader):
             )
 
         if name == "schema":
-            rows: Any = part(t["schema"], nothing, nothing, t["schema"].c.schema_name)
+            rows: Any = part(t["schema"], nothing, t.column("schema", "parent_schema_id"), t["schema"].c.schema_name)
         elif name == "macro":
             i = t["macro_impl"]
             of_table = sa.select(i.c.macro_id).where(i.c.type == "table")

@@ -62,19 +62,22 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
         .where(reader._visible(v, snapshot.id))
         .order_by(s.c.schema_name, v.c.view_name)
     )
-    found = (row._mapping for row in reader.run("views", statement))
+    rows = [row._mapping for row in reader.run("views", statement)]
+    nested = reader.nested_schemas(snapshot) if rows else {}
+    found = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
     return [
         ViewInfo(
             id=row["view_id"],
             uuid=row["view_uuid"],
             schema_id=row["schema_id"],
-            schema_name=row["schema_name"],
+            schema_name=schema,
             name=row["view_name"],
             sql=row["sql"],
             aliases=_names(row["column_aliases"]),
             dialect=row["dialect"],
         )
-        for row in found
+        for row, schema in found
+        if schema is not None
     ]
 
 
@@ -107,8 +110,13 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
     )
     found: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
-    for row in reader.run("macros", statement):
-        id_, schema_id, schema_name, name = row[:4]
+    rows = reader.run("macros", statement).all()
+    nested = reader.nested_schemas(snapshot) if rows else {}
+    for row in rows:
+        id_, schema_id, own_name, name = row[:4]
+        schema_name = nested.get(schema_id, own_name)
+        if schema_name is None:
+            continue
         macro = MacroInfo(id_, schema_id, schema_name, name, row[5] == "table", ())
         variants = found.setdefault(id_, (macro, {}))[1]
         parameters = variants.setdefault(row[4], (row[6], row[7], []))[2]

@@ -49,13 +49,17 @@ RESERVED_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """A schema at one snapshot; ``path`` is below the data root unless ``path_is_relative`` is false."""
+    """A schema at one snapshot; ``path`` is below the data root unless ``path_is_relative`` is false.
+
+    One inside another, which 1.1 has, names that in ``parent_id`` and has a full name; see ``format.nested``.
+    """
 
     id: int
     uuid: str
     name: str
     path: str
     path_is_relative: bool
+    parent_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import InputError, ReadOnlyError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
+from quacklake.format.nested import full_name
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
@@ -29,7 +30,7 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.history import snapshot_table
 from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
-from quacklake.lake.reference import TableRef, renamed
+from quacklake.lake.reference import TableRef, name_parts, renamed
 from quacklake.lake.settings import Shared
 from quacklake.lake.signature import NO_SIGNATURE, Signature
 from quacklake.lake.speaking import SpeaksSql
@@ -112,12 +113,16 @@ class _Reading(SpeaksSql):
 class _Writing(_Reading):
     """Schemas and tables, made and dropped."""
 
-    def create_schema(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Add a schema."""
-        self._run(lambda tx: tx.create_schema(name, if_not_exists=if_not_exists))
+    def create_schema(self, name: str, *, parent: str | None = None, if_not_exists: bool = False) -> None:
+        """Add a schema, or with ``parent`` one inside another, which a lake of the format version 1.1 can have.
+
+        Such a schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
+        """
+        full = name if parent is None else full_name([*name_parts(parent), check_name(name, "schema")])
+        self._run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables."""
+        """Drop a schema; with ``cascade`` also its tables and the schemas inside it."""
         self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
     def create_table(

@@ -346,7 +346,11 @@ class Attempt:
 
     def _insert_objects(self, snapshot: Snapshot) -> None:
         changes, writer = self.changes, self.writer
-        writer.add_schemas([replace(schema, id=self.ids[schema.id]) for schema in changes.created_schemas], snapshot.id)
+        schemas = [
+            replace(schema, id=self.ids[schema.id], parent_id=self.ids.get(schema.parent_id or 0, schema.parent_id))
+            for schema in changes.created_schemas
+        ]
+        writer.add_schemas(schemas, snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
         created += [self._real(found.table) for found in changes.revived_tables]
         renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]

@@ -18,6 +18,7 @@ from quacklake.errors import (
     nearest,
 )
 from quacklake.format.names import check_name, fold
+from quacklake.format.nested import above
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.paths import object_dir, uuid7
 from quacklake.format.predicate import ANYTHING, Predicate
@@ -201,31 +202,41 @@ class Transaction:
     # -- schema changes ----------------------------------------------------------------------------------------------
 
     def create_schema(self, name: str, *, if_not_exists: bool = False) -> SchemaInfo:
-        """Add a schema."""
+        """Add a schema; one inside another has the full name that ``format.nested`` makes, and needs 1.1."""
         self.check_writable()
         check_name(name, "schema")
+        parents = above(name)
+        parent = None
+        if parents:
+            features.require_next(self.catalog, "a schema inside another")
+            parent = self.find_schema(parents[-1])
         existing = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if existing is not None:
             if if_not_exists:
                 return existing
             raise AlreadyExistsError(f'the schema "{existing.name}" exists already', hint="pass if_not_exists=True")
         uuid = str(uuid7())
-        info = SchemaInfo(self.local_id(), uuid, name, object_dir(name, uuid), True)
+        # one inside another is a folder below the data path, too
+        path = object_dir(name, uuid) if parent is None else f"{uuid}/"
+        info = SchemaInfo(self.local_id(), uuid, name, path, True, None if parent is None else parent.id)
         self._created_schemas[fold(name)] = info
         return info
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables, views and macros."""
+        """Drop a schema; with ``cascade`` also its tables, views and macros, and the schemas inside it."""
         self.check_writable()
         info = self.find_schema(name)
         tables = [table for table in self.tables() if table.schema_id == info.id]
         others = self.objects.in_schema(info)
-        if (tables or others) and not cascade:
-            names = [table.name for table in tables] + [other.name for other in others]
+        inside = [schema.name for schema in self.schemas() if schema.parent_id == info.id]
+        if (tables or others or inside) and not cascade:
+            names = [table.name for table in tables] + [other.name for other in others] + inside
             raise InputError(
                 f'the schema "{info.name}" is not empty ({", ".join(names[:5])})',
                 hint="drop what is in it first or pass cascade=True",
             )
+        for schema in inside:
+            self.drop_schema(schema, cascade=True)
         for other in others:
             self.objects.drop(other)
         for table in tables:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from quacklake.catalog.writing.inserts import Inserts
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
+from quacklake.format.nested import parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partitions import PartitionSpec
@@ -84,9 +85,10 @@ class ObjectWriter(Inserts):
                     "schema_uuid": schema.uuid,
                     "begin_snapshot": snapshot,
                     "end_snapshot": None,
-                    "schema_name": schema.name,
+                    "schema_name": parts_of(schema.name)[-1],
                     "path": schema.path,
                     "path_is_relative": schema.path_is_relative,
+                    "parent_schema_id": schema.parent_id,
                 }
                 for schema in schemas
             ],
