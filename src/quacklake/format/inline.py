@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from quacklake.format.bounds import encode_comparable
-from quacklake.format.names import fold
+from quacklake.format.names import fold, quote
 from quacklake.format.schema import Column
 from quacklake.format.temporal import from_physical
 from quacklake.format.types import parse_type
@@ -52,6 +53,7 @@ _POSTGRES: Mapping[str, str] = {
     "varchar": "BYTEA",
     "json": "BYTEA",
     "blob": "BYTEA",
+    "variant": "BYTEA",
     "uuid": "UUID",
     "time": "TIME",
     "timetz": "TIME WITH TIME ZONE",
@@ -116,7 +118,7 @@ def sql_type(column: Column, database: str) -> str:
         )
     if base == "boolean" or base in _INTEGERS:
         return "BIGINT"
-    if base == "blob":
+    if base in ("blob", "variant"):
         return "LONGBLOB" if database == "mysql" else "BLOB"
     return "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if database == "mysql" else "VARCHAR"
 
@@ -198,6 +200,37 @@ def decode_expression(column: Column, database: str, reference: str) -> str:
         base = parse_type(column.type).base
         if base in _TEXT and database == "postgres":
             reference = f"decode(unhex({reference}))"
-        elif base == "blob":
+        elif base in ("blob", "variant"):
             reference = f"unhex({reference})"
+    if database != "duckdb" and any(node.type == "variant" for node in column.walk()):
+        return _variants(column, f"CAST({reference} AS {_as_bytes(column).duckdb_type()})")
     return f"CAST({reference} AS {column.duckdb_type()})"
+
+
+def _as_bytes(column: Column) -> Column:
+    """The column with its variants as the bytes that they have in Parquet: metadata, then the value."""
+    children = tuple(_as_bytes(child) for child in column.children)
+    return replace(column, type="blob" if column.type == "variant" else column.type, children=children)
+
+
+def _variants(column: Column, sql: str, depth: int = 0) -> str:
+    """An expression that makes variants of their bytes, at any depth."""
+    if column.type == "variant":
+        return f"variant_bytes_to_variant({sql})"
+    if not any(node.type == "variant" for node in column.walk()):
+        return sql
+    name, deeper = f"x{depth}", depth + 1
+    if column.type == "list":
+        return f"list_transform({sql}, lambda {name}: {_variants(column.children[0], name, deeper)})"
+    if column.type == "map":
+        parts = ("key", "value")
+        entry = ", ".join(
+            f"{part} := {_variants(child, f'{name}.{part}', deeper)}"
+            for part, child in zip(parts, column.children, strict=True)
+        )
+        return f"map_from_entries(list_transform(map_entries({sql}), lambda {name}: struct_pack({entry})))"
+    fields = ", ".join(
+        f"{quote(child.name)} := {_variants(child, f'({sql}).{quote(child.name)}', deeper)}"
+        for child in column.children
+    )
+    return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
