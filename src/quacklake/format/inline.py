@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.errors import ConstraintError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.names import fold, quote
 from quacklake.format.schema import Column
@@ -54,6 +55,7 @@ _POSTGRES: Mapping[str, str] = {
     "json": "BYTEA",
     "blob": "BYTEA",
     "variant": "BYTEA",
+    "null": "INTEGER",
     "uuid": "UUID",
     "time": "TIME",
     "timetz": "TIME WITH TIME ZONE",
@@ -101,7 +103,7 @@ def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
     types = {node.type for node in column.walk()}
     reserved = fold(column.name).startswith(PREFIX) if prefixed else is_reserved(column.name)
     # of a VARIANT the catalog would keep the text, and forget whether 42 was a number
-    if types & {"geometry", "variant"} or reserved:
+    if types & {"geometry", "variant", "timestamptz_ns"} or reserved:
         return False
     # PostgreSQL cuts identifiers at 63 bytes: two long names could become one
     return database not in ("postgres", "mysql") or len(column.name.encode()) <= 63
@@ -116,7 +118,7 @@ def sql_type(column: Column, database: str) -> str:
         return (
             column.duckdb_type().replace("DECIMAL", "NUMERIC") if base == "decimal" else _POSTGRES.get(base, "VARCHAR")
         )
-    if base == "boolean" or base in _INTEGERS:
+    if base in ("boolean", "null") or base in _INTEGERS:
         return "BIGINT"
     if base in ("blob", "variant"):
         return "LONGBLOB" if database == "mysql" else "BLOB"
@@ -129,7 +131,9 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
     The array must have the column's own Arrow type.
     """
     base = column.type if column.nested else parse_type(column.type).base
-    if base == "boolean" or base in _INTEGERS:
+    if base == "null" and array.null_count < len(array):
+        raise ConstraintError(f'the column "{column.name}" of the type null holds nothing but NULL')
+    if base in ("boolean", "null") or base in _INTEGERS:
         values: list[Any] = array.to_pylist()
         if base == "boolean" and database in ("sqlite", "mysql", PACKED):
             return [None if value is None else int(value) for value in values]

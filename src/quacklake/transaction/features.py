@@ -15,6 +15,7 @@ from quacklake.format.schema import TableSchema
 __all__ = ["EXPRESSION", "check_columns", "check_macro", "check_partition", "require_next"]
 
 NEW_TYPES = ("null", "timestamptz_ns")
+READ_ONLY_TYPES = ("timestamptz_ns",)
 EXPRESSION = "expression"
 """The type of a macro's default that is an expression."""
 
@@ -34,6 +35,8 @@ def check_columns(catalog: Catalog, columns: TableSchema, before: TableSchema | 
     for node in columns.walk():
         if node.type in NEW_TYPES and (node.id, node.type) not in known:
             require_next(catalog, f"the type {node.type}")
+            if node.type in READ_ONLY_TYPES:
+                raise UnsupportedFeatureError(f"columns of the type {node.type} are read, but cannot be made here")
     if catalog.is_next:
         _check_names((column.name for column in columns.columns), () if before is None else before.names)
 

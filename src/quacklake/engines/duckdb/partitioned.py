@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from quacklake.errors import InputError
-from quacklake.format.names import fold, quote
+from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import PartitionSpec, directory
 from quacklake.format.schema import TableSchema
 from quacklake.format.transforms import duckdb_expression
 
-__all__ = ["Keys", "by_one_thread", "partition_keys"]
+__all__ = ["Keys", "by_one_thread", "partition_keys", "stored_columns", "without_nulls"]
 
+_UNWRITTEN = ("null", "timestamptz_ns")
+"""Types that no file is written with; a whole column of the first is left out."""
 _ENDLESS = 9_000_000_000_000_000_000
 
 
@@ -56,6 +58,31 @@ def partition_keys(table: TableInfo) -> Keys | None:
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))
     names = tuple(f"{prefix}{index}" for index in range(len(expressions)))
     return Keys(spec, table.schema, names, tuple(expressions))
+
+
+def stored_columns(table: TableInfo) -> TableInfo:
+    """The table with the columns that its files hold: one of the type ``null`` is in none, and reads as NULL.
+
+    Raises ``UnsupportedFeatureError`` for types whose values DuckDB cannot write.
+    """
+    kept = tuple(column for column in table.schema.columns if column.type != "null")
+    for node in (node for column in kept for node in column.walk()):
+        if node.type in _UNWRITTEN:
+            raise UnsupportedFeatureError(
+                f'the column "{node.name}" of {table.qualified_name} has the type {node.type}, which cannot be written'
+            )
+    if not kept:
+        raise UnsupportedFeatureError(f"{table.qualified_name} has no column that a file could hold")
+    return table if len(kept) == len(table.schema.columns) else replace(table, schema=TableSchema(kept))
+
+
+def without_nulls(query: str, table: TableInfo, names: Sequence[str]) -> str:
+    """A query for the columns that files hold; a value in a column of the type ``null`` is an error."""
+    nothing = [quote(column.name) for column in table.schema.columns if column.type == "null"]
+    message = literal("a column of the type null holds nothing but NULL")
+    wrong = " OR ".join(f"{name} IS NOT NULL" for name in nothing)
+    kept = ", ".join(map(quote, names))
+    return f"SELECT {kept} FROM ({query}) WHERE CASE WHEN {wrong} THEN error({message}) ELSE true END"
 
 
 def by_one_thread(rows: str) -> str:

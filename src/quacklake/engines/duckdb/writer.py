@@ -24,7 +24,7 @@ from quacklake.engines.duckdb.copying import (
 )
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
+from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
@@ -137,7 +137,10 @@ class FileWriter:
             self._prepared = True
         for statement in options.macros:
             connection.execute(statement)
-        job = _Job(connection, table, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
+        stored = stored_columns(table)
+        job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
+        if stored is not table:
+            query = without_nulls(query, table, job.names)
         keys = partition_keys(table)
         large = size_hint is not None and size_hint >= options.target_file_size
         if keys is None:
