@@ -54,7 +54,7 @@ macro_parameters(macro_id BIGINT, impl_id BIGINT, column_id BIGINT, parameter_na
 sort_info(sort_id BIGINT, table_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT)
 sort_expression(sort_id BIGINT, table_id BIGINT, sort_key_index BIGINT, expression VARCHAR, dialect VARCHAR, sort_direction VARCHAR, null_order VARCHAR)
 {view_column_tag(view_id BIGINT, column_name VARCHAR, begin_snapshot BIGINT, end_snapshot BIGINT, key VARCHAR, value VARCHAR)}
-""".strip()  # noqa: E501
+""".strip()
 _UUID = "0190f8f0-0000-7000-8000-{:012d}"
 
 
@@ -159,9 +159,7 @@ class NextLake:
         for number, bounds in (exact or {}).items():
             low, high, low_exact, high_exact = bounds
             counts = (10, rows.num_rows, 0)
-            self.insert(
-                "file_column_stats", id_, table, number, *counts, low, high, None, None, low_exact, high_exact
-            )
+            self.insert("file_column_stats", id_, table, number, *counts, low, high, None, None, low_exact, high_exact)
         self.row_ids[table] = first + rows.num_rows
         return id_
 

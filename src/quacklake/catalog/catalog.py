@@ -350,7 +350,9 @@ class Catalog(Connections):
 
     def widen(self) -> None:
         """Give the tables of a shared lake that an older version made the columns of 1.1."""
-        if self._lacking():
+        with self._translate("open"), self._connection() as connection:
+            there = self._database.has_table(connection, upgrade.LAST, self._schema)
+        if not there:
             with self._queued("/catalogs") as writer:
                 upgrade.widen(writer, SharedTables.of(self._schema).definitions)
 

@@ -35,6 +35,7 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "quacklake_view": ("ducklake_view", ("view_id",)),
         "quacklake_tag": ("ducklake_tag", ("object_id",)),
         "quacklake_column_tag": ("ducklake_column_tag", ("table_id",)),
+        "quacklake_view_column_tag": ("ducklake_view_column_tag", ("view_id",)),
         "quacklake_variant_stats": ("ducklake_file_variant_stats", ("table_id", "data_file_id")),
         "quacklake_partition_info": ("ducklake_partition_info", ("table_id",)),
         "quacklake_partition_column": ("ducklake_partition_column", ("table_id",)),

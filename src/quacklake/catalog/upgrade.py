@@ -22,7 +22,10 @@ from quacklake.format.inline import PREFIX, data_table_name
 from quacklake.format.names import quote
 from quacklake.format.packed import LIFE
 
-__all__ = ["alter", "back", "to_next", "widen"]
+__all__ = ["LAST", "alter", "back", "to_next", "widen"]
+
+LAST = "ducklake_view_column_tag"
+"""What ``widen`` adds last: whoever has it has everything."""
 
 _NEW_TYPES = ("null", "timestamptz_ns")
 """Types that a client of 1.0 does not know."""
@@ -43,15 +46,15 @@ def to_next(writer: Writer) -> None:
 
 def widen(writer: Writer, tables: Any) -> None:
     """Add the columns and tables of 1.1 that are missing; ``tables`` has them as they shall be, by their names."""
-    for name in ADDED_TABLES:
-        table = tables[f"ducklake_{name}"]
-        if not _columns(writer, table.name):
-            writer.run("migrate_add_table", CreateTable(table))
     for name, column in sorted(_added_columns()):
         table = tables[f"ducklake_{name}"]
         if column not in _columns(writer, table.name):
             declared = CreateColumn(table.c[column]).compile(dialect=writer._connection.dialect)
             alter(writer, "add_column", table.name, f"ADD COLUMN {declared}")
+    for name in ADDED_TABLES:
+        table = tables[f"ducklake_{name}"]
+        if not _columns(writer, table.name):
+            writer.run("migrate_add_table", CreateTable(table))
 
 
 def back(writer: Writer) -> None:

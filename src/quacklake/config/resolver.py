@@ -40,8 +40,8 @@ class Config:
     catalog_path: str | None
     data_path: str | None
     encrypted: bool | None
-    foreign_paths: tuple[str, ...]
     format_version: str
+    foreign_paths: tuple[str, ...]
     metadata_schema: str | None
     metadata_partitions: int | None
     s3_endpoint: str | None

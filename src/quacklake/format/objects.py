@@ -9,6 +9,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortSpec
 
 __all__ = [
+    "EXPRESSION",
     "FIELD_FILE_PATH",
     "FIELD_POS",
     "FIELD_ROW_ID",
@@ -27,6 +28,9 @@ __all__ = [
     "TableInfo",
     "ViewInfo",
 ]
+
+EXPRESSION = "expression"
+"""The type of a macro's default that is an expression, which 1.1 has."""
 
 FIELD_ROW_ID = 2147483540
 FIELD_SNAPSHOT_ID = 2147483539

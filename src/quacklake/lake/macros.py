@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.errors import InputError
 from quacklake.format.names import check_name, fold, literal, quote
-from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant
 from quacklake.format.schema import Column
 from quacklake.format.sorting import SortSpec
 from quacklake.lake.expression import Expression
-from quacklake.transaction.features import EXPRESSION
 
 __all__ = ["Parameters", "declared", "forms_of", "make_variant", "order_macros"]
 

@@ -13,7 +13,7 @@ from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
-from quacklake.format.objects import MacroInfo, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.lake.macros import declared
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.rows import Rows
@@ -188,6 +188,13 @@ class _Session:
 
     def check_macro(self, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
         """Let DuckDB understand the SQL of a macro; tables it names need not be there yet."""
+        parameters = tuple(
+            replace(each, default=parse_expression(self._connection, str(each.default)))
+            if each.default_type == EXPRESSION
+            else each
+            for each in variant.parameters
+        )
+        variant = replace(variant, parameters=parameters)
         if is_table:
             query = parse_query(self._connection, variant.sql)
             for name in query.table_functions:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from quacklake.catalog import Catalog
 from quacklake.errors import InvalidNameError, UnsupportedFeatureError
 from quacklake.format.inline import PREFIX
 from quacklake.format.names import fold
-from quacklake.format.objects import MacroVariant
+from quacklake.format.objects import EXPRESSION, MacroVariant
 from quacklake.format.partitions import EPOCH, PartitionSpec
 from quacklake.format.schema import TableSchema
 
-__all__ = ["EXPRESSION", "check_columns", "check_macro", "check_partition", "require_next"]
+if TYPE_CHECKING:
+    from quacklake.catalog import Catalog
+
+__all__ = ["check_columns", "check_macro", "check_partition", "require_next"]
 
 NEW_TYPES = ("null", "timestamptz_ns")
 READ_ONLY_TYPES = ("timestamptz_ns",)
-EXPRESSION = "expression"
-"""The type of a macro's default that is an expression."""
 
 
 def require_next(catalog: Catalog, what: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog import Catalog
 from quacklake.engines.duckdb.queries import parse_expression
 from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
@@ -26,6 +25,7 @@ from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    from quacklake.catalog import Catalog
     from quacklake.sql.session import Session
 
 __all__ = ["comment", "create_macro", "create_schema", "create_view", "drop"]
