@@ -135,8 +135,8 @@ class SnapshotReader(Statements):
             raise NotFoundError(f"there is no snapshot {version}", hint="lake.snapshots() lists those that exist")
         return found
 
-    def at_time(self, time: dt.datetime) -> Snapshot:
-        """The newest snapshot made at or before a time.
+    def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
+        """The newest snapshot made at or before a time, which in 1.1 is not in the future unless a range goes ``until``.
 
         Raises ``SnapshotExpiredError`` when those of that time have expired, even though an older one is left.
         """
@@ -157,7 +157,7 @@ class SnapshotReader(Statements):
                     f"there is no snapshot at or before {time}", hint="lake.snapshots() lists those that exist"
                 )
             raise self.expired(f"the snapshots at or before {time} have expired")
-        if self._t.is_next and time > max(found.time or time, dt.datetime.now(dt.UTC)):
+        if self._t.is_next and not until and time > max(found.time or time, dt.datetime.now(dt.UTC)):
             raise NotFoundError(f"{time} is in the future", hint="leave the time out for the newest snapshot")
         if found.time != time:
             later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
