@@ -94,7 +94,7 @@ def test_f14_3_inlined_tables_are_known_by_their_columns_not_by_the_version(data
         assert lake.verify().findings == ()
 
 
-def test_a_column_may_be_called_row_id_and_none_begins_with_the_prefix(tmp_path: Path) -> None:
+def test_f14_4_a_column_may_be_called_row_id_and_none_begins_with_the_prefix(tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=tmp_path / "d", format_version="1.1") as lake:
         table = lake.create_table("t", [dict.fromkeys(_NAMES, 1)])
         table.update({"row_id": 7}, "begin_snapshot = 1")

@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateColumn, CreateTable, DropTable
 from quacklake.catalog import lakehouse, scoped
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import Tables
-from quacklake.catalog.versions import ADDED_COLUMNS, ADDED_TABLES, NEXT, PARTS, VERSION, Part
+from quacklake.catalog.versions import ADDED_COLUMNS, ADDED_TABLES, NEXT, VERSION, Part
 from quacklake.catalog.writer import Writer
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import PREFIX, data_table_name
@@ -46,7 +46,7 @@ def to_next(writer: Writer) -> None:
 
 def widen(writer: Writer, tables: Any) -> None:
     """Add the columns and tables of 1.1 that are missing; ``tables`` has them as they shall be, by their names."""
-    for name, column in sorted(_added_columns()):
+    for name, column in _added_columns():
         table = tables[f"ducklake_{name}"]
         if column not in _columns(writer, table.name):
             declared = CreateColumn(table.c[column]).compile(dialect=writer._connection.dialect)
@@ -79,7 +79,7 @@ def back(writer: Writer) -> None:
         lakehouse.drop_views(connection)
     for name in _registered(writer):
         _rename(writer, name, PREFIX, "")
-    for name, column in sorted(_added_columns()):
+    for name, column in _added_columns():
         if column in _columns(writer, f"ducklake_{name}"):
             alter(writer, "drop_column", f"ducklake_{name}", f"DROP COLUMN {quote_with(writer, column)}")
     for name in ADDED_TABLES:
@@ -87,8 +87,9 @@ def back(writer: Writer) -> None:
             writer.run("migrate_drop_table", DropTable(sa.Table(f"ducklake_{name}", sa.MetaData(), schema=schema)))
 
 
-def _added_columns() -> Iterable[tuple[str, str]]:
-    return [(table, column) for table, column in PARTS if column is not None]
+def _added_columns() -> list[tuple[str, str]]:
+    """The columns that 1.1 adds, in the order of the format: stock DuckLake inserts by position."""
+    return [(table, part.split(":")[0]) for table, columns in ADDED_COLUMNS.items() for part in columns.split()]
 
 
 def _columns(writer: Writer, name: str) -> list[str]:
@@ -233,7 +234,7 @@ def _forget_changes(writer: Writer) -> None:
 
 def _clear(writer: Writer) -> None:
     """Take the values of 1.1 out of the rows of a catalog of a shared lake, whose tables keep their columns."""
-    for name, column in sorted(_added_columns()):
+    for name, column in _added_columns():
         if (name, column) in writer._t.parts:
             t = writer._t[name]
             writer.run("migrate_clear", sa.update(t).where(t.c[column].is_not(None)).values({column: None}))

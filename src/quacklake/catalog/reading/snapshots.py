@@ -136,7 +136,7 @@ class SnapshotReader(Statements):
         return found
 
     def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
-        """The newest snapshot made at or before a time, which in 1.1 is not in the future unless a range goes ``until``.
+        """The newest snapshot made at or before a time; one in the future 1.1 has only for ranges that go ``until`` it.
 
         Raises ``SnapshotExpiredError`` when those of that time have expired, even though an older one is left.
         """

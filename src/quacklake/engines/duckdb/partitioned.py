@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import PartitionSpec, directory
+from quacklake.format.partitions import EPOCH, PartitionSpec, directory
 from quacklake.format.schema import TableSchema
 from quacklake.format.transforms import duckdb_expression
 
@@ -44,8 +44,11 @@ class Keys:
         return directory(self.spec, self.schema, values, hive=hive)
 
 
-def partition_keys(table: TableInfo) -> Keys | None:
-    """The keys by which new files of a table are partitioned, if it has any."""
+def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
+    """The keys by which new files of a table are partitioned, if it has any.
+
+    Raises ``UnsupportedFeatureError`` for a partitioning by epochs where the lake's version has none.
+    """
     spec = table.partition
     if spec is None or not spec.keys:
         return None
@@ -55,6 +58,11 @@ def partition_keys(table: TableInfo) -> Keys | None:
     expressions = []
     for key in spec.keys:
         transform, column = key.parsed, table.schema.by_id(key.column_id)
+        if transform.name in EPOCH and not epochs:
+            raise UnsupportedFeatureError(
+                f"{table.qualified_name} is partitioned by {transform}, which a later version of the format brings",
+                hint='lake.migrate("1.1") brings the lake there',
+            )
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))
     names = tuple(f"{prefix}{index}" for index in range(len(expressions)))
     return Keys(spec, table.schema, names, tuple(expressions))

@@ -141,7 +141,7 @@ class FileWriter:
         job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
         if stored is not table:
             query = without_nulls(query, table, job.names)
-        keys = partition_keys(table)
+        keys = partition_keys(table, epochs=options.facts)
         large = size_hint is not None and size_hint >= options.target_file_size
         if keys is None:
             ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
