@@ -342,3 +342,29 @@ def test_a_table_partitioned_by_a_later_format_is_read_but_not_written(lake: qua
         assert table.count("ts >= '2024-01-05' AND ts < '2024-01-06'") == 4
         with pytest.raises(UnsupportedFeatureError, match="later version"):
             table.append(events(20))
+
+
+def test_f3_4_epochs_count_from_1970_and_prune(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/next.db"
+    with quacklake.connect(url, data_path=tmp_path / "next", format_version="1.1") as lake:
+        keys = ("epoch_year(ts)", "epoch_month(ts)", "epoch_day(ts)", "epoch_hour(ts)")
+        table = lake.create_table("t", pa.schema([("ts", pa.timestamp("us")), ("at", pa.timestamp("us", "UTC"))]))
+        table.set_partitioned_by(*keys, "epoch_day(at)")
+        assert table.partitioned_by == [*keys, "epoch_day(at)"]
+        moments = [dt.datetime(2024, 2, 10, 13, 5), dt.datetime(1969, 12, 31, 23, 59), None]
+        rows = [{"ts": moment, "at": moment and moment.replace(tzinfo=dt.UTC)} for moment in moments]
+        table.append(rows * 5)
+        folders = {
+            str(path).partition("/t/")[2].rpartition("/")[0] for path in table.files().column("path").to_pylist()
+        }
+        null = "__HIVE_DEFAULT_PARTITION__"
+        assert folders == {
+            "epoch_year=54/epoch_month=649/epoch_day=19763/epoch_hour=474325/epoch_day_at=19763",
+            "epoch_year=-1/epoch_month=-1/epoch_day=-1/epoch_hour=-1/epoch_day_at=-1",
+            f"epoch_year={null}/epoch_month={null}/epoch_day={null}/epoch_hour={null}/epoch_day_at={null}",
+        }
+        # infinite dates have no parts either, so what has none stays
+        assert table.plan("ts >= TIMESTAMP '2024-02-10' AND ts < TIMESTAMP '2024-02-11'").files.num_rows == 2
+        assert table.count("ts < TIMESTAMP '1970-01-01'") == 5
+        assert table.count("ts IS NULL") == 5
+        assert lake.verify(deep=True).findings == ()

@@ -28,6 +28,7 @@ LIVING = {
     "macro": "macro_id",
     "tag": "object_id",
     "column_tag": "column_id",
+    "view_column_tag": "view_id",
     "column": "column_id",
     "partition_info": "partition_id",
     "sort_info": "sort_id",
@@ -89,7 +90,11 @@ class Audit(Reader):
         """Changes of snapshots that are not there."""
         s, c = self._t["snapshot"], self._t["snapshot_changes"]
         joined = c.outerjoin(s, s.c.snapshot_id == c.c.snapshot_id)
-        return self.stream("changes", sa.select(c.c.snapshot_id).select_from(joined).where(s.c.snapshot_id.is_(None)))
+        stray = sa.select(c.c.snapshot_id).select_from(joined).where(s.c.snapshot_id.is_(None))
+        if self._t.is_next:  # where those of expired snapshots stay
+            newest = sa.select(sa.func.max(s.c.snapshot_id)).scalar_subquery()
+            stray = stray.where(c.c.snapshot_id > newest)
+        return self.stream("changes", stray)
 
     def highest_ids(self) -> tuple[int, int]:
         """The largest id of anything but a file, and of a file; -1 when there is none."""
@@ -168,7 +173,7 @@ class Audit(Reader):
             )
 
         if name == "schema":
-            rows: Any = part(t["schema"], nothing, nothing, t["schema"].c.schema_name)
+            rows: Any = part(t["schema"], nothing, t.column("schema", "parent_schema_id"), t["schema"].c.schema_name)
         elif name == "macro":
             i = t["macro_impl"]
             of_table = sa.select(i.c.macro_id).where(i.c.type == "table")

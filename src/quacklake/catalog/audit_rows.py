@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog.audit import FOREVER, Audit, Row
-from quacklake.catalog.inlined import delete_table, inlined_lives
+from quacklake.catalog.inlined import delete_table
 from quacklake.format import inline
 from quacklake.format.objects import DataFile, DeleteFile
 from quacklake.format.packed import LIFE, has_width
@@ -249,11 +249,11 @@ class RowAudit(Audit):
             return None
         table = sa.table(name, schema=self._t.metadata.schema)
         found = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
-        prefix = self._t.inlined_prefix
+        prefix = self.inlined_prefix(table_id, version)
         return list(found) == [*(prefix + name for name in LIFE), *schema.names]
 
     def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
-        statement = sa.select(inlined_lives(table_id, version, self._t).c.payload)
+        statement = sa.select(self.inlined_lives(table_id, version).c.payload)
         # all are read, because no other statement may run before the stream ends
         return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
 
@@ -271,7 +271,7 @@ class RowAudit(Audit):
 
     def inlined_facts(self, table_id: int, version: int, latest: int) -> Row:
         """Of a table of inlined rows: rows, live rows, its largest row id, impossible lives, ids that live twice."""
-        t = inlined_lives(table_id, version, self._t)
+        t = self.inlined_lives(table_id, version)
         row_id, begin, end = t.c.row_id, t.c.begin_snapshot, t.c.end_snapshot
         wrong = sa.or_(row_id.is_(None), begin.is_(None), end < begin, begin > latest, end > latest)
         twice = (

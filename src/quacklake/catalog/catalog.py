@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import telemetry
-from quacklake.catalog import making, migrations, scoped
+from quacklake.catalog import making, migrations, scoped, upgrade
 from quacklake.catalog.connections import Connections
 from quacklake.catalog.database import Question
 from quacklake.catalog.duckdb import DuckDBDatabase
@@ -28,10 +28,20 @@ from quacklake.catalog.registry import (
     shared_facts,
 )
 from quacklake.catalog.scoped import CATALOG
+from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sqlite import SqliteDatabase
-from quacklake.catalog.tables import NEWER_VERSIONS, READABLE_VERSIONS, VERSION, Tables
+from quacklake.catalog.tables import Tables
 from quacklake.catalog.totals import TotalsCache
 from quacklake.catalog.url import CatalogUrl, parse_url
+from quacklake.catalog.versions import (
+    NEXT,
+    PARTS,
+    READABLE_VERSIONS,
+    VERSION,
+    WRITABLE_VERSIONS,
+    Part,
+    has_next,
+)
 from quacklake.catalog.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,
@@ -198,10 +208,26 @@ class Catalog(Connections):
                 f"the lake at {self.url} has the format version {version}",
                 hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
             )
-        if version != self.version:
-            self._tables = Tables.of(version, self._schema, shared=self.shared)
+        lacking = self._lacking() if has_next(version) else frozenset()
+        tables = Tables.of(version, self._schema, shared=self.shared, lacking=lacking)
+        if tables is not self._tables:
+            self._tables = tables
             self._cache.clear()
-        self.read_only = self._opened_read_only or version != VERSION
+        self.read_only = self._opened_read_only or version not in WRITABLE_VERSIONS
+
+    def _lacking(self) -> frozenset[Part]:
+        """Which parts of 1.1 the database does not have, whatever the version says."""
+        wide = Tables.of(NEXT, self._schema, shared=self.shared)
+        with self._translate("open"), self._connection() as connection:
+            columns = {
+                name: self._database.column_names(connection, wide[name].name, self._schema)
+                for name in sorted({table for table, _ in PARTS})
+            }
+        return frozenset(
+            (table, column)
+            for table, column in PARTS
+            if (not columns[table] if column is None else column not in columns[table])
+        )
 
     def _facts(self) -> dict[str, str]:
         """What the lake says of itself, whatever its version: the oldest has no scopes."""
@@ -216,6 +242,11 @@ class Catalog(Connections):
         return self._tables.version
 
     @property
+    def is_next(self) -> bool:
+        """True for a lake of the format version 1.1."""
+        return self._tables.is_next
+
+    @property
     def encrypted(self) -> bool:
         """True when every file of the lake is encrypted with a key of its own."""
         return self.metadata.get("encrypted") == "true"
@@ -223,35 +254,39 @@ class Catalog(Connections):
     @property
     def outdated(self) -> bool:
         """True when the lake has an older format version, which is read but not written."""
-        return self.version != VERSION and self.version not in NEWER_VERSIONS
+        return self.version not in WRITABLE_VERSIONS
 
     def refusal(self) -> ReadOnlyError:
         """Why this lake cannot be written."""
         hint = None
         if self.outdated:
             hint = "lake.migrate() or `quacklake migrate` brings a lake of an older format version to the present one"
-        elif self.version != VERSION:
-            hint = f"the format version {self.version} is not settled yet: this version writes {VERSION} only"
         return ReadOnlyError(f"this lake is open read-only (format version {self.version})", hint=hint)
 
-    def migrate(self) -> tuple[str, ...]:
-        """Bring a lake of an older format version to the present one.
+    def migrate(self, to: str | None = None) -> tuple[str, ...]:
+        """Bring a lake to another format version: ``1.0`` or ``1.1``, by default the oldest that can be written.
 
         Returns the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
-        it can be run again after a failure.
+        it can be run again after a failure. Raises ``UnsupportedFeatureError`` for what 1.0 has no place for.
         """
-        if self._opened_read_only or self.version in NEWER_VERSIONS:
+        target = to or (VERSION if self.outdated else self.version)
+        if target not in WRITABLE_VERSIONS:
+            raise UnsupportedVersionError(
+                f"a lake cannot be migrated to the format version {target}", hint=f"{VERSION} and {NEXT} are known"
+            )
+        if self._opened_read_only:
             raise self.refusal()
-        if self.shared:
+        if target == self.version:
             return (self.version,)
-        tables = Tables.of(VERSION, self._schema)
         try:
             with telemetry.timed("migrate"):
                 with self._translate("migrate"), self._connection() as connection:
                     self._database.prepare_write(connection)
                 with self._queued() as writer:
-                    passed = migrations.migrate(writer, tables)
-                    making.create_own(writer._connection, tables, self._database)
+                    passed = migrations.migrate(writer, target)
+                    if not self.shared:
+                        tables = Tables.of(target, self._schema)
+                        making.create_own(writer._connection, tables, self._database)
         except BaseException:
             with suppress(QuacklakeError):
                 self.load()  # where tables cannot be undone, some steps may have been taken
@@ -261,9 +296,10 @@ class Catalog(Connections):
         self.load()
         return passed
 
-    def create(self, data_path: str, *, encrypted: bool = False) -> None:
+    def create(self, data_path: str, *, encrypted: bool = False, version: str = VERSION) -> None:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
         self._check_new()
+        self._tables = Tables.of(version, self._schema)
         with self._translate("create"):
             self._database.make_file()
         with self._translate("create"), self._connection() as raw:
@@ -276,13 +312,16 @@ class Catalog(Connections):
         self._prepared = self._has_tokens = mine
         self.load()
 
-    def create_from(self, fill: Callable[[Writer], None]) -> None:
+    def create_from(self, fill: Callable[[Writer], None], version: str = VERSION) -> None:
         """Make the tables of a lake and have them filled, all in one transaction. Raises ``AlreadyExistsError``.
 
         On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure. Of a shared
         lake it makes the catalog that is ``reserved``.
         """
+        self._tables = Tables.of(version, self._schema, shared=self.shared)
         if self.shared:
+            if has_next(version):
+                self.widen()
             self._create_reserved(fill)
             return
         self._check_new()
@@ -310,6 +349,14 @@ class Catalog(Connections):
             fill(writer)
             registry.enter([row])
         self.load()
+
+    def widen(self) -> None:
+        """Give the tables of a shared lake that an older version made the columns of 1.1."""
+        with self._translate("open"), self._connection() as connection:
+            there = self._database.has_table(connection, upgrade.LAST, self._schema)
+        if not there:
+            with self._queued("/catalogs") as writer:
+                upgrade.widen(writer, SharedTables.of(self._schema).definitions)
 
     def _check_new(self) -> None:
         if self.read_only:

@@ -18,7 +18,8 @@ import sqlalchemy as sa
 
 from quacklake.catalog import lakehouse, scoped
 from quacklake.catalog.registry import CatalogRow, Registry
-from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, SPEC, VERSION, partial_max
+from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, partial_max
+from quacklake.catalog.versions import WRITABLE_VERSIONS
 from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
 from quacklake.format.tenants import check_tenant_name
@@ -68,7 +69,7 @@ class Conversion(Registry):
                 hint="adopt it into a shared lake in another database",
             )
         version = self.version()
-        if version not in (FORK_VERSIONS if name is None else (VERSION,)):
+        if version not in (FORK_VERSIONS if name is None else WRITABLE_VERSIONS):
             raise UnsupportedVersionError(f"a lake of the version {version} cannot be converted")
         self._put_aside()
         facts = self._facts()
@@ -76,7 +77,7 @@ class Conversion(Registry):
         origins = self._origins(name, facts["data_path"])
         for origin in origins:
             path = facts["data_path"] if name is not None else path_of(facts["data_path"], origin.row.folder)
-            for table in SPEC:
+            for table in WIDE_SPEC:
                 if table in self._old:
                     self._fill(table, origin, path)
             self._fill_versions(origin)
@@ -99,7 +100,9 @@ class Conversion(Registry):
         prefix = "" if schema is None else f"{quote.quote_schema(schema)}."
         for index in _INDEXES:
             self._connection.execute(sa.text(f"DROP INDEX IF EXISTS {prefix}{quote.quote(index)}"))
-        names = {name: f"ducklake_{name}" for name in (*SPEC, "catalog")} | {n: f"quacklake_{n}" for n in OWN_TABLES}
+        names = {name: f"ducklake_{name}" for name in (*WIDE_SPEC, "catalog")} | {
+            n: f"quacklake_{n}" for n in OWN_TABLES
+        }
         self._old = {}
         for name, table in names.items():
             if self._database.has_table(self._connection, table, schema):
@@ -112,7 +115,7 @@ class Conversion(Registry):
         """A table with the columns that it has."""
         bare = scoped.registry(sa.Table(name, sa.MetaData(), schema=self._t.metadata.schema))
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(bare).limit(0)
-        kinds = {column.name: KINDS[column.kind] for columns in SPEC.values() for column in columns}
+        kinds = {column.name: KINDS[column.kind] for columns in WIDE_SPEC.values() for column in columns}
         names = list(self.run("old_columns", every).keys())
         columns = (sa.Column(column, kinds.get(column, sa.types.NullType)()) for column in names)
         return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self._t.metadata.schema))
@@ -157,7 +160,7 @@ class Conversion(Registry):
     def _fill(self, name: str, origin: _Origin, path: str) -> None:
         old, values = self._old[name], {}
         if name == "metadata":
-            fixed = {"version": VERSION, "data_path": path}
+            fixed = {"data_path": path} if origin.key is None else {"version": VERSION, "data_path": path}
             own = sa.case(
                 *((old.c.key == key, sa.literal(value, KINDS["text"]())) for key, value in fixed.items()),
                 else_=old.c.value,

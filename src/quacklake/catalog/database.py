@@ -222,6 +222,17 @@ class Database(ABC):
         """True when there is a table of that name, which another may be making at this moment."""
         return sa.inspect(connection).has_table(name, schema=schema)
 
+    def column_names(self, connection: Connection, name: str, schema: str | None) -> list[str]:
+        """The columns of a table in their order; none when there is no such table."""
+        if not self.has_table(connection, name, schema):
+            return []
+        table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
+        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).limit(0)
+        result = connection.execute(every)
+        names = list(result.keys())
+        result.close()
+        return names
+
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
         """The indexes that there are."""
         found = sa.inspect(connection).get_multi_indexes(schema=schema).values()

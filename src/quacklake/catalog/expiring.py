@@ -79,9 +79,13 @@ def dead_tables(writer: Writer) -> list[int]:
 
 
 def remove_snapshots(writer: Writer, ranges: Sequence[tuple[int, int]], old_tokens: int) -> None:
-    """Remove snapshots from first to last of each range, and the tokens of commits up to ``old_tokens``."""
+    """Remove snapshots from first to last of each range, and the tokens of commits up to ``old_tokens``.
+
+    In 1.1 what they changed stays: a commit that began before them is held against it.
+    """
+    names = ("snapshot",) if writer._t.is_next else ("snapshot", "snapshot_changes")
     for some in parts(ranges, SOME):
-        for name in ("snapshot", "snapshot_changes"):
+        for name in names:
             t = writer._t[name]
             chosen = sa.or_(*(t.c.snapshot_id.between(first, last) for first, last in some))
             writer.run(f"expire_{name}", sa.delete(t).where(chosen))

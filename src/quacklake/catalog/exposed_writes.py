@@ -7,9 +7,11 @@ keep them and the shared ones the same, both ways.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quacklake.catalog.definer_functions import trigger_function
 from quacklake.catalog.row_security import Place
-from quacklake.catalog.tables import SPEC
+from quacklake.catalog.tables import SPEC, ColumnSpec, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 
@@ -21,6 +23,7 @@ __all__ = [
     "mirror_functions",
     "mirror_out",
     "mirrors",
+    "quoted",
     "real_table",
     "writable_view",
 ]
@@ -33,8 +36,13 @@ MIRROR = "quacklake_mirror"
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns of a table of the format, quoted."""
-    return [quote(column.name) for column in SPEC[table]]
+    """The columns of a table of ``REAL``, quoted."""
+    return quoted(SPEC[table])
+
+
+def quoted(columns: Sequence[ColumnSpec]) -> list[str]:
+    """The names of columns in quotes."""
+    return [quote(column.name) for column in columns]
 
 
 def writable_view(view: str, catalog_id: int, select: str) -> list[str]:
@@ -131,10 +139,10 @@ def _delete_one(table: str, columns: list[str], row: str, condition: str) -> str
     return f"DELETE FROM {table} WHERE {condition}ctid = (SELECT ctid FROM {table} WHERE {condition}{alike} LIMIT 1)"
 
 
-def give_writes(schema: str, role: str) -> list[str]:
+def give_writes(schema: str, role: str, spec: Spec) -> list[str]:
     """What lets a role write; neither the catalog's id nor a new table."""
     statements = []
-    for table in SPEC:
-        name, columns = f"{quote(schema)}.ducklake_{table}", ", ".join(columns_of(table))
+    for table, parts in spec.items():
+        name, columns = f"{quote(schema)}.ducklake_{table}", ", ".join(quoted(parts))
         statements.append(f"GRANT INSERT ({columns}), UPDATE ({columns}), DELETE ON {name} TO {quote(role)}")
     return statements

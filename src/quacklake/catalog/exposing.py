@@ -13,7 +13,7 @@ from quacklake.catalog import exposed_writes
 from quacklake.catalog.definer_functions import trigger_function
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.row_security import Place, rows_of
-from quacklake.catalog.tables import SPEC
+from quacklake.catalog.tables import WIDE_SPEC, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 
@@ -104,12 +104,12 @@ def mend(connection: Connection, place: Place) -> list[str]:
     return statements
 
 
-def views(place: Place, schema: str, catalog_id: int, *, writable: bool) -> list[str]:
+def views(place: Place, schema: str, catalog_id: int, spec: Spec, *, writable: bool) -> list[str]:
     """What makes the schema and a view for each table of the format, or if ``writable`` two real tables among them."""
     statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
-    for table in SPEC:
+    for table, columns in spec.items():
         name = f"{quote(schema)}.ducklake_{table}"
-        chosen = [*exposed_writes.columns_of(table), *(["catalog_id", "ctid"] if writable else [])]
+        chosen = [*exposed_writes.quoted(columns), *(["catalog_id", "ctid"] if writable else [])]
         select = (
             f"SELECT {', '.join(chosen)} FROM {place.name(f'ducklake_{table}')}"
             f" WHERE catalog_id = {catalog_id:d}{_further(place, table, catalog_id)}"
@@ -138,12 +138,12 @@ def _further(place: Place, table: str, catalog_id: int) -> str:
     return ""
 
 
-def give(schema: str, role: str, *, writable: bool) -> list[str]:
+def give(schema: str, role: str, spec: Spec, *, writable: bool) -> list[str]:
     """What lets a role read all of it, and write if ``writable``."""
     return [
         f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
-        *(exposed_writes.give_writes(schema, role) if writable else []),
+        *(exposed_writes.give_writes(schema, role, spec) if writable else []),
     ]
 
 
@@ -179,7 +179,9 @@ def _without(connection: Connection, schema: str) -> list[str]:
     relations = rows_of(connection, f"SELECT relname, relkind::text FROM pg_class WHERE relnamespace = {of_schema}")
     functions = rows_of(connection, f"SELECT proname FROM pg_proc WHERE pronamespace = {of_schema}")
     kinds = {"v": "VIEW", "r": "TABLE"}
-    ours = [(name, kinds[kind]) for name, kind in relations if name.removeprefix("ducklake_") in SPEC and kind in kinds]
+    ours = [
+        (name, kinds[kind]) for name, kind in relations if name.removeprefix("ducklake_") in WIDE_SPEC and kind in kinds
+    ]
     made = [name for (name,) in functions if name.startswith(exposed_writes.MIRROR)]
     others = len(ours) < sum(kind in "vrmSfp" for _, kind in relations) or len(made) < len(functions)
     return [

@@ -19,11 +19,11 @@ from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.inlined import InlinedRows
 from quacklake.catalog.reading.statements import Statements
-from quacklake.catalog.tables import OWN_TABLES, SPEC, ColumnSpec
+from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec
 from quacklake.catalog.writer import Writer
 from quacklake.format.schema import TableSchema
 
-__all__ = ["DELETE_COLUMNS", "IMAGED", "ImageReader", "ImageWriter", "InlinedId", "arrow_schema"]
+__all__ = ["DELETE_COLUMNS", "IMAGED", "ImageReader", "ImageWriter", "InlinedId"]
 
 _PAGE = 20_000
 _KINDS = {
@@ -41,17 +41,12 @@ _OWN = {
 }
 #: The tables of an image with their columns. What makes a lake of them, its metadata, comes last.
 IMAGED: Mapping[str, tuple[ColumnSpec, ...]] = {
-    **{f"ducklake_{name}": columns for name, columns in SPEC.items() if name != "metadata"},
+    **{f"ducklake_{name}": columns for name, columns in WIDE_SPEC.items() if name != "metadata"},
     **_OWN,
-    "ducklake_metadata": SPEC["metadata"],
+    "ducklake_metadata": WIDE_SPEC["metadata"],
 }
 #: The columns of a table of inlined deletes.
 DELETE_COLUMNS = pa.schema([(name, pa.int64()) for name in ("file_id", "row_id", "begin_snapshot")])
-
-
-def arrow_schema(name: str) -> pa.Schema:
-    """The Arrow schema of a table of ``IMAGED``."""
-    return pa.schema([(column.name, _KINDS[column.kind]) for column in IMAGED[name]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +67,7 @@ class ImageReader(Reader):
 
     def rows(self, name: str) -> Iterator[pa.RecordBatch]:
         """The rows of a table of ``IMAGED``; none where a catalog lacks one of our own."""
-        table = self._table(name)
-        schema = arrow_schema(name)
+        table, schema = self._table(name), self.arrow_schema(name)
         if table is None:
             return
         statement = sa.select(*map(self._column, table.c)).execution_options(yield_per=_PAGE)
@@ -82,10 +76,16 @@ class ImageReader(Reader):
             arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def arrow_schema(self, name: str) -> pa.Schema:
+        """The Arrow schema of a table of ``IMAGED``, as far as the version of the lake has its columns."""
+        stock = self._t.get(name.removeprefix("ducklake_"))
+        known = IMAGED[name] if stock is None else [column for column in IMAGED[name] if column.name in stock.c]
+        return pa.schema([(column.name, _KINDS[column.kind]) for column in known])
+
     def _table(self, name: str) -> sa.Table | None:
         prefix, _, rest = name.partition("_")
         if prefix == "ducklake":
-            return self._t[rest]
+            return self._t.get(rest)
         return self._t.own[rest] if self.has_table(name) else None
 
     def _column(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -137,6 +137,8 @@ class ImageWriter(Writer):
 
     def put_rows(self, name: str, rows: pa.RecordBatch) -> None:
         """Insert rows of a table of ``IMAGED``."""
+        if not rows.num_rows:
+            return
         prefix, _, rest = name.partition("_")
         table = self._t[rest] if prefix == "ducklake" else self._t.own[rest]
         values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))

@@ -64,12 +64,13 @@ class InlinedTable:
         return unpack(rows, schema) if self.packed else rows
 
 
-def inlined_table(table_id: int, version: int, schema: TableSchema, database: str, tables: Tables) -> InlinedTable:
-    """The inlined table of a table at one schema version."""
+def inlined_table(
+    table_id: int, version: int, schema: TableSchema, database: str, tables: Tables, prefix: str
+) -> InlinedTable:
+    """The inlined table of a table at one schema version; ``prefix`` stands before the names of its own columns."""
     if tables.shared:
-        rows = inlined_lives(table_id, version, tables)
+        rows = inlined_lives(table_id, version, tables, prefix)
         return InlinedTable(rows, tuple(f"c{column.id}" for column in schema.columns), ())
-    prefix = tables.inlined_prefix
     columns: list[sa.Column[Any]] = [sa.Column(prefix + name, sa.BigInteger(), key=name) for name in LIFE]
     ddl = [(prefix + name, "BIGINT") for name in LIFE]
     keys = []
@@ -86,9 +87,9 @@ def inlined_table(table_id: int, version: int, schema: TableSchema, database: st
     return InlinedTable(table, tuple(keys), tuple(ddl))
 
 
-def inlined_lives(table_id: int, version: int, tables: Tables) -> sa.Table:
+def inlined_lives(table_id: int, version: int, tables: Tables, prefix: str) -> sa.Table:
     """A table of inlined rows as far as every one has the same columns: row id, begin and end."""
-    name, prefix = inline.data_table_name(table_id, version), tables.inlined_prefix
+    name = inline.data_table_name(table_id, version)
     columns: list[sa.Column[Any]] = [sa.Column(prefix + column, sa.BigInteger(), key=column) for column in LIFE]
     if tables.shared:
         columns.append(sa.Column("payload", Text()))

@@ -11,7 +11,7 @@ from sqlalchemy.schema import CreateTable
 
 from quacklake.catalog import lakehouse
 from quacklake.catalog.database import Database
-from quacklake.catalog.tables import VERSION, Tables
+from quacklake.catalog.tables import Tables
 from quacklake.catalog.writer import Writer
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import SchemaInfo
@@ -50,7 +50,7 @@ def create_own(connection: Connection, tables: Tables, database: Database, *, fr
 
 def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:
     """What the lake says of itself, and its first snapshot with the schema ``main``."""
-    rows = {"version": VERSION, "created_by": "quacklake", "data_path": data_path}
+    rows = {"version": writer._t.version, "created_by": "quacklake", "data_path": data_path}
     rows["encrypted"] = "true" if encrypted else "false"
     writer.add_options([OptionRow(key, value) for key, value in rows.items()])
     first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)

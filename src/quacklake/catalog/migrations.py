@@ -1,4 +1,4 @@
-"""Bringing a lake of an older format version to the one we write, step by step.
+"""Bringing a lake from one format version to another, step by step.
 
 Every step can be run again where it stopped: databases whose DDL commits by itself (MySQL) may stop inside one, all
 others do everything or nothing. A step first makes what is missing, which older readers overlook, then changes rows and
@@ -16,7 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from quacklake import telemetry
+from quacklake.catalog import upgrade
 from quacklake.catalog.tables import Tables, partial_max
+from quacklake.catalog.versions import DEVELOPMENT, NEXT, VERSION, has_next
 from quacklake.catalog.writer import Writer
 
 __all__ = ["migrate", "table_versions"]
@@ -96,17 +98,23 @@ class _Work:
         self.run("set_version", sa.update(table).where(table.c.key == "version").values(value=version))
 
 
-def migrate(writer: Writer, tables: Tables) -> tuple[str, ...]:
-    """Bring the lake to the version of ``tables``; returns the versions it has had, the first one being the old one."""
-    work = _Work(writer, tables)
+def migrate(writer: Writer, target: str) -> tuple[str, ...]:
+    """Bring the lake to a version; returns the versions it has had, the first one being the old one."""
+    schema = writer._t.metadata.schema
+    work = _Work(writer, Tables.of(VERSION, schema, shared=writer._t.shared))
     passed = [work.version()]
-    while passed[-1] != tables.version:
+    while passed[-1] not in (VERSION, NEXT, DEVELOPMENT, target):
         step = next((step for step in _STEPS if passed[-1] in step.origins), None)
         if step is None:
             break
         _take(work, step)
         telemetry.count("migrate.steps")
         passed.append(step.target)
+    if passed[-1] != target and passed[-1] in (VERSION, NEXT, DEVELOPMENT):
+        (upgrade.to_next if has_next(target) else upgrade.back)(writer)
+        work.set_version(target)
+        telemetry.count("migrate.steps")
+        passed.append(target)
     return tuple(passed)
 
 

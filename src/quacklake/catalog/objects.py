@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import sqlalchemy as sa
 
@@ -22,10 +23,14 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of a table or view, and of the columns of a table by their ids. A tag without a value is none."""
+    """The tags of a table or view, and of columns: of a table by their ids, of a view by their names.
+
+    A tag without a value is none.
+    """
 
     own: dict[str, str] = field(default_factory=dict)
     columns: dict[int, dict[str, str]] = field(default_factory=dict)
+    named: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class TagRow:
     column_id: int | None
     key: str
     value: str | None
+    column_name: str | None = None
 
 
 def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
@@ -56,19 +62,22 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
         .where(reader._visible(v, snapshot.id))
         .order_by(s.c.schema_name, v.c.view_name)
     )
-    found = (row._mapping for row in reader.run("views", statement))
+    rows = [row._mapping for row in reader.run("views", statement)]
+    nested = reader.nested_schemas(snapshot) if rows else {}
+    found = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
     return [
         ViewInfo(
             id=row["view_id"],
             uuid=row["view_uuid"],
             schema_id=row["schema_id"],
-            schema_name=row["schema_name"],
+            schema_name=schema,
             name=row["view_name"],
             sql=row["sql"],
             aliases=_names(row["column_aliases"]),
             dialect=row["dialect"],
         )
-        for row in found
+        for row, schema in found
+        if schema is not None
     ]
 
 
@@ -101,8 +110,13 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
     )
     found: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
-    for row in reader.run("macros", statement):
-        id_, schema_id, schema_name, name = row[:4]
+    rows = reader.run("macros", statement).all()
+    nested = reader.nested_schemas(snapshot) if rows else {}
+    for row in rows:
+        id_, schema_id, own_name, name = row[:4]
+        schema_name = nested.get(schema_id, own_name)
+        if schema_name is None:
+            continue
         macro = MacroInfo(id_, schema_id, schema_name, name, row[5] == "table", ())
         variants = found.setdefault(id_, (macro, {}))[1]
         parameters = variants.setdefault(row[4], (row[6], row[7], []))[2]
@@ -117,7 +131,7 @@ def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroV
 
 
 def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
-    """The tags of a table or view at a snapshot, in one statement."""
+    """The tags of a table or view at a snapshot."""
     t, c = reader._t["tag"], reader._t["column_tag"]
     own = sa.select(sa.cast(sa.null(), sa.BigInteger), t.c.key, t.c.value).where(
         t.c.object_id == object_id, reader._visible(t, snapshot.id)
@@ -130,6 +144,14 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
         if value is not None:
             target = found.own if column is None else found.columns.setdefault(column, {})
             target[key] = value
+    named = reader._t.get("view_column_tag")
+    if named is not None:
+        mine = sa.select(named.c.column_name, named.c.key, named.c.value).where(
+            named.c.view_id == object_id, reader._visible(named, snapshot.id)
+        )
+        for name, key, value in reader.run("view_column_tags", mine):
+            if value is not None:
+                found.named.setdefault(name, {})[key] = value
     return found
 
 
@@ -165,6 +187,8 @@ def end_views(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
     """End views with their tags."""
     writer._end("view", "view_id", ids, snapshot)
     writer._end("tag", "object_id", ids, snapshot)
+    if "view_column_tag" in writer._t:
+        writer._end("view_column_tag", "view_id", ids, snapshot)
 
 
 def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) -> None:
@@ -229,21 +253,36 @@ def end_macros(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
     writer._end("macro", "macro_id", ids, snapshot)
 
 
+#: The tables of tags: the columns that name what bears a tag, and the column of it.
+_TAG_TABLES: Mapping[str, tuple[str, str | None]] = MappingProxyType(
+    {
+        "tag": ("object_id", None),
+        "column_tag": ("table_id", "column_id"),
+        "view_column_tag": ("view_id", "column_name"),
+    }
+)
+
+
+def _tag_table(row: TagRow) -> str:
+    if row.column_name is not None:
+        return "view_column_tag"
+    return "tag" if row.column_id is None else "column_tag"
+
+
 def add_tags(writer: Writer, rows: Sequence[TagRow], snapshot: int) -> None:
     """Set tags: what they were ends, also where they are taken away, which leaves a tag without a value."""
-    own = [row for row in rows if row.column_id is None]
-    columns = [row for row in rows if row.column_id is not None]
-    for name, group in (("tag", own), ("column_tag", columns)):
+    for name, (owner_name, member) in _TAG_TABLES.items():
+        group = [row for row in rows if _tag_table(row) == name]
         if not group:
             continue
         t = writer._t[name]
-        owner = t.c.object_id if name == "tag" else t.c.table_id
+        owner = t.c[owner_name]
         mine = [owner == sa.bindparam("owner"), t.c.key == sa.bindparam("which")]
-        mine += [t.c.column_id == sa.bindparam("member")] if name == "column_tag" else []
+        mine += [] if member is None else [t.c[member] == sa.bindparam("member")]
         ending = sa.update(t).where(*mine, t.c.end_snapshot.is_(None)).values(end_snapshot=sa.bindparam("now"))
         parameters = [
             {"owner": row.object_id, "which": row.key, "now": snapshot}
-            | ({} if row.column_id is None else {"member": row.column_id})
+            | ({} if member is None else {"member": getattr(row, member)})
             for row in group
         ]
         writer.run(f"end_{name}", ending, parameters)
@@ -251,7 +290,7 @@ def add_tags(writer: Writer, rows: Sequence[TagRow], snapshot: int) -> None:
             name,
             [
                 {owner.name: row.object_id}
-                | ({} if row.column_id is None else {"column_id": row.column_id})
+                | ({} if member is None else {member: getattr(row, member)})
                 | {"begin_snapshot": snapshot, "end_snapshot": None, "key": row.key, "value": row.value}
                 for row in group
             ],

@@ -219,8 +219,19 @@ class Registry:
             statement = statement.where(t.c.catalog_key > tenant_key(after))
         return [CatalogRow.of(row) for row in self.run("catalogs", statement)]
 
+    def version_of(self, id_: int) -> str:
+        """The format version of a catalog."""
+        t = self._t["metadata"]
+        mine = (t.c.catalog_id == id_, t.c.key == "version", t.c.scope.is_(None))
+        return str(self.run("catalog_version", sa.select(t.c.value).where(*mine)).scalar_one())
+
     def create(
-        self, keys: Mapping[str, str], *, if_not_exists: bool, path_of: Callable[[str], str]
+        self,
+        keys: Mapping[str, str],
+        *,
+        if_not_exists: bool,
+        path_of: Callable[[str], str],
+        version: str = VERSION,
     ) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
 
@@ -235,7 +246,8 @@ class Registry:
         if new:
             made = _rows(new, found)
             for start in range(0, len(made), _TOGETHER):
-                self._insert(made[start : start + _TOGETHER], path_of, encrypted=found.encrypted)
+                some = made[start : start + _TOGETHER]
+                self._insert(some, path_of, encrypted=found.encrypted, version=version)
             known |= zip((key for key in keys if key not in known), made, strict=True)
         return [known[key] for key in keys]
 
@@ -286,9 +298,11 @@ class Registry:
         self._database.write(self._connection, _counting(self._t), [{"more": count}])
         faults.reach("catalog.count_catalogs.after")
 
-    def _insert(self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool) -> None:
+    def _insert(
+        self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool, version: str
+    ) -> None:
         """All that some catalogs begin with, in as few messages to the database as there can be."""
-        facts = (("version", VERSION), ("created_by", "quacklake"), ("encrypted", str(encrypted).lower()))
+        facts = (("version", version), ("created_by", "quacklake"), ("encrypted", str(encrypted).lower()))
         options = [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))]
         now = datetime.now(UTC)
         changes = render([Change(ChangeKind.CREATED_SCHEMA, schema="main")])

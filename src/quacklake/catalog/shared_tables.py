@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import Name, Text, Uid
 from quacklake.catalog.inlined import DELETES, ROWS
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, SPEC, ColumnSpec
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec
 
 __all__ = ["SharedTables"]
 
@@ -35,6 +35,7 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "quacklake_view": ("ducklake_view", ("view_id",)),
         "quacklake_tag": ("ducklake_tag", ("object_id",)),
         "quacklake_column_tag": ("ducklake_column_tag", ("table_id",)),
+        "quacklake_view_column_tag": ("ducklake_view_column_tag", ("view_id",)),
         "quacklake_variant_stats": ("ducklake_file_variant_stats", ("table_id", "data_file_id")),
         "quacklake_partition_info": ("ducklake_partition_info", ("table_id",)),
         "quacklake_partition_column": ("ducklake_partition_column", ("table_id",)),
@@ -108,7 +109,7 @@ class SharedTables:
                 sa.Column("below_file_id", sa.BigInteger(), nullable=False),
             )
         )
-        stock = {f"ducklake_{name}": columns for name, columns in SPEC.items()}
+        stock = {f"ducklake_{name}": columns for name, columns in WIDE_SPEC.items()}
         own = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
         #: Every table whose rows are a catalog's, by its full name.
         self.definitions = {name: self._table(name, columns) for name, columns in {**stock, **own}.items()}

@@ -17,13 +17,9 @@ import sqlalchemy as sa
 
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import Flag, Id, Instant, Name, Text, Uid
+from quacklake.catalog.versions import ADDED_COLUMNS, ADDED_TABLES, PARTS, VERSION, Part, has_next
 
-__all__ = ["INDEXES", "KINDS", "NEWER_VERSIONS", "OWN_TABLES", "READABLE_VERSIONS", "SPEC", "VERSION", "Tables"]
-
-VERSION = "1.0"
-#: Versions after ours whose tables we know well enough to read.
-NEWER_VERSIONS = ("1.1-dev1",)
-READABLE_VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", VERSION, *NEWER_VERSIONS)
+__all__ = ["INDEXES", "KINDS", "OWN_TABLES", "SPEC", "VERSION", "WIDE_SPEC", "ColumnSpec", "Spec", "Tables"]
 
 KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
     "id": Id,
@@ -180,9 +176,20 @@ class ColumnSpec:
         )
 
 
-#: Every stock table, without its ``ducklake_`` prefix, with its columns in order.
-SPEC: Mapping[str, tuple[ColumnSpec, ...]] = MappingProxyType(
-    {name: tuple(ColumnSpec.parse(part) for part in columns.split()) for name, columns in _TABLES.items()}
+def _parsed(columns: str) -> tuple[ColumnSpec, ...]:
+    return tuple(ColumnSpec.parse(part) for part in columns.split())
+
+
+Spec = Mapping[str, tuple[ColumnSpec, ...]]
+
+#: Every stock table of 1.0, without its ``ducklake_`` prefix, with its columns in order.
+SPEC: Spec = MappingProxyType({name: _parsed(columns) for name, columns in _TABLES.items()})
+#: The same for 1.1.
+WIDE_SPEC: Spec = MappingProxyType(
+    {
+        **{name: columns + _parsed(ADDED_COLUMNS.get(name, "")) for name, columns in SPEC.items()},
+        **{name: _parsed(columns) for name, columns in ADDED_TABLES.items()},
+    }
 )
 
 
@@ -191,28 +198,49 @@ class Tables:
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
-    def of(version: str = VERSION, metadata_schema: str | None = None, *, shared: bool = False) -> Tables:
+    def of(
+        version: str = VERSION,
+        metadata_schema: str | None = None,
+        *,
+        shared: bool = False,
+        lacking: frozenset[Part] = frozenset(),
+    ) -> Tables:
         """Those of all lakes of a version in a schema of that name: statements over them are the same ones."""
-        return Tables(version, metadata_schema, shared=shared)
+        return Tables(version, metadata_schema, shared=shared, lacking=lacking)
 
-    def __init__(self, version: str = VERSION, metadata_schema: str | None = None, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        version: str = VERSION,
+        metadata_schema: str | None = None,
+        *,
+        shared: bool = False,
+        lacking: frozenset[Part] = frozenset(),
+    ) -> None:
         self.version = version
         self.shared = shared
+        #: Which parts of 1.1 the lake has.
+        self.parts = PARTS - lacking if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
         missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
         renamed = _RENAMED_02 if base <= "0.2" else {}
         self._tables: dict[str, sa.Table] = {}
         self._indexes: dict[str, list[sa.Index]] = {}
-        for name, columns in SPEC.items():
+        for name, columns in WIDE_SPEC.items():
             absent = missing.get(name, ())
-            if absent is not None:
-                present = tuple(column for column in columns if column.name not in absent)
+            if absent is not None and not self._lacks(name, None):
+                present = tuple(
+                    column for column in columns if column.name not in absent and not self._lacks(name, column.name)
+                )
                 if name == "data_file" and base <= "0.3":
                     present += (ColumnSpec.parse(f"{_PARTIAL}:text"),)
                 self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
         own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
         self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
+
+    def _lacks(self, table: str, column: str | None) -> bool:
+        part = (table, column)
+        return part in PARTS and part not in self.parts
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
         table = sa.Table(
@@ -241,15 +269,15 @@ class Tables:
             return found
         if name == "partial_max" and _PARTIAL in self._tables[table].c:
             return partial_max(self._tables[table].c[_PARTIAL]).label(name)
-        kind = KINDS[next(column.kind for column in SPEC[table] if column.name == name)]()
+        kind = KINDS[next(column.kind for column in WIDE_SPEC[table] if column.name == name)]()
         if name in _ASSUMED:
             return sa.literal(_ASSUMED[name], kind).label(name)
         return sa.cast(sa.null(), kind).label(name)
 
     @property
-    def inlined_prefix(self) -> str:
-        """What precedes the names of the columns of inlined tables that are not a user's."""
-        return "_ducklake_" if self.version in NEWER_VERSIONS else ""
+    def is_next(self) -> bool:
+        """True for a lake of the format version 1.1."""
+        return has_next(self.version)
 
     def stock(self) -> list[sa.Table]:
         """The stock tables, in creation order."""

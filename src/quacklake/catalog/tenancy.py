@@ -26,6 +26,8 @@ from quacklake.catalog.registry import (
 from quacklake.catalog.row_security import Place
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
+from quacklake.catalog.tables import SPEC, WIDE_SPEC
+from quacklake.catalog.versions import VERSION, has_next
 from quacklake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -105,7 +107,9 @@ class Tenancy:
         return self.need_facts()
 
     def mend_indexes(self) -> None:
-        """Give a lake that an older version made the indexes that it lacks, where the rights suffice."""
+        """Give a lake that an older version made the indexes and columns that it lacks, where the rights suffice."""
+        with suppress(ReadOnlyError):
+            self._catalog.widen()
         with self._reading() as registry:
             if not registry.missing_indexes():
                 return
@@ -155,12 +159,16 @@ class Tenancy:
 
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
-    def create(self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str]) -> list[CatalogRow]:
+    def create(
+        self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str], version: str = VERSION
+    ) -> list[CatalogRow]:
         """Make catalogs, all or none; see ``Registry.create``."""
         keys = new_catalogs(names)
+        if has_next(version):
+            self._catalog.widen()
         ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
         with self._writing(ahead=ahead) as registry:
-            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of)
+            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version)
 
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""
@@ -378,9 +386,10 @@ class Tenancy:
                     f"others use files of the catalog '{row.name}', which stock DuckDB might remove",
                     hint="expose it to be read only",
                 )
-            statements = exposing.views(place, schema, row.id, writable=writable) if fresh else []
+            spec = WIDE_SPEC if has_next(registry.version_of(row.id)) else SPEC
+            statements = exposing.views(place, schema, row.id, spec, writable=writable) if fresh else []
             if role is not None:
-                statements += exposing.give(schema, role, writable=writable)
+                statements += exposing.give(schema, role, spec, writable=writable)
             return self._run(registry, statements, dry_run)
 
     def unexpose(self, row: CatalogRow, *, dry_run: bool) -> list[str]:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from quacklake.catalog.inlined import inlined_lives
 from quacklake.catalog.writer import Writer
 from quacklake.format.inline import data_table_name
 
@@ -29,6 +28,7 @@ LIVES = (
     "view",
     "tag",
     "column_tag",
+    "view_column_tag",
     "macro",
     "sort_info",
     "partition_info",
@@ -78,7 +78,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
 
 def _spans(writer: Writer) -> Iterator[tuple[str, int, int]]:
     """The spans of all rows that have ended: name of the table, begin, end."""
-    tables = [(name, writer._t[name]) for name in LIVES]
+    tables = [(name, writer._t[name]) for name in LIVES if name in writer._t]
     tables += inlined_tables(writer).items()
     for start in range(0, len(tables), _TOGETHER):
         parts = [
@@ -97,7 +97,7 @@ def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     # a name that is not of this form would be another table
     found = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
-    return {name: inlined_lives(*found[name], writer._t) for name in sorted(found)}
+    return {name: writer.inlined_lives(*found[name]) for name in sorted(found)}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class Config:
     catalog_path: str | None
     data_path: str | None
     encrypted: bool | None
+    format_version: str
     foreign_paths: tuple[str, ...]
     metadata_schema: str | None
     metadata_partitions: int | None

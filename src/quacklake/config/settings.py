@@ -63,6 +63,13 @@ SETTINGS: tuple[Setting, ...] = (
         ("QUACKLAKE_ENCRYPTED", "DUCKLAKE_ENCRYPTED"),
         "Encrypt the files of a new lake; for a lake that exists, what it must be (default: whatever it is)",
     ),
+    _text(
+        "format_version",
+        "QUACKLAKE_FORMAT_VERSION",
+        "Version of the DuckLake format of a new lake; one that exists keeps its own",
+        "1.0",
+        ("1.0", "1.1"),
+    ),
     Setting(
         "foreign_paths",
         "list",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from quacklake.errors import CatalogError, InputError, nearest
 from quacklake.format.names import quote
+from quacklake.format.nested import full_name, parts_of
 
 __all__ = ["Change", "ChangeKind", "parse", "render"]
 
@@ -87,13 +88,17 @@ def _entry(change: Change) -> str:
     word = change.kind.value
     if change.kind is ChangeKind.CREATED_SCHEMA:
         if change.schema is not None:
-            return f"{word}:{quote(change.schema)}"
+            return f"{word}:{_schema(change.schema)}"
     elif change.kind.named:
         if change.schema is not None and change.name is not None:
-            return f"{word}:{quote(change.schema)}.{quote(change.name)}"
+            return f"{word}:{_schema(change.schema)}.{quote(change.name)}"
     elif change.id is not None and change.id >= 0:
         return f"{word}:{change.id}"
     raise InputError(f"a {word} change lacks {'a name' if change.id is None else 'an id'}")
+
+
+def _schema(name: str) -> str:
+    return ".".join(quote(part) for part in parts_of(name))
 
 
 def parse(text: str | None) -> tuple[Change, ...]:
@@ -124,15 +129,17 @@ def parse(text: str | None) -> tuple[Change, ...]:
 
 def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
     """The change at the head of ``rest`` and what follows it."""
-    if kind is ChangeKind.CREATED_SCHEMA:
-        schema, rest = _quoted(kind, rest)
-        return Change(kind, schema=schema), rest
-    if kind.named:
-        schema, rest = _quoted(kind, rest)
-        if not rest.startswith("."):
+    if kind is ChangeKind.CREATED_SCHEMA or kind.named:
+        part, rest = _quoted(kind, rest)
+        parts = [part]
+        while rest.startswith("."):
+            part, rest = _quoted(kind, rest[1:])
+            parts.append(part)
+        if not kind.named:
+            return Change(kind, schema=full_name(parts)), rest
+        if len(parts) < 2:
             raise _malformed(kind, rest)
-        name, rest = _quoted(kind, rest[1:])
-        return Change(kind, schema=schema, name=name), rest
+        return Change(kind, schema=full_name(parts[:-1]), name=parts[-1]), rest
     digits, comma, rest = rest.partition(",")
     if not (digits.isascii() and digits.isdigit()):
         raise _malformed(kind, digits)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.names import fold
+from quacklake.format.nested import above
 
 __all__ = ["MATRIX", "READ_MATRIX", "TABLE_KINDS", "Check", "compare", "explain", "markdown"]
 
@@ -78,6 +79,7 @@ READ_MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
 
 _CREATED_RELATION = (_K.CREATED_TABLE, _K.CREATED_VIEW)  # tables and views share their names
 _CREATED = (*_CREATED_RELATION, _K.CREATED_SCALAR_MACRO, _K.CREATED_TABLE_MACRO)
+_CREATED_ANYTHING = (*_CREATED, _K.CREATED_SCHEMA)
 _SAME_ID: frozenset[tuple[ChangeKind, ChangeKind]] = frozenset(
     {
         (_K.DROPPED_SCHEMA, _K.DROPPED_SCHEMA),
@@ -114,10 +116,10 @@ def _objects_clash(mine: Change, other: Change, schema_ids: Mapping[str, int]) -
         return mine.id == other.id
     if mine.kind is other.kind is ChangeKind.CREATED_SCHEMA:
         return _same_name(mine.schema, other.schema)
-    if mine.kind in _CREATED and other.kind is ChangeKind.DROPPED_SCHEMA:
-        return _schema_id(mine, schema_ids) == other.id
-    if mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED:
-        return _schema_id(other, schema_ids) == mine.id
+    if mine.kind in _CREATED_ANYTHING and other.kind is ChangeKind.DROPPED_SCHEMA:
+        return other.id in _schemas_above(mine, schema_ids)
+    if mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED_ANYTHING:
+        return mine.id in _schemas_above(other, schema_ids)
     if mine.kind in _CREATED and other.kind in _CREATED:
         same_space = mine.kind is other.kind or (mine.kind in _CREATED_RELATION and other.kind in _CREATED_RELATION)
         return same_space and _same_name(mine.schema, other.schema) and _same_name(mine.name, other.name)
@@ -128,9 +130,13 @@ def _same_name(one: str | None, two: str | None) -> bool:
     return one is not None and two is not None and fold(one) == fold(two)
 
 
-def _schema_id(change: Change, schema_ids: Mapping[str, int]) -> int | None:
+def _schemas_above(change: Change, schema_ids: Mapping[str, int]) -> set[int]:
+    """The ids of the schemas in which something was made."""
+    if change.schema is None:
+        return set()
+    names = [*above(change.schema), *([] if change.kind is ChangeKind.CREATED_SCHEMA else [change.schema])]
     # A schema unknown to my snapshot was made since, so it is not one that existed then and was dropped.
-    return schema_ids.get(fold(change.schema), -1) if change.schema is not None else -1
+    return {schema_ids[fold(name)] for name in names if fold(name) in schema_ids}
 
 
 _MINE: Mapping[ChangeKind, str] = {
@@ -161,9 +167,9 @@ _OTHER: Mapping[ChangeKind, str] = {
 
 def explain(mine: Change, other: Change) -> str:
     """A sentence that says which of my changes another's change got in the way of."""
-    if other.kind is ChangeKind.DROPPED_SCHEMA and mine.kind in _CREATED:
+    if other.kind is ChangeKind.DROPPED_SCHEMA and mine.kind in _CREATED_ANYTHING:
         did = "has dropped this schema"
-    elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED:
+    elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED_ANYTHING:
         did = f"has created {_thing(other)} in it"
     else:
         did = _OTHER.get(other.kind) or f"has {other.kind.value.partition('_')[0]} it already"

@@ -10,19 +10,22 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from quacklake.errors import ConstraintError
 from quacklake.format.bounds import encode_comparable
-from quacklake.format.names import fold
+from quacklake.format.names import fold, quote
 from quacklake.format.schema import Column
 from quacklake.format.temporal import from_physical
 from quacklake.format.types import parse_type
 
 __all__ = [
     "PACKED",
+    "PREFIX",
     "data_table_name",
     "decode_expression",
     "delete_table_name",
@@ -51,6 +54,8 @@ _POSTGRES: Mapping[str, str] = {
     "varchar": "BYTEA",
     "json": "BYTEA",
     "blob": "BYTEA",
+    "variant": "BYTEA",
+    "null": "INTEGER",
     "uuid": "UUID",
     "time": "TIME",
     "timetz": "TIME WITH TIME ZONE",
@@ -58,6 +63,8 @@ _POSTGRES: Mapping[str, str] = {
 }
 _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "time", "time_ns")
 _TEXT = ("varchar", "json")
+PREFIX = "_ducklake_"
+"""What the names of the columns that are not a user's begin with in 1.1; no column of a user may."""
 _RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
 _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 
@@ -88,11 +95,15 @@ def is_reserved(name: str) -> bool:
     return fold(name) in _RESERVED
 
 
-def supports(column: Column, database: str) -> bool:
-    """False when the database cannot hold such a column inlined, so its rows must go to a file."""
+def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
+    """False when the database cannot hold such a column inlined, so its rows must go to a file.
+
+    ``prefixed`` when the columns of inlined tables that are not a user's have a prefix, as in 1.1.
+    """
     types = {node.type for node in column.walk()}
+    reserved = fold(column.name).startswith(PREFIX) if prefixed else is_reserved(column.name)
     # of a VARIANT the catalog would keep the text, and forget whether 42 was a number
-    if types & {"geometry", "variant"} or is_reserved(column.name):
+    if types & {"geometry", "variant", "timestamptz_ns"} or reserved:
         return False
     # PostgreSQL cuts identifiers at 63 bytes: two long names could become one
     return database not in ("postgres", "mysql") or len(column.name.encode()) <= 63
@@ -107,9 +118,9 @@ def sql_type(column: Column, database: str) -> str:
         return (
             column.duckdb_type().replace("DECIMAL", "NUMERIC") if base == "decimal" else _POSTGRES.get(base, "VARCHAR")
         )
-    if base == "boolean" or base in _INTEGERS:
+    if base in ("boolean", "null") or base in _INTEGERS:
         return "BIGINT"
-    if base == "blob":
+    if base in ("blob", "variant"):
         return "LONGBLOB" if database == "mysql" else "BLOB"
     return "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if database == "mysql" else "VARCHAR"
 
@@ -120,7 +131,9 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
     The array must have the column's own Arrow type.
     """
     base = column.type if column.nested else parse_type(column.type).base
-    if base == "boolean" or base in _INTEGERS:
+    if base == "null" and array.null_count < len(array):
+        raise ConstraintError(f'the column "{column.name}" of the type null holds nothing but NULL')
+    if base in ("boolean", "null") or base in _INTEGERS:
         values: list[Any] = array.to_pylist()
         if base == "boolean" and database in ("sqlite", "mysql", PACKED):
             return [None if value is None else int(value) for value in values]
@@ -191,6 +204,37 @@ def decode_expression(column: Column, database: str, reference: str) -> str:
         base = parse_type(column.type).base
         if base in _TEXT and database == "postgres":
             reference = f"decode(unhex({reference}))"
-        elif base == "blob":
+        elif base in ("blob", "variant"):
             reference = f"unhex({reference})"
+    if database != "duckdb" and any(node.type == "variant" for node in column.walk()):
+        return _variants(column, f"CAST({reference} AS {_as_bytes(column).duckdb_type()})")
     return f"CAST({reference} AS {column.duckdb_type()})"
+
+
+def _as_bytes(column: Column) -> Column:
+    """The column with its variants as the bytes that they have in Parquet: metadata, then the value."""
+    children = tuple(_as_bytes(child) for child in column.children)
+    return replace(column, type="blob" if column.type == "variant" else column.type, children=children)
+
+
+def _variants(column: Column, sql: str, depth: int = 0) -> str:
+    """An expression that makes variants of their bytes, at any depth."""
+    if column.type == "variant":
+        return f"variant_bytes_to_variant({sql})"
+    if not any(node.type == "variant" for node in column.walk()):
+        return sql
+    name, deeper = f"x{depth}", depth + 1
+    if column.type == "list":
+        return f"list_transform({sql}, lambda {name}: {_variants(column.children[0], name, deeper)})"
+    if column.type == "map":
+        parts = ("key", "value")
+        entry = ", ".join(
+            f"{part} := {_variants(child, f'{name}.{part}', deeper)}"
+            for part, child in zip(parts, column.children, strict=True)
+        )
+        return f"map_from_entries(list_transform(map_entries({sql}), lambda {name}: struct_pack({entry})))"
+    fields = ", ".join(
+        f"{quote(child.name)} := {_variants(child, f'({sql}).{quote(child.name)}', deeper)}"
+        for child in column.children
+    )
+    return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"

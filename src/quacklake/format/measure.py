@@ -29,7 +29,8 @@ class ColumnStats:
     """The statistics of one column in one file; ``None`` where nothing is known.
 
     ``value_count`` counts the values that are not NULL. In nested columns ``null_count`` counts one for every
-    missing or empty parent too, as Parquet does.
+    missing or empty parent too, as Parquet does. A bound is exact when it is a value of the column: long texts and
+    blobs are cut.
     """
 
     column_id: int
@@ -40,6 +41,8 @@ class ColumnStats:
     max: str | None = None
     contains_nan: bool | None = None
     extra: str | None = None
+    min_exact: bool | None = None
+    max_exact: bool | None = None
 
 
 def of_array(array: pa.Array | pa.ChunkedArray, column: Column) -> list[ColumnStats]:
@@ -103,6 +106,7 @@ def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
         None if high is None else _bound(high, type, upper=True),
         has_nan,
         extra,
+        *(None if end is None else shorten(end, upper=upper) == end for end, upper in ((low, False), (high, True))),
     )
 
 

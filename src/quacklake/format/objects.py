@@ -9,6 +9,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortSpec
 
 __all__ = [
+    "EXPRESSION",
     "FIELD_FILE_PATH",
     "FIELD_POS",
     "FIELD_ROW_ID",
@@ -27,6 +28,9 @@ __all__ = [
     "TableInfo",
     "ViewInfo",
 ]
+
+EXPRESSION = "expression"
+"""The type of a macro's default that is an expression, which 1.1 has."""
 
 FIELD_ROW_ID = 2147483540
 FIELD_SNAPSHOT_ID = 2147483539
@@ -49,13 +53,17 @@ RESERVED_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """A schema at one snapshot; ``path`` is below the data root unless ``path_is_relative`` is false."""
+    """A schema at one snapshot; ``path`` is below the data root unless ``path_is_relative`` is false.
+
+    One inside another, which 1.1 has, names that in ``parent_id`` and has a full name; see ``format.nested``.
+    """
 
     id: int
     uuid: str
     name: str
     path: str
     path_is_relative: bool
+    parent_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,7 @@ class DataFile:
     encryption_key: str | None = field(default=None, repr=False)
     mapping_id: int | None = None
     partial_max: int | None = None
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +196,4 @@ class DeleteFile:
     footer_size: int | None = None
     encryption_key: str | None = field(default=None, repr=False)
     partial_max: int | None = None
+    row_groups: int | None = None

@@ -21,6 +21,7 @@ __all__ = [
     "OptionType",
     "OptionValue",
     "Scope",
+    "column_ids",
     "effective",
     "format_option",
     "option",
@@ -44,6 +45,7 @@ class OptionType(enum.Enum):
     UPDATE_MODE = "update_mode"
     VERSION = "version"
     INTERVAL = "interval"
+    COLUMNS = "columns"
 
 
 class Scope(enum.Enum):
@@ -103,6 +105,13 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
                 _T.FRACTION,
                 0.95,
                 "share of deleted rows from which a file is rewritten",
+            ),
+            Option(
+                "skip_stats_columns",
+                _T.COLUMNS,
+                "",
+                "ids of columns, with commas between them, for which no bounds are kept; format 1.1",
+                (Scope.TABLE,),
             ),
             Option("sort_on_insert", _T.BOOLEAN, True, "sort new rows by the table's sort order"),
             Option("target_file_size", _T.BYTES, 1 << 29, "size that written and merged files aim at"),
@@ -207,6 +216,17 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
             return version
         case OptionType.INTERVAL:
             return parse_duration(text, bare=False) if text else None
+        case OptionType.COLUMNS:
+            return ",".join(str(id_) for id_ in column_ids(text))
+
+
+def column_ids(text: str) -> list[int]:
+    """The ids in the text of an option that lists columns. Raises ``ValueError``.
+
+    >>> column_ids("3, 1")
+    [3, 1]
+    """
+    return [int(part) for part in text.split(",")] if text.strip() else []
 
 
 def _count(entry: Option, text: str) -> int:

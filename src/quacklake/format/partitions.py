@@ -38,7 +38,7 @@ CALENDAR = ("year", "month", "day", "hour")
 """The transforms that give a part of the calendar, coarse to fine."""
 
 EPOCH = ("epoch_year", "epoch_month", "epoch_day", "epoch_hour")
-"""The transforms that count from 1970, coarse to fine: read but not yet written."""
+"""The transforms that count from 1970, coarse to fine, of version 1.1 of the format."""
 
 _MAX_BUCKETS = (1 << 31) - 1
 _MAX_SEGMENT = 255  # bytes in a file name, on every common file system
@@ -47,7 +47,7 @@ _BUCKET = re.compile(r"bucket\(\s*(\d{1,10})\s*\)", re.ASCII)
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.ASCII | re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ALIASES = {f"{name}s": name for name in CALENDAR}
-_DATES = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz")
+_DATES = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "timestamptz_ns")
 _UNFIT = {"identity": ("blob", "geometry", "variant"), "bucket": ("timetz", "geometry", "variant")}
 
 
@@ -56,7 +56,7 @@ class Transform:
     """What of a column's value makes the partition: ``name``, and for ``bucket`` the number of them.
 
     ``year``, ``month``, ``day`` and ``hour`` are parts of the calendar: the month of every year is 1 to 12.
-    ``epoch_year`` and its like, of the coming version 1.1 of the format, count from 1970 instead.
+    ``epoch_year`` and its like, of version 1.1 of the format, count from 1970 instead.
     """
 
     name: str
@@ -109,7 +109,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     """The column and transform of ``country``, ``identity(country)``, ``day(ts)``, ``days(ts)`` or ``bucket(16, id)``.
 
     Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
-    the transform does not fit; :class:`UnsupportedFeatureError` for functions of a later version of the format.
+    the transform does not fit. Functions of version 1.1 of the format are read too.
     """
     column = schema.get(text)
     if column is not None:
@@ -126,12 +126,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
         return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
     if name == "identity":
         return _checked(_column(arguments, schema), IDENTITY)
-    if name in EPOCH:
-        raise UnsupportedFeatureError(
-            f"the partition function {name} needs version 1.1 of the format, which this lake does not have",
-            hint=f"use {name.removeprefix('epoch_')}, alone or after the coarser ones",
-        )
-    if name not in CALENDAR:
+    if name not in (*CALENDAR, *EPOCH):
         raise InputError(
             f"Unsupported partition function {name} - only year, month, day, hour, and bucket are supported",
             hint=nearest(name, (*CALENDAR, "bucket", "identity")),
@@ -269,6 +264,7 @@ def _column(text: str, schema: TableSchema) -> Column:
 def _checked(column: Column, transform: Transform) -> tuple[Column, Transform]:
     base = parse_type(column.type).base
     fits = base in _DATES or (transform.name == "hour" and base == "time")
-    if column.nested or (not fits if transform.name in CALENDAR else base in _UNFIT[transform.name]):
+    timed = transform.name in CALENDAR or transform.name in EPOCH
+    if column.nested or (not fits if timed else base in _UNFIT[transform.name]):
         raise InputError(f'the {column.type} column "{column.name}" cannot be partitioned by {transform}')
     return column, transform

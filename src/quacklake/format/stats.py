@@ -22,9 +22,12 @@ __all__ = [
     "comparable",
     "decode",
     "encode",
+    "is_always_exact",
+    "keeps_bounds",
     "merge",
     "of_array",
     "stored_bound",
+    "stored_exact",
 ]
 
 
@@ -38,6 +41,29 @@ class TableColumnStats:
     min: str | None = None
     max: str | None = None
     extra: str | None = None
+    min_exact: bool | None = None
+    max_exact: bool | None = None
+
+
+def stored_exact(text: str | None, exact: bool | None) -> bool | None:
+    """What a catalog keeps of whether a bound is a value of the column: nothing without a bound."""
+    return None if stored_bound(text) is None else bool(exact)
+
+
+def is_always_exact(type: str) -> bool:
+    """True for types whose bounds are never cut."""
+    return _kind(type) not in (StatsKind.TEXT, StatsKind.BLOB)
+
+
+def keeps_bounds(old: str, new: str) -> bool:
+    """True when bounds of one type are bounds of another: from integer to integer, from decimal to decimal.
+
+    >>> keeps_bounds("int32", "int64"), keeps_bounds("float32", "float64")
+    (True, False)
+    """
+    if old == new:
+        return True
+    return _kind(old) is _kind(new) and _kind(new) in (StatsKind.INTEGER, StatsKind.DECIMAL)
 
 
 def stored_bound(text: str | None) -> str | None:
@@ -53,16 +79,32 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
     """
     has_null = None if new.null_count is None else new.null_count > 0
     if first:
-        return TableColumnStats(new.column_id, has_null, new.contains_nan, new.min, new.max, new.extra)
+        return TableColumnStats(
+            new.column_id, has_null, new.contains_nan, new.min, new.max, new.extra, new.min_exact, new.max_exact
+        )
     if old is None:
         return TableColumnStats(new.column_id)
     low, high, extra = old.min, old.max, old.extra
+    low_exact, high_exact = old.min_exact, old.max_exact
     if new.value_count != 0 or new.min is not None or new.max is not None:
         low = _outer(old.min, new.min, type, upper=False)
         high = _outer(old.max, new.max, type, upper=True)
+        low_exact = _exactness(low, (old.min, old.min_exact), (new.min, new.min_exact), type)
+        high_exact = _exactness(high, (old.max, old.max_exact), (new.max, new.max_exact), type)
         extra = _merge_extra(old.extra, new.extra, _kind(type))
     has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
-    return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra)
+    return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
+
+
+def _exactness(
+    text: str | None, one: tuple[str | None, bool | None], two: tuple[str | None, bool | None], type: str
+) -> bool | None:
+    """Whether the bound that has won is exact: of two that are equal both must be."""
+    if text is None:
+        return None
+    value = _decoded(text, type)
+    flags = [exact for bound, exact in (one, two) if bound is not None and _decoded(bound, type) == value]
+    return bool(flags) and all(flags)
 
 
 def _merge_extra(old: str | None, new: str | None, kind: StatsKind) -> str | None:

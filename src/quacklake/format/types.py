@@ -123,6 +123,11 @@ def _table() -> dict[str, ScalarType]:
         ("timestamp_ns", "TIMESTAMP_NS", ts("ns"), "INT64/TIMESTAMP_NANOS", "BIGINT", s.TIMESTAMP, f.TIMESTAMP),
         ("timestamptz", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_MICROS_UTC", "TIMESTAMP",
          s.TIMESTAMP, f.TIMESTAMPTZ),
+        # Of 1.1. DuckDB 1.5 has microseconds only: values are read with these, and not written.
+        ("timestamptz_ns", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_NANOS_UTC", "TIMESTAMP",
+         s.NONE, f.OTHER),
+        # Of 1.1: a column that holds nothing.
+        ("null", "INTEGER", pa.int32(), "INT32/NULL", "INT", s.NONE, f.OTHER),
         ("interval", "INTERVAL", pa.month_day_nano_interval(), "FIXED_LEN_BYTE_ARRAY(12)/INTERVAL", "BINARY",
          s.NONE, f.INTERVAL),
         ("varchar", "VARCHAR", pa.string(), "BYTE_ARRAY/UTF8", "STRING", s.TEXT, f.TEXT),
@@ -145,7 +150,9 @@ SCALARS: Mapping[str, ScalarType] = MappingProxyType(_table())
 """Every scalar type by its name in the format; ``timestamp_us`` is an alias of ``timestamp``."""
 
 _REFUSED = frozenset({"array", "bignum", "bit", "enum", "null", "union", "varint"})
-_BY_DUCKDB = {row.duckdb.lower(): row.name for row in SCALARS.values() if row.name != "unknown"} | {
+_BORROWED = ("unknown", "null", "timestamptz_ns")
+"""Types that DuckDB has no name of its own for."""
+_BY_DUCKDB = {row.duckdb.lower(): row.name for row in SCALARS.values() if row.name not in _BORROWED} | {
     "bool": "boolean",
     "bytea": "blob",
     "int": "int32",

@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 from quacklake.errors import CorruptFileError, InputError
 from quacklake.format.roaring import decode_bitmap, encode_bitmap
 
-__all__ = ["MAX_POSITIONS", "blobs_of", "decode", "decode_file", "encode", "encode_file"]
+__all__ = [
+    "MAX_POSITIONS",
+    "blobs_of",
+    "decode",
+    "decode_file",
+    "encode",
+    "encode_file",
+    "footer_size",
+    "referenced_file",
+]
 
 MAX_POSITIONS = 1 << 28
 """How many positions a vector may have when nothing is known of the data file: a few bytes can stand for billions."""
@@ -31,6 +40,7 @@ _TAIL = 12  # size of the footer, flags, magic
 _MAX_BLOBS = 100_000
 _TYPE = "deletion-vector-v1"
 _SNAPSHOT = "ducklake-snapshot-id"
+_REFERENCED = "referenced-data-file"
 
 
 def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
@@ -155,7 +165,7 @@ def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "
                 "offset": offset,
                 "length": len(blobs[-1]),
                 "properties": {
-                    "referenced-data-file": data_file,
+                    _REFERENCED: data_file,
                     "cardinality": str(len(ordered)),
                     _SNAPSHOT: str(snapshot),
                 },
@@ -165,6 +175,26 @@ def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "
     footer = {"blobs": entries, "properties": {"created-by": "quacklake"}}
     payload = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
     return b"".join((_PUFFIN, *blobs, _PUFFIN, payload, struct.pack("<II", len(payload), 0), _PUFFIN))
+
+
+def footer_size(data: bytes) -> int:
+    """What the catalog has as the size of the footer of a delete file: of a bare vector 0.
+
+    >>> footer_size(encode([1]))
+    0
+    """
+    if data[:4] != _PUFFIN:
+        return 0
+    return len(data) - _footer(memoryview(data))[0]
+
+
+def referenced_file(data: bytes) -> str:
+    """The data file that the vectors of a Puffin file say they are of, or an empty text."""
+    for blob in _footer(memoryview(data))[1] if data[:4] == _PUFFIN else ():
+        properties = blob.get("properties")
+        if isinstance(properties, dict) and isinstance(properties.get(_REFERENCED), str):
+            return str(properties[_REFERENCED])
+    return ""
 
 
 def _footer(data: memoryview) -> tuple[int, list[dict[str, Any]]]:

@@ -369,6 +369,7 @@ def _new_file(
         file_size_bytes=footer.size_bytes,
         footer_size=footer.footer_size,
         stats=tuple(stats),
+        row_groups=footer.row_groups,
         mapping_id=shape.mapping.id,
         partition_id=None if spec is None else spec.id,
         partition_values={} if spec is None else {key.index: texts[key.column_id] for key in spec.keys},

@@ -15,6 +15,7 @@ from quacklake.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
+from quacklake.format.options import column_ids
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import sealing
 from quacklake.lake.settings import Shared
@@ -98,6 +99,8 @@ class Committing:
         sealing.seal(self._shared, tx)
         shared = self._shared
         changes = tx.change_set(sealing.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
+        if shared.catalog.is_next:
+            changes = changes.without_bounds(lambda table: column_ids(str(shared.option("skip_stats_columns", table))))
         if not (changes.empty or signature.given) and shared.option("require_commit_message"):
             raise ConfigError(
                 "Commit Information for the snapshot is required but has not been provided.",

@@ -43,7 +43,8 @@ def connect(
     ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
     catalog holds; opening one needs nothing. ``catalog`` names one of the catalogs (tenants) of a shared lake, each a
     lake of its own in one database; a missing one is made with ``create=True``, its files in ``data_path/<catalog>``.
-    A lake of an older format version opens read-only, or with ``migrate`` is brought to the present one; a shared lake
+    ``format_version="1.1"`` makes a lake of the coming version of the format, ``"1.0"`` is the default; a lake that
+    exists keeps its own. One of an older version opens read-only, or with ``migrate`` is brought to 1.0; a shared lake
     of an older layout is unless it is false. Any setting may be passed by its name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
@@ -113,7 +114,8 @@ def _create(
 ) -> None:
     if create is False or read_only:
         raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to make one")
-    catalog.create(new_root(url, config, data_path), encrypted=bool(config.encrypted))
+    root = new_root(url, config, data_path)
+    catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
 
 
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
@@ -164,7 +166,12 @@ def _create_catalog(
         if facts is None:
             facts = create_lake(whole, url, config, data_path)
         root = facts.data_path
-        whole.create([catalog.tenant], if_not_exists=True, path_of=lambda folder: folder_path(root, folder))
+        whole.create(
+            [catalog.tenant],
+            if_not_exists=True,
+            path_of=lambda folder: folder_path(root, folder),
+            version=config.format_version,
+        )
     finally:
         whole.close()
     catalog.load()

@@ -150,7 +150,7 @@ def _last(reader: Reader, bound: Bound | None, newest: Snapshot) -> Snapshot:
         return newest
     number = _number(reader, bound)
     if number is None:
-        found = reader.at_time(instant(bound))
+        found = reader.at_time(instant(bound), until=True)
         return newest if found.id > newest.id else found
     if number > newest.id:
         raise NotFoundError(f"No snapshot found at version {number}", hint=f"the newest is {newest.id}")

@@ -18,6 +18,7 @@ from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
+from quacklake.format.nested import full_name
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow
@@ -33,7 +34,7 @@ from quacklake.lake.frames import to_source
 from quacklake.lake.history import lake_history
 from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
-from quacklake.lake.reference import TableRef, renamed
+from quacklake.lake.reference import TableRef, name_parts, renamed
 from quacklake.lake.settings import Shared
 from quacklake.lake.signature import NO_SIGNATURE, Signature
 from quacklake.lake.source import Input
@@ -162,12 +163,16 @@ class _Reading(SpeaksSql):
 class _Writing(_Reading):
     """Schemas and tables, made and dropped."""
 
-    def create_schema(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Add a schema."""
-        self._run(lambda tx: tx.create_schema(name, if_not_exists=if_not_exists))
+    def create_schema(self, name: str, *, parent: str | None = None, if_not_exists: bool = False) -> None:
+        """Add a schema, or with ``parent`` one inside another, which a lake of the format version 1.1 can have.
+
+        Such a schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
+        """
+        full = name if parent is None else full_name([*name_parts(parent), check_name(name, "schema")])
+        self._run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables."""
+        """Drop a schema; with ``cascade`` also its tables and the schemas inside it."""
         self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
     def create_table(
@@ -354,13 +359,14 @@ class Lake(
         """The version of the DuckLake format of this lake."""
         return self._shared.catalog.version
 
-    def migrate(self) -> str:
-        """Bring a lake of an older format version to the present one, which can be written; returns that version.
+    def migrate(self, to: str | None = None) -> str:
+        """Bring the lake to another format version, ``"1.0"`` or ``"1.1"``; returns the version it has then.
 
-        All or nothing (on MySQL: run it again after a failure). Clients of the older version cannot open it any more;
-        those that have it open should be closed before.
+        By default a lake of an older version becomes one of 1.0, and one that can be written stays what it is. From 1.1
+        a lake goes back to 1.0 unless it holds what 1.0 has no place for: then ``UnsupportedFeatureError`` lists it.
+        All or nothing (on MySQL: run it again after a failure). Whoever has the lake open has to open it again.
         """
-        self._shared.catalog.migrate()
+        self._shared.catalog.migrate(to)
         self._shared.forget()
         return self.version
 

@@ -14,7 +14,7 @@ from quacklake.format.sorting import SortSpec, make_sort
 from quacklake.lake.macros import order_macros
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
-from quacklake.transaction import Transaction
+from quacklake.transaction import Transaction, features
 
 __all__ = ["create_table", "partition", "reset_partition", "reset_sort", "sort", "sort_spec", "texts"]
 
@@ -64,7 +64,9 @@ def reset_sort(tx: Transaction, table: TableInfo) -> TableInfo:
 
 def _partition_spec(tx: Transaction, schema: TableSchema, keys: Sequence[str]) -> PartitionSpec:
     _check_keys(keys, "partition", "reset_partitioned_by")
-    return make_spec(tx.local_id(), keys, schema)
+    spec = make_spec(tx.local_id(), keys, schema)
+    features.check_partition(tx.catalog, spec)
+    return spec
 
 
 def sort_spec(

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.errors import InputError
 from quacklake.format.names import check_name, fold, literal, quote
-from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant
 from quacklake.format.schema import Column
 from quacklake.format.sorting import SortSpec
+from quacklake.lake.expression import Expression
 
 __all__ = ["Parameters", "declared", "forms_of", "make_variant", "order_macros"]
 
-Default = bool | int | float | str | None
+Default = bool | int | float | str | Expression | None
 Parameters = Sequence[str] | Mapping[str, Default]
 """The names of parameters, or names with their defaults."""
 _CALLED = re.compile(r"([^\W\d]\w*)\"?\s*\(")
@@ -26,9 +27,15 @@ def declared(parameter: MacroParameter) -> str:
     if parameter.type != "unknown":
         text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
     if parameter.default is not None:
-        type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
-        text += f" := CAST({literal(parameter.default)} AS {type_})"
+        text += f" := {_default(parameter)}"
     return text
+
+
+def _default(parameter: MacroParameter) -> str:
+    if parameter.default_type == EXPRESSION:
+        return f"({parameter.default})"
+    type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
+    return f"CAST({literal(str(parameter.default))} AS {type_})"
 
 
 def forms_of(macro: MacroInfo) -> str:
@@ -68,6 +75,8 @@ def _parameter(name: str, default: Default) -> MacroParameter:
     check_name(name, "parameter")
     if default is None:
         return MacroParameter(name)
+    if isinstance(default, Expression):
+        return MacroParameter(name, default=default.sql, default_type=EXPRESSION)
     # in the order of Python's types: a bool is an int too
     types = ((bool, "boolean"), (int, "int32" if _small(default) else "int64"), (float, "float64"), (str, "varchar"))
     for python, type_ in types:

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.errors import InputError
-from quacklake.format.options import OptionRow, Scope, format_option, option
+from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
-from quacklake.transaction import Transaction
+from quacklake.transaction import Transaction, features
 
 __all__ = ["Configuring"]
 
@@ -48,6 +48,9 @@ class Configuring:
 
         Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
         """
+        if option(name).type is OptionType.COLUMNS:
+            features.require_next(self._shared.catalog, f"the option {name}")
+            value = self._column_ids(value, table)
         text = format_option(name, value)
         row = self._option_row(name, text, schema, table)
         with self._shared.catalog.commit() as writer:
@@ -63,12 +66,21 @@ class Configuring:
             writer.drop_option(row)
         self._shared.forget_options()
 
+    def _column_ids(self, value: Any, table: str | None) -> str:
+        """Columns by their names, or texts with ids, as an option lists them."""
+        if isinstance(value, str) or table is None:
+            return str(value)
+        ref = TableRef.parse(table)
+        found = self._view().find_table(ref.schema, ref.name)
+        return ",".join(str(leaf.id) for name in value for leaf in found.schema.find(name).leaves())
+
     def _option_row(self, name: str, text: str, schema: str | None, table: str | None) -> OptionRow:
         entry = option(name)
         scope, schema_id, table_id = self._scope(schema, table)
         if scope not in entry.scopes:
             hint = "lake.set_retention lets a table keep its history longer" if scope is Scope.TABLE else None
-            raise InputError(f'the option "{entry.name}" can only be set for the whole lake', hint=hint)
+            what = "a table" if entry.scopes == (Scope.TABLE,) else "the whole lake"
+            raise InputError(f'the option "{entry.name}" can only be set for {what}', hint=hint)
         id_ = {Scope.GLOBAL: None, Scope.SCHEMA: schema_id, Scope.TABLE: table_id}[scope]
         return OptionRow(entry.name, text, None if scope is Scope.GLOBAL else scope.value, id_)
 

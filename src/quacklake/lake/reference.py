@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from quacklake.errors import InputError, InvalidNameError
+from quacklake.format.nested import full_name
 
-__all__ = ["DEFAULT_SCHEMA", "TableRef", "renamed"]
+__all__ = ["DEFAULT_SCHEMA", "TableRef", "name_parts", "renamed"]
 
 DEFAULT_SCHEMA = "main"
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -24,27 +25,36 @@ class TableRef:
     def parse(cls, text: str) -> TableRef:
         """The reference a text means; without a schema it is ``main``. Raises ``InvalidNameError``.
 
+        More than two parts name a schema inside others, which a lake of the format version 1.1 may have.
+
         >>> TableRef.parse('"odd.name".t')
         TableRef(schema='odd.name', name='t')
         """
         if not isinstance(text, str):
             raise InvalidNameError(f"a table name must be text, not {type(text).__name__}")
-        parts: list[str] = []
-        position = 0
-        while True:
-            match = _PART.match(text, position)
-            if match is None:
-                raise InvalidNameError(f"{text!r} is not a table name", hint='write "table" or "schema.table"')
-            parts.append(match[1].replace('""', '"') if match[1] is not None else match[2])
-            position = match.end()
-            if position == len(text):
-                break
-            if text[position] != ".":
-                raise InvalidNameError(f"{text!r} is not a table name", hint='write "table" or "schema.table"')
-            position += 1
-        if len(parts) > 2:
-            raise InvalidNameError(f"{text!r} has too many parts", hint='write "table" or "schema.table"')
-        return cls(*parts) if len(parts) == 2 else cls(DEFAULT_SCHEMA, parts[0])
+        *schema, name = name_parts(text)
+        return cls(full_name(schema) if schema else DEFAULT_SCHEMA, name)
+
+
+def name_parts(text: str) -> list[str]:
+    """The parts of a name that dots keep apart, unless they are in quotes. Raises ``InvalidNameError``.
+
+    >>> name_parts('a."b.c".t')
+    ['a', 'b.c', 't']
+    """
+    parts: list[str] = []
+    position = 0
+    while True:
+        match = _PART.match(text, position)
+        if match is None:
+            raise InvalidNameError(f"{text!r} is not a table name", hint='write "table" or "schema.table"')
+        parts.append(match[1].replace('""', '"') if match[1] is not None else match[2])
+        position = match.end()
+        if position == len(text):
+            return parts
+        if text[position] != ".":
+            raise InvalidNameError(f"{text!r} is not a table name", hint='write "table" or "schema.table"')
+        position += 1
 
 
 def renamed(ref: TableRef, new_name: str, what: str) -> TableRef:

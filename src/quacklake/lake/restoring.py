@@ -14,6 +14,7 @@ from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
 from quacklake.format.names import quote
+from quacklake.format.nested import above
 from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot
@@ -213,6 +214,8 @@ class Undo:
         self._make_schema(old.schema_name)
         view = self.tx.objects.create_view(old.schema_name, old.name, old.sql, old.aliases, dialect=old.dialect)
         self.tx.objects.set_tags(view, tags.own)
+        for column, named in tags.named.items():
+            self.tx.objects.set_tags(view, named, column_name=column)
         return view
 
     def make_macro(self, old: MacroInfo) -> MacroInfo:
@@ -221,7 +224,8 @@ class Undo:
         return self.tx.objects.create_macro(old.schema_name, old.name, old.variants, is_table=old.is_table)
 
     def _make_schema(self, name: str) -> None:
-        self.tx.create_schema(name, if_not_exists=True)
+        for schema in (*above(name), name):
+            self.tx.create_schema(schema, if_not_exists=True)
 
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
         """Let a dropped table come back as it was at a snapshot that has it.

@@ -135,8 +135,11 @@ def _restore_objects(undo: Undo, past: _Past, report: _Report) -> None:
         if view.name != old.name:
             report.objects.append(f"view {view.qualified_name} renamed to {old.name}")
             view = tx.objects.rename_view(view, old.name)
-        now = tx.objects.tags(view).own
-        tx.objects.set_tags(view, {key: tags.own.get(key) for key in {*now, *tags.own}})
+        present = tx.objects.tags(view)
+        tx.objects.set_tags(view, {key: tags.own.get(key) for key in {*present.own, *tags.own}})
+        for column in {*present.named, *tags.named}:
+            now, then = present.named.get(column, {}), tags.named.get(column, {})
+            tx.objects.set_tags(view, {key: then.get(key) for key in {*now, *then}}, column_name=column)
     for macro in past.macros.values():
         if macro.id not in macros:
             undo.make_macro(macro)

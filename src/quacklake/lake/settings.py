@@ -13,7 +13,7 @@ import pyarrow as pa
 from quacklake.catalog import Catalog
 from quacklake.catalog.objects import macros
 from quacklake.config import Config
-from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter, Vectors, WriteOptions
 from quacklake.format import inline
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import EXPOSED, OptionRow, effective
@@ -123,7 +123,7 @@ class Shared:
 
     def inline_limit(self, table: TableInfo) -> int:
         """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
-        if not _inlines(table.schema, self.catalog.encoding):
+        if not _inlines(table.schema, self.catalog.encoding, self.catalog.is_next):
             return 0
         return self.delete_limit(table)
 
@@ -133,9 +133,11 @@ class Shared:
             return 0
         return int(self.option("data_inlining_row_limit", table))
 
-    def writes_vectors(self, table: TableInfo) -> bool:
-        """Whether deletes from a table's files become deletion vectors."""
-        return bool(self.option("write_deletion_vectors", table))
+    def writes_vectors(self, table: TableInfo) -> Vectors:
+        """Which deletes from a table's files become deletion vectors: in 1.1 those of several snapshots too."""
+        if not self.option("write_deletion_vectors", table):
+            return Vectors.NONE
+        return Vectors.MANY if self.catalog.is_next else Vectors.ONE
 
     def hive(self, table: TableInfo) -> bool:
         """Whether partitions are folders; in an encrypted lake only where that is set, for folders tell the values."""
@@ -158,6 +160,7 @@ class Shared:
             hive=self.hive(table),
             sort=bool(self.option("sort_on_insert", table)),
             macros=order_macros(table.sort, self._macros),
+            facts=self.catalog.is_next,
         )
 
     def _macros(self) -> list[MacroInfo]:
@@ -166,6 +169,6 @@ class Shared:
 
 
 @lru_cache(maxsize=1024)
-def _inlines(schema: TableSchema, database: str) -> bool:
+def _inlines(schema: TableSchema, database: str, prefixed: bool) -> bool:
     """Whether a database can hold rows of a table inlined; asked with every change."""
-    return all(inline.supports(column, database) for column in schema.columns)
+    return all(inline.supports(column, database, prefixed=prefixed) for column in schema.columns)

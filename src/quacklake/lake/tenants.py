@@ -116,7 +116,12 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
 
     def create_many(self, names: Iterable[str], *, if_not_exists: bool = False) -> builtins.list[Tenant]:
         """Make many catalogs in one transaction: all of them or none."""
-        made = self._tenancy.create(builtins.list(names), if_not_exists=if_not_exists, path_of=self._path)
+        made = self._tenancy.create(
+            builtins.list(names),
+            if_not_exists=if_not_exists,
+            path_of=self._path,
+            version=self._config.format_version,
+        )
         return [self._tenant(row) for row in made]
 
     def get(self, name: str) -> Tenant:

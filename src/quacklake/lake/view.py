@@ -12,16 +12,16 @@ import pyarrow as pa
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
-from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError
+from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
-from quacklake.format.objects import MacroInfo, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.lake.macros import declared
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
 
-__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view"]
+__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view", "view_column"]
 
 COMMENT = "comment"
 """The tag that is a comment."""
@@ -96,6 +96,23 @@ class View(Rows):
         self.set_tags({COMMENT: text})
 
     @property
+    def column_comments(self) -> dict[str, str]:
+        """What columns are said to be, by name; only those with a comment."""
+        view = self._view()
+        named = view.objects.tags(self._find(view)).named
+        return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}
+
+    def set_column_comment(self, column: str, text: str | None) -> None:
+        """Say what a column is; None takes it back. A lake of the format version 1.0 has no place for it."""
+        checked = check_tags({COMMENT: text})
+
+        def work(tx: Transaction) -> None:
+            view = self._find(tx)
+            tx.objects.set_tags(view, checked, column_name=view_column(self._shared, tx, view, column))
+
+        self._run(work)
+
+    @property
     def tags(self) -> dict[str, str]:
         """The tags of the view, without the comment."""
         return {key: value for key, value in self._tags().items() if key != COMMENT}
@@ -111,6 +128,18 @@ class View(Rows):
 
     def __repr__(self) -> str:
         return f"<View {self.name}: {self.sql}>"
+
+
+def view_column(shared: Shared, tx: Transaction, view: ViewInfo, name: str) -> str:
+    """The name of a column of a view, as the view has it. Raises ``NotFoundError``."""
+    with closing(_Session(shared, tx)) as session:
+        session.add_view(view)
+        query = f"SELECT * FROM {quote(view.schema_name)}.{quote(view.name)} LIMIT 0"
+        columns: list[str] = session.run(query).schema.names
+    found = next((column for column in columns if fold(column) == fold(name)), None)
+    if found is None:
+        raise NotFoundError(f'the view "{view.qualified_name}" has no column "{name}"', hint=nearest(name, columns))
+    return found
 
 
 def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
@@ -160,6 +189,13 @@ class _Session:
 
     def check_macro(self, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
         """Let DuckDB understand the SQL of a macro; tables it names need not be there yet."""
+        parameters = tuple(
+            replace(each, default=parse_expression(self._connection, str(each.default)))
+            if each.default_type == EXPRESSION
+            else each
+            for each in variant.parameters
+        )
+        variant = replace(variant, parameters=parameters)
         if is_table:
             query = parse_query(self._connection, variant.sql)
             for name in query.table_functions:

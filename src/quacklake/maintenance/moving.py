@@ -19,7 +19,7 @@ from quacklake import faults
 from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter
-from quacklake.catalog.tables import VERSION
+from quacklake.catalog.versions import WRITABLE_VERSIONS
 from quacklake.errors import UnsupportedVersionError
 from quacklake.format.options import EXPOSED
 from quacklake.maintenance.backup.image import Texts, decoded_pages, make_inlined_table, put_page
@@ -59,7 +59,7 @@ def move_catalog(
     files of another, unless ``copy_data``. Raises ``AlreadyExistsError``, ``UnsupportedVersionError`` and
     ``UnsupportedFeatureError``; when it fails there is no new lake.
     """
-    if source.version != VERSION:
+    if source.version not in WRITABLE_VERSIONS:
         raise UnsupportedVersionError(
             f"the lake at {source.url} has the format version {source.version}", hint="migrate it first"
         )
@@ -79,7 +79,8 @@ def move_catalog(
                 target.encoding,
                 texts,
                 lambda name, batch: places.changed(name, batch, new_store.root),
-            )
+            ),
+            source.version,
         )
     return moved
 

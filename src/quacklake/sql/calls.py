@@ -348,7 +348,8 @@ def _check_inlining(call: Call, only: str | None) -> None:
         named = f"{quote(info.schema_name)}.{quote(info.name)}"
         if named != only if only is not None else info.id in settled:
             continue
-        reserved = next((column for column in info.schema.names if is_reserved(column)), None)
+        names = () if call.attached.shared.catalog.is_next else info.schema.names
+        reserved = next((column for column in names if is_reserved(column)), None)
         if reserved is not None:
             raise SqlError(
                 f'Cannot enable data inlining for table "{info.name}". Column "{reserved}" conflicts with a reserved'

@@ -139,6 +139,8 @@ def _bounds(
             known = stored.get((file_id, id_))
             if known is None or ((known[0] is None or known[1] is None) and known[2] != rows):
                 return None
+            if known[0] is not None and not known[3]:
+                return None
             values += [decode(text, column.type) for text in known[:2] if text is not None]
         if plan.inlined is not None and plan.inlined.num_rows:
             there = (value for value in plan.inlined.column(column_key(column)).to_pylist() if value is not None)

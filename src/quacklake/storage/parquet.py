@@ -15,7 +15,7 @@ from quacklake.errors import CorruptFileError, UnsupportedFeatureError
 from quacklake.format.bounds import Comparable, encode_comparable, shorten
 from quacklake.format.geometry import merge_extra
 from quacklake.format.schema import FIELD_ID, Column, TableSchema
-from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import ColumnStats, is_always_exact
 from quacklake.format.types import StatsKind
 from quacklake.storage.confinement import Links
 from quacklake.storage.physical import FileType, fitting, geometry_extent
@@ -91,6 +91,7 @@ class Glance:
     encrypted: bool
     rows: int | None = None
     field_ids: frozenset[int] | None = None
+    row_groups: int | None = None
 
 
 def glance(store: Store, path: str) -> Glance:
@@ -103,14 +104,14 @@ def glance(store: Store, path: str) -> Glance:
         return Glance(size, length, encrypted=True)
     try:
         file = pq.ParquetFile(pa.BufferReader(footer))
-        rows = int(file.metadata.num_rows)
+        rows, groups = int(file.metadata.num_rows), int(file.metadata.num_row_groups)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"the footer of {what} cannot be read: {error}") from error
     try:
         ids = frozenset(id_ for id_, _ in _field_ids(file.schema_arrow) if id_ is not None)
     except (pa.ArrowException, ValueError, NotImplementedError):
-        return Glance(size, length, encrypted=False, rows=rows)  # a type that Arrow does not know
-    return Glance(size, length, encrypted=False, rows=rows, field_ids=ids)
+        return Glance(size, length, encrypted=False, rows=rows, row_groups=groups)  # a type that Arrow does not know
+    return Glance(size, length, encrypted=False, rows=rows, field_ids=ids, row_groups=groups)
 
 
 def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
@@ -195,7 +196,14 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
         _bound(part.min, part.type, leaf.type, upper=False),
         _bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
+        # whether a text is whole the reader of footers does not say
+        min_exact=_is_exact(part.min, leaf.type),
+        max_exact=_is_exact(part.max, leaf.type),
     )
+
+
+def _is_exact(value: Comparable | None, type: str) -> bool | None:
+    return None if value is None else is_always_exact(type)
 
 
 def _bound(value: Comparable | None, file: FileType, type: str, *, upper: bool) -> str | None:

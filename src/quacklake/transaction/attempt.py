@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer, streams
@@ -18,7 +18,7 @@ from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.stats import ColumnStats, TableColumnStats, merge
+from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
 from quacklake.format.streams import StreamMark, marked
 from quacklake.transaction.changeset import ChangeSet, TableChange
 from quacklake.transaction.limits import Allowance
@@ -87,9 +87,11 @@ class Attempt:
             next_catalog_id=self.latest.next_catalog_id + len(created),
             next_file_id=self.latest.next_file_id,
         )
-        inserting = [change.table.id for change in tables if change.data_files or change.inlined]
-        known = self._known_totals(inserting)
-        rows = self._plan_rows(tables, draft, known)
+        retyped = self._retyped()
+        inserting = {change.table.id for change in tables if change.data_files or change.inlined}
+        known = self._known_totals(sorted(inserting | set(retyped)))
+        rows = self._plan_rows(tables, draft, {id_: _without(known[id_], retyped.get(id_, ())) for id_ in known})
+        rows.totals |= {id_: _without(known[id_], retyped[id_]) for id_ in retyped if id_ in known.keys() - rows.totals}
         self._make_tables(tables, draft)
         self._end_things(tables, draft)
         snapshot = replace(draft, next_file_id=next(self._file_ids))
@@ -123,6 +125,17 @@ class Attempt:
     def remember(self, snapshot: Snapshot) -> None:
         """After the commit went through: spare the next one some reading."""
         self.catalog.totals.remember(self.latest.id, snapshot.id, self._written)
+
+    def _retyped(self) -> dict[int, list[int]]:
+        """By table the columns whose bounds do not outlive a change of their type, as 1.1 has it."""
+        found: dict[int, list[int]] = {}
+        for table in self.changes.altered_tables if self.catalog.is_next else ():
+            before = {leaf.id: leaf.type for leaf in table.before.schema.leaves()}
+            after = {leaf.id: leaf.type for leaf in table.after.schema.leaves()}
+            lost = [id_ for id_, type_ in after.items() if not keeps_bounds(before.get(id_, type_), type_)]
+            if lost:
+                found[table.id] = lost
+        return found
 
     def _known_totals(self, table_ids: list[int]) -> Mapping[int, Totals]:
         if not table_ids:
@@ -207,6 +220,7 @@ class Attempt:
                     mapping_id=None if file.mapping_id is None else self.ids.get(file.mapping_id, file.mapping_id),
                     partition_id=partition_id,
                     partial_max=file.partial_max,
+                    row_groups=file.row_groups,
                 )
             )
             rows.stats.extend((id_, change.table.id, column) for column in file.stats)
@@ -250,6 +264,7 @@ class Attempt:
                 footer_size=file.footer_size,
                 encryption_key=file.encryption_key,
                 partial_max=file.snapshot,
+                row_groups=file.row_groups,
             )
         ending = [(file, snapshot.id) for file in change.past_deletes]
         for past, end in (*ending, *((file, None) for file in change.dated_deletes)):
@@ -267,6 +282,7 @@ class Attempt:
                 footer_size=past.footer_size,
                 encryption_key=past.encryption_key,
                 partial_max=past.partial_max,
+                row_groups=past.row_groups,
             )
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -278,6 +294,9 @@ class Attempt:
         writer.end_table_rows(renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
             writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
+            kept = {node.id for node in table.after.schema.walk()}
+            dropped = [node.id for node in table.before.schema.walk() if node.id not in kept]
+            writer.end_column_tags(table.id, dropped, snapshot.id)
         repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
         writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
         for found in changes.revived_tables:
@@ -333,7 +352,11 @@ class Attempt:
 
     def _insert_objects(self, snapshot: Snapshot) -> None:
         changes, writer = self.changes, self.writer
-        writer.add_schemas([replace(schema, id=self.ids[schema.id]) for schema in changes.created_schemas], snapshot.id)
+        schemas = [
+            replace(schema, id=self.ids[schema.id], parent_id=self.ids.get(schema.parent_id or 0, schema.parent_id))
+            for schema in changes.created_schemas
+        ]
+        writer.add_schemas(schemas, snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
         created += [self._real(found.table) for found in changes.revived_tables]
         renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]
@@ -385,6 +408,18 @@ def _new_layouts(changes: ChangeSet) -> list[int]:
     tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
     found = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
     return [id_ for id_ in found if id_ < 0]
+
+
+def _without(totals: Totals, columns: Iterable[int]) -> Totals:
+    """Totals that know no bounds of some columns any more."""
+    lost = {id_: totals.columns[id_] for id_ in columns if id_ in totals.columns}
+    if not lost:
+        return totals
+    bare = {
+        id_: replace(stats, min=None, max=None, min_exact=None, max_exact=None, extra=None)
+        for id_, stats in lost.items()
+    }
+    return replace(totals, columns={**totals.columns, **bare})
 
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:

@@ -6,8 +6,10 @@ can be replayed as often as races are lost, and always means the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -59,6 +61,7 @@ class NewDataFile:
     moved: bool = False
     begin_snapshot: int | None = None
     partial_max: int | None = None
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class NewDeleteFile:
     snapshot: int | None = None
     format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class PastDeleteFile:
     partial_max: int | None
     format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
+    row_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +357,26 @@ class ChangeSet:
         ]
         return replace(self, tables=tuple(tables))
 
+    def without_bounds(self, columns_of: Callable[[TableInfo], Collection[int]]) -> ChangeSet:
+        """The same change set whose statistics have no bounds of some columns of each table."""
+        tables = [_without_bounds(table, columns_of(table.table)) for table in self.tables]
+        return self if all(map(operator.is_, tables, self.tables)) else replace(self, tables=tuple(tables))
+
     def signed(self, *, author: str | None, message: str | None, extra: str | None) -> ChangeSet:
         """The same change set with a commit message."""
         return replace(self, author=author, message=message, extra=extra)
+
+
+def _without_bounds(change: TableChange, columns: Collection[int]) -> TableChange:
+    if not columns:
+        return change
+
+    def bare(stats: tuple[ColumnStats, ...]) -> tuple[ColumnStats, ...]:
+        nothing: dict[str, Any] = dict.fromkeys(("min", "max", "min_exact", "max_exact"))
+        return tuple(replace(each, **nothing) if each.column_id in columns else each for each in stats)
+
+    return replace(
+        change,
+        data_files=tuple(replace(file, stats=bare(file.stats)) for file in change.data_files),
+        inlined=tuple(replace(insert, stats=bare(insert.stats)) for insert in change.inlined),
+    )

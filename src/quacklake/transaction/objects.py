@@ -14,6 +14,7 @@ from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.names import check_name, fold
 from quacklake.format.objects import MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.paths import uuid7
+from quacklake.transaction import features
 
 if TYPE_CHECKING:
     from quacklake.transaction.tables import TableCache
@@ -105,7 +106,7 @@ class PendingObjects:
         self._dropped_views: dict[int, ViewInfo] = {}
         self._created_macros: dict[int, MacroInfo] = {}
         self._dropped_macros: dict[int, MacroInfo] = {}
-        self._tags: dict[tuple[int, int | None, str], TagRow] = {}
+        self._tags: dict[tuple[int, int | str | None, str], TagRow] = {}
 
     def changes(self) -> ObjectChanges:
         """Everything so far, as immutable data."""
@@ -213,6 +214,7 @@ class PendingObjects:
         """Add a macro; ``replacing`` drops one of that name first."""
         self._tx.check_writable()
         check_name(name, "macro")
+        features.check_macro(self._tx.catalog, variants)
         owner = self._tx.find_schema(schema)
         before = self.get_macro(schema, name, is_table=is_table)
         if before is not None:
@@ -252,24 +254,38 @@ class PendingObjects:
         """The tags of a table or view and of a table's columns."""
         known = self._cache.tags(self._tx.base, found.id) if found.id >= 0 else Tags()
         own, columns = dict(known.own), {id_: dict(tags) for id_, tags in known.columns.items()}
+        named = {name: dict(tags) for name, tags in known.named.items()}
         for tag in self._tags.values():
             if tag.object_id == found.id:
                 target = own if tag.column_id is None else columns.setdefault(tag.column_id, {})
+                target = target if tag.column_name is None else named.setdefault(tag.column_name, {})
                 target.pop(tag.key, None)
                 if tag.value is not None:
                     target[tag.key] = tag.value
-        return Tags(own, columns)
+        return Tags(own, columns, named)
 
     def set_tags(
-        self, found: TableInfo | ViewInfo, tags: Mapping[str, str | None], *, column_id: int | None = None
+        self,
+        found: TableInfo | ViewInfo,
+        tags: Mapping[str, str | None],
+        *,
+        column_id: int | None = None,
+        column_name: str | None = None,
     ) -> None:
-        """Set tags of a table, a view or a column, or take them away (None). What is so already is left alone."""
+        """Set tags of a table, a view or a column, or take them away (None). What is so already is left alone.
+
+        Columns of tables are told by their ids, those of views by their names.
+        """
         self._tx.check_writable()
+        if column_name is not None:
+            features.require_next(self._tx.catalog, "a tag on a column of a view")
         known = self.tags(found)
         present = known.own if column_id is None else known.columns.get(column_id, {})
+        present = present if column_name is None else known.named.get(column_name, {})
         for key, value in tags.items():
             if present.get(key) != value:
-                self._tags[(found.id, column_id, key)] = TagRow(found.id, column_id, key, value)
+                place = column_id if column_name is None else column_name
+                self._tags[(found.id, place, key)] = TagRow(found.id, column_id, key, value, column_name)
 
     def noted(self) -> tuple[TagRow, ...]:
         """The tags that the transaction has set or taken away."""

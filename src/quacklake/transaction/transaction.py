@@ -18,6 +18,7 @@ from quacklake.errors import (
     nearest,
 )
 from quacklake.format.names import check_name, fold
+from quacklake.format.nested import above
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.operations import Operation, token_with
 from quacklake.format.paths import object_dir, uuid7
@@ -28,6 +29,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store
+from quacklake.transaction import features
 from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
@@ -207,31 +209,41 @@ class Transaction:
     # -- schema changes ----------------------------------------------------------------------------------------------
 
     def create_schema(self, name: str, *, if_not_exists: bool = False) -> SchemaInfo:
-        """Add a schema."""
+        """Add a schema; one inside another has the full name that ``format.nested`` makes, and needs 1.1."""
         self.check_writable()
         check_name(name, "schema")
+        parents = above(name)
+        parent = None
+        if parents:
+            features.require_next(self.catalog, "a schema inside another")
+            parent = self.find_schema(parents[-1])
         existing = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if existing is not None:
             if if_not_exists:
                 return existing
             raise AlreadyExistsError(f'the schema "{existing.name}" exists already', hint="pass if_not_exists=True")
         uuid = str(uuid7())
-        info = SchemaInfo(self.local_id(), uuid, name, object_dir(name, uuid), True)
+        # one inside another is a folder below the data path, too
+        path = object_dir(name, uuid) if parent is None else f"{uuid}/"
+        info = SchemaInfo(self.local_id(), uuid, name, path, True, None if parent is None else parent.id)
         self._created_schemas[fold(name)] = info
         return info
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables, views and macros."""
+        """Drop a schema; with ``cascade`` also its tables, views and macros, and the schemas inside it."""
         self.check_writable()
         info = self.find_schema(name)
         tables = [table for table in self.tables() if table.schema_id == info.id]
         others = self.objects.in_schema(info)
-        if (tables or others) and not cascade:
-            names = [table.name for table in tables] + [other.name for other in others]
+        inside = [schema.name for schema in self.schemas() if schema.parent_id == info.id]
+        if (tables or others or inside) and not cascade:
+            names = [table.name for table in tables] + [other.name for other in others] + inside
             raise InputError(
                 f'Cannot drop schema "{info.name}" because there are entries that depend on it: {", ".join(names[:5])}',
                 hint="drop what is in it first, pass cascade=True, or say CASCADE in SQL",
             )
+        for schema in inside:
+            self.drop_schema(schema, cascade=True)
         for other in others:
             self.objects.drop(other)
         for table in tables:
@@ -249,6 +261,7 @@ class Transaction:
             raise InputError(f'the table "{name}" needs at least one column')
         for column in columns.walk():
             check_name(column.name, "column")
+        features.check_columns(self.catalog, columns)
         owner = self.find_schema(schema)
         if self.get_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
@@ -284,6 +297,8 @@ class Transaction:
     def alter_table(self, table: TableInfo, after: TableInfo) -> TableInfo:
         """Let a table be as ``after`` says: another name, other columns, another layout. Rows stay as they are."""
         self.check_writable()
+        features.check_columns(self.catalog, after.schema, table.schema)
+        features.check_partition(self.catalog, after.partition)
         ids = self._column_ids.get(table.id, 0), table.schema.max_id, after.schema.max_id
         self._column_ids[table.id] = max(ids)
         if not same_shapes(table.schema, after.schema):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.files import FileReader
 from quacklake.format.names import fold
+from quacklake.format.nested import full_names, parts_of
 from quacklake.format.objects import SchemaInfo
 from quacklake.format.snapshots import Snapshot
 
@@ -33,20 +34,30 @@ class DroppedReader(FileReader):
         later = t.alias("later")
         again = sa.or_(later.c.end_snapshot.is_(None), later.c.end_snapshot > t.c.end_snapshot)
         statement = (
-            sa.select(id_, t.c.end_snapshot, named, s.c.schema_name)
+            sa.select(id_, t.c.end_snapshot, named, s.c.schema_name, s.c.schema_id)
             .join_from(t, s, s.c.schema_id == t.c.schema_id)
             .where(
                 sa.func.lower(named) == fold(name),
-                sa.func.lower(s.c.schema_name) == fold(schema),
+                sa.func.lower(s.c.schema_name) == fold(parts_of(schema)[-1]),
                 t.c.end_snapshot.is_not(None),
                 ~sa.exists().where(later.c[f"{kind}_id"] == id_, again),
             )
             .order_by(t.c.end_snapshot.desc(), id_.desc())
         )
-        for found, end, its_name, its_schema in self.run(f"dropped_{kind}", statement):
-            if (fold(its_name), fold(its_schema)) == (fold(name), fold(schema)):
+        rows = self.run(f"dropped_{kind}", statement).all()
+        full = self._schema_names() if rows else {}
+        for found, end, its_name, its_schema, schema_id in rows:
+            if (fold(its_name), fold(full.get(schema_id, its_schema))) == (fold(name), fold(schema)):
                 return Gone(found, end)
         return None
+
+    def _schema_names(self) -> Mapping[int, str]:
+        """The full names of all schemas there ever were, where they may be inside others."""
+        if ("schema", "parent_schema_id") not in self._t.parts:
+            return {}
+        s = self._t["schema"]
+        statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
+        return full_names([tuple(row) for row in self.run("schema_names", statement)])
 
     def drop_of(self, table_id: int) -> int | None:
         """The snapshot that dropped a table, None when it lives or is forgotten."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.inlined import inlined_lives
 from quacklake.catalog.reading.files import FileReader
 from quacklake.format.snapshots import Snapshot
 
@@ -96,7 +95,7 @@ class HealthReader(FileReader):
         for start in range(0, len(known), _UNION):
             counts = []
             for table_id, version in known[start : start + _UNION]:
-                table = inlined_lives(table_id, version, self._t)
+                table = self.inlined_lives(table_id, version)
                 oldest = sa.func.min(table.c.begin_snapshot)
                 counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
             rows = self.run("inlined_health", sa.union_all(*counts))

@@ -11,10 +11,18 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake import faults, telemetry
-from quacklake.catalog.inlined import DELETES, ROWS, InlinedTable, delete_table, inlined_table, of_all_tables
+from quacklake.catalog.inlined import (
+    DELETES,
+    ROWS,
+    InlinedTable,
+    delete_table,
+    inlined_lives,
+    inlined_table,
+    of_all_tables,
+)
 from quacklake.catalog.reading.statements import arrow_table
 from quacklake.catalog.reading.tables import TableReader
-from quacklake.format.inline import data_table_name, delete_table_name, parse_table_name
+from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
@@ -86,8 +94,40 @@ class InlinedReader(TableReader):
         key = ("inlined", table_id, schema_version, schema)
         return self._cached(  # type: ignore[no-any-return]
             key,
-            lambda: inlined_table(table_id, schema_version, schema, self._database.name, self._t),
+            lambda: inlined_table(
+                table_id,
+                schema_version,
+                schema,
+                self._database.name,
+                self._t,
+                self.inlined_prefix(table_id, schema_version),
+            ),
         )
+
+    def inlined_lives(self, table_id: int, schema_version: int) -> sa.Table:
+        """A table of inlined rows as far as every one has the same columns: row id, begin and end."""
+        return inlined_lives(table_id, schema_version, self._t, self.inlined_prefix(table_id, schema_version))
+
+    def inlined_prefix(self, table_id: int, schema_version: int) -> str:
+        """What precedes the names of the columns of a table of inlined rows that are not a user's.
+
+        A lake on its way to 1.1 may have tables of both kinds, so the table itself is asked; a new one of 1.1 has it.
+        """
+        halfway = self._database.name == "mysql"  # where a migration that fails leaves some columns renamed
+        if self._t.shared or not (self._t.is_next or halfway):
+            return ""
+        key = ("inlined_prefix", table_id, schema_version)
+        found: str | None = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
+        return found
+
+    def _look_for_prefix(self, name: str) -> str:
+        if not self.has_table(name):
+            return PREFIX if self._t.is_next else ""
+        table = sa.table(name, schema=self._t.metadata.schema)
+        columns = self.run("inlined_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
+        return PREFIX if next(iter(columns), "").startswith(PREFIX) else ""
 
     def inlined_rows(
         self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None, remains: bool = False

@@ -50,15 +50,18 @@ class RawReader(Statements):
         if named is None:
             return None
         table_id, version = named
-        table = delete_table(table_id, self._t) if version is None else inlined_lives(table_id, version, self._t)
+        table = delete_table(table_id, self._t) if version is None else inlined_lives(table_id, version, self._t, "")
         rows = self.run("metadata_table", sa.select(*table.c)).all()
         columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
         return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
 
     def file_bounds(
         self, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
-    ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None]]:
-        """Least and greatest value and number of nulls of columns in the files of a table, by file and column."""
+    ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
+        """Least and greatest value and number of nulls of columns in the files of a table, by file and column.
+
+        Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
+        """
         stats, files = self._t["file_column_stats"], self._t["data_file"]
         alive = sa.and_(
             files.c.data_file_id == stats.c.data_file_id,
@@ -67,12 +70,21 @@ class RawReader(Statements):
             sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
         )
         statement = (
-            sa.select(stats.c.data_file_id, stats.c.column_id, stats.c.min_value, stats.c.max_value, stats.c.null_count)
+            sa.select(
+                stats.c.data_file_id,
+                stats.c.column_id,
+                stats.c.min_value,
+                stats.c.max_value,
+                stats.c.null_count,
+                self._t.column("file_column_stats", "min_is_exact"),
+                self._t.column("file_column_stats", "max_is_exact"),
+            )
             .join(files, alive)
             .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
         )
         rows = self.run("file_bounds", statement).all()
-        return {(file_id, column_id): (least, most, nulls) for file_id, column_id, least, most, nulls in rows}
+        told = ("file_column_stats", "min_is_exact") in self._t.parts
+        return {(row[0], row[1]): (row[2], row[3], row[4], not told or bool(row[5] and row[6])) for row in rows}
 
 
 def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:

@@ -13,7 +13,7 @@ from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reading.statements import Statements
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.errors import NotFoundError
+from quacklake.errors import NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
@@ -38,16 +38,29 @@ class SnapshotReader(Statements):
         return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
-        statement = self._cached(("snapshot", name), lambda: build().add_columns(*self._limit_columns()))
+        statement = self._cached(
+            ("snapshot", name), lambda: build().add_columns(self._version(), *self._limit_columns())
+        )
         return self._snapshot(self.run(name, statement, parameters).first())
 
     def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:
         if row is None:
             return None
-        facts, texts = row[:_FACTS], row[_FACTS:]
+        facts, version, texts = row[:_FACTS], row[_FACTS], row[_FACTS + 1 :]
+        if version is not None and version != self._t.version:
+            raise UnsupportedVersionError(
+                f"the lake was migrated to the format version {version} by another connection",
+                hint="open it again",
+            )
         if texts:
             self.limits = self._cache[LIMITS] = Limits.of(*texts)
         return Snapshot(*facts)
+
+    def _version(self) -> sa.ColumnElement[Any]:
+        """The version of the lake travels with its snapshots: whoever has opened another must not go on with it."""
+        table = self._t["metadata"]
+        own = [table.c.scope.is_(None)] if "scope" in table.c else []
+        return sa.select(table.c.value).where(table.c.key == "version", *own).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
         """The limits of a catalog of a shared lake travel with its snapshots, so that nobody has to ask for them."""
@@ -124,8 +137,8 @@ class SnapshotReader(Statements):
             )
         return found
 
-    def at_time(self, time: dt.datetime) -> Snapshot:
-        """The newest snapshot made at or before a time.
+    def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
+        """The newest snapshot made at or before a time; one in the future 1.1 has only for ranges that go ``until`` it.
 
         Raises ``SnapshotExpiredError`` when those of that time have expired, even though an older one is left.
         """
@@ -147,6 +160,11 @@ class SnapshotReader(Statements):
                     hint="lake.snapshots() lists those that exist",
                 )
             raise self.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
+        if self._t.is_next and not until and time > max(found.time or time, dt.datetime.now(dt.UTC)):
+            raise NotFoundError(
+                f"No snapshot found at timestamp {time}: it is in the future",
+                hint="leave the time out for the newest snapshot",
+            )
         if found.time != time:
             later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
             if (self.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:

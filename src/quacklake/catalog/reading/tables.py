@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from quacklake.catalog import layout
 from quacklake.catalog.column_history import Reshaped, last_reshape, past_columns
 from quacklake.catalog.reading.statements import Statements
 from quacklake.format.names import fold
+from quacklake.format.nested import full_names, parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.past_shapes import Past
 from quacklake.format.schema import ColumnRow, TableSchema, unflatten
@@ -34,11 +35,31 @@ class TableReader(Statements):
                 table.c.schema_name,
                 column("schema", "path"),
                 column("schema", "path_is_relative"),
+                column("schema", "parent_schema_id"),
             )
             .where(self._visible(table, snapshot.id))
             .order_by(table.c.schema_name)
         )
-        return [SchemaInfo(*row) for row in self.run("schemas", statement)]
+        rows = [SchemaInfo(*row) for row in self.run("schemas", statement)]
+        names = full_names((info.id, info.name, info.parent_id) for info in rows)
+        return [replace(info, name=names[info.id]) for info in rows if info.id in names]
+
+    def nested_schemas(self, snapshot: Snapshot) -> Mapping[int, str | None]:
+        """The full names of the schemas inside others; None for one whose parent is not there: it counts as dropped.
+
+        Empty where there are none, which is so everywhere before 1.1.
+        """
+        if ("schema", "parent_schema_id") not in self._t.parts:
+            return {}
+        key = ("nested_schemas", snapshot.schema_version)
+        found: Mapping[int, str | None] | None = self._cache.get(key)
+        if found is None:
+            s = self._t["schema"]
+            statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
+            rows = [tuple(row) for row in self.run("nested_schemas", statement.where(self._visible(s, snapshot.id)))]
+            names = full_names(rows)
+            found = self._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+        return found
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
         """Every table of a snapshot with its columns and layout, by schema and name."""
@@ -47,7 +68,8 @@ class TableReader(Statements):
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """A table by its name, ignoring case, or None."""
         t, s = self._t["table"], self._t["schema"]
-        where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(schema))
+        own = parts_of(schema)[-1]
+        where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(own))
         found = self._load_tables(snapshot, "table", where)
         return next(
             (info for info in found if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
@@ -85,8 +107,13 @@ class TableReader(Statements):
         )
         grouped: dict[tuple[Any, ...], list[ColumnRow]] = {}
         since: dict[int, int] = {}
-        for row in self.run(name, statement):
-            rows = grouped.setdefault(tuple(row[:10]), [])
+        found = self.run(name, statement).all()
+        nested = self.nested_schemas(snapshot) if found else {}
+        for row in found:
+            schema = nested.get(row[2], row[3])
+            if schema is None:
+                continue  # its schema counts as dropped
+            rows = grouped.setdefault((*row[:3], schema, *row[4:10]), [])
             if row[11] is not None:
                 rows.append(ColumnRow(*row[11:]))
                 since[row[0]] = max(since.get(row[0], 0), row[10])

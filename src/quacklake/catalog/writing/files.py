@@ -12,7 +12,7 @@ from quacklake.catalog.writing.inserts import Inserts, among
 from quacklake.errors import CommitConflict
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
-from quacklake.format.stats import ColumnStats, stored_bound
+from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
 from quacklake.format.variants import parse_fields
 
 __all__ = ["FileWriter"]
@@ -43,6 +43,7 @@ class FileWriter(Inserts):
                     "encryption_key": file.encryption_key,
                     "mapping_id": file.mapping_id,
                     "partial_max": file.partial_max,
+                    "row_group_count": file.row_groups,
                 }
                 for file in files
             ],
@@ -70,6 +71,8 @@ class FileWriter(Inserts):
                     "max_value": stored_bound(column.max),
                     "contains_nan": column.contains_nan,
                     "extra_stats": column.extra,
+                    "min_is_exact": stored_exact(column.min, column.min_exact),
+                    "max_is_exact": stored_exact(column.max, column.max_exact),
                 }
                 for file_id, table_id, column in stats
             ],
@@ -121,6 +124,7 @@ class FileWriter(Inserts):
                     "footer_size": file.footer_size,
                     "encryption_key": file.encryption_key,
                     "partial_max": file.partial_max,
+                    "row_group_count": file.row_groups,
                 }
                 for file in files
             ],

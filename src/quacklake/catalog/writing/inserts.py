@@ -36,8 +36,11 @@ class Inserts(Reader):
     """A reader that also inserts."""
 
     def _insert(self, name: str, rows: Rows) -> None:
+        """Insert rows into a stock table, without the columns that the version of this lake does not have."""
         if rows:
-            self._insert_many(f"insert_{name}", self._t[name], list(rows[0]), [list(row.values()) for row in rows])
+            table = self._t[name]
+            keys = [key for key in rows[0] if key in table.c]
+            self._insert_many(f"insert_{name}", table, keys, [[row[key] for key in keys] for row in rows])
 
     def _insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in bulk; one statement, whatever their number."""

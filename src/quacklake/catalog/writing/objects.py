@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from quacklake.catalog.writing.inserts import Inserts
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
+from quacklake.format.nested import parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partitions import PartitionSpec
@@ -84,9 +85,10 @@ class ObjectWriter(Inserts):
                     "schema_uuid": schema.uuid,
                     "begin_snapshot": snapshot,
                     "end_snapshot": None,
-                    "schema_name": schema.name,
+                    "schema_name": parts_of(schema.name)[-1],
                     "path": schema.path,
                     "path_is_relative": schema.path_is_relative,
+                    "parent_schema_id": schema.parent_id,
                 }
                 for schema in schemas
             ],
@@ -141,6 +143,13 @@ class ObjectWriter(Inserts):
             c = self._t["column"]
             chosen = (c.c.table_id == table_id, c.c.column_id.in_(list(ids)), c.c.end_snapshot.is_(None))
             self.run("end_columns", sa.update(c).where(*chosen).values(end_snapshot=snapshot))
+
+    def end_column_tags(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
+        """End the tags of columns that are dropped, as 1.1 does; in 1.0 they stay."""
+        if ids and self._t.is_next:
+            t = self._t["column_tag"]
+            chosen = (t.c.table_id == table_id, t.c.column_id.in_(list(ids)), t.c.end_snapshot.is_(None))
+            self.run("end_column_tags", sa.update(t).where(*chosen).values(end_snapshot=snapshot))
 
     def add_schema_versions(self, table_ids: Sequence[int], snapshot: Snapshot) -> None:
         """Note that these tables changed their shape or name with a snapshot."""

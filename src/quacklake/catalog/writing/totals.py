@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.writing.inserts import Inserts
-from quacklake.format.stats import TableColumnStats, stored_bound
+from quacklake.format.stats import TableColumnStats, stored_bound, stored_exact
 
 __all__ = ["TotalsWriter"]
 
@@ -34,19 +35,32 @@ class TotalsWriter(Inserts):
                     c.c.min_value,
                     c.c.max_value,
                     c.c.extra_stats,
+                    self._t.column("table_column_stats", "min_is_exact"),
+                    self._t.column("table_column_stats", "max_is_exact"),
                 )
                 .select_from(t.outerjoin(c, c.c.table_id == t.c.table_id))
                 .where(t.c.table_id.in_(sa.bindparam("ids", expanding=True)))
             )
 
         tables: dict[int, TableTotals] = {}
+        unsized: set[int] = set()
         columns: dict[int, dict[int, TableColumnStats]] = {}
         for row in self.run("totals", self._cached("totals", build), {"ids": list(table_ids)}):
-            tables[row[0]] = TableTotals(row[1], row[2], row[3])
+            # in 1.1 some may be unknown; as many rows as there are row ids there are at most
+            if row[3] is None:
+                unsized.add(row[0])
+            tables[row[0]] = TableTotals(row[2] if row[1] is None else row[1], row[2], row[3] or 0)
             known = columns.setdefault(row[0], {})
             if row[4] is not None:
                 known[row[4]] = TableColumnStats(*row[4:])
+        for id_ in unsized:
+            tables[id_] = replace(tables[id_], file_size_bytes=self._size_of(id_))
         return {id_: Totals(total, columns[id_]) for id_, total in tables.items()}
+
+    def _size_of(self, table_id: int) -> int:
+        f = self._t["data_file"]
+        statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.table_id == table_id)
+        return int(self.run("size_of", statement).scalar() or 0)
 
     def put_totals(self, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
         """Insert or update running totals; what does not change is not touched."""
@@ -62,16 +76,20 @@ class TotalsWriter(Inserts):
         self._put_column_totals(c, totals, known)
 
     def _put_column_totals(self, table: sa.Table, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
-        names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        names: tuple[str, ...] = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        exact = "min_is_exact" in table.c
+        if exact:
+            names += ("min_is_exact", "max_is_exact")
         new: list[tuple[Any, ...]] = []
         changed: list[tuple[Any, ...]] = []
         for id_, total in totals.items():
             before = known[id_].columns if id_ in known else {}
             for column_id, stats in total.columns.items():
+                values = _bounds(stats, exact=exact)
                 if column_id not in before:
-                    new.append((id_, column_id, *_bounds(stats)))
-                elif before[column_id] != stats:
-                    changed.append((id_, column_id, *_bounds(stats)))
+                    new.append((id_, column_id, *values))
+                elif _bounds(before[column_id], exact=exact) != values:
+                    changed.append((id_, column_id, *values))
         if new:
             self._insert_many("insert_column_totals", table, ("table_id", "column_id", *names), new)
         if changed:
@@ -82,5 +100,7 @@ def _numbers(totals: Totals) -> tuple[int, int, int]:
     return totals.table.record_count, totals.table.next_row_id, totals.table.file_size_bytes
 
 
-def _bounds(stats: TableColumnStats) -> tuple[Any, ...]:
-    return stats.contains_null, stats.contains_nan, stored_bound(stats.min), stored_bound(stats.max), stats.extra
+def _bounds(stats: TableColumnStats, *, exact: bool) -> tuple[Any, ...]:
+    low, high = stored_bound(stats.min), stored_bound(stats.max)
+    found = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
+    return (*found, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else found

@@ -21,6 +21,10 @@ _URL = "sqlite:///lake.db"
 def init(
     context: Context,
     encrypted: Annotated[bool, typer.Option("--encrypted", help="Encrypt every file with a key of its own.")] = False,
+    format_version: Annotated[
+        str | None,
+        typer.Option("--format-version", metavar="VERSION", help="Version of the format: 1.0, the default, or 1.1."),
+    ] = None,
     no_config: Annotated[bool, typer.Option("--no-config", help=f"Do not write the URL into {FILE}.")] = False,
 ) -> None:
     """Without --lake it is in the file lake.db of this folder. What exists already is left as it is.
@@ -36,7 +40,9 @@ def init(
     try:
         lake, created = opener.open(), False
     except NotFoundError:
-        lake, created = opener.open(write=True, create=True, **({"encrypted": True} if encrypted else {})), True
+        given = {"encrypted": encrypted or None, "format_version": format_version}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        lake, created = opener.open(write=True, create=True, **chosen), True
     with lake:
         words = "made a lake at" if created else "there is a lake already at"
         context.output.result(

@@ -7,15 +7,15 @@ from quacklake.lazy import lazily
 if TYPE_CHECKING:
     from quacklake.engines.duckdb.copying import WriteOptions
     from quacklake.engines.duckdb.engine import DuckDBEngine, Scan
-    from quacklake.engines.duckdb.writer import FileWriter
+    from quacklake.engines.duckdb.writer import FileWriter, Vectors
 else:
     __getattr__ = lazily(
         __name__,
         {
             "quacklake.engines.duckdb.copying": "WriteOptions",
             "quacklake.engines.duckdb.engine": "DuckDBEngine Scan",
-            "quacklake.engines.duckdb.writer": "FileWriter",
+            "quacklake.engines.duckdb.writer": "FileWriter Vectors",
         },
     )
 
-__all__ = ["DuckDBEngine", "FileWriter", "Scan", "WriteOptions"]
+__all__ = ["DuckDBEngine", "FileWriter", "Scan", "Vectors", "WriteOptions"]

@@ -16,7 +16,7 @@ from quacklake.engines.duckdb.engine import DuckDBEngine
 from quacklake.engines.duckdb.failures import reading, writing
 from quacklake.engines.duckdb.mapped import Field
 from quacklake.engines.duckdb.sql import Reads, ScanSql
-from quacklake.engines.duckdb.writer import FileWriter
+from quacklake.engines.duckdb.writer import FileWriter, Vectors
 from quacklake.format.names import quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
 from quacklake.format.paths import uuid7
@@ -37,7 +37,7 @@ class CompactionFiles:
     engine: DuckDBEngine
     writer: FileWriter
     options: Callable[[TableInfo], WriteOptions]
-    vectors: Callable[[TableInfo], bool]
+    vectors: Callable[[TableInfo], Vectors]
 
     def merge(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import duckdb
 
@@ -12,10 +13,17 @@ from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import ColumnStats, is_always_exact
 from quacklake.format.variants import render_fields, shredded_fields
 
-__all__ = ["WriteOptions", "copy_clauses", "possible_clauses", "written_statistics"]
+__all__ = [
+    "WriteOptions",
+    "WrittenFacts",
+    "copy_clauses",
+    "possible_clauses",
+    "written_facts",
+    "written_statistics",
+]
 
 _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
@@ -37,6 +45,11 @@ class WriteOptions:
     hive: bool = True
     sort: bool = True
     macros: tuple[str, ...] = ()
+    facts: bool = False
+    """Whether the lake has a place for what only the footer of a file tells; see ``written_facts``."""
+
+
+_NOTHING: Mapping[int, Mapping[str, bool]] = MappingProxyType({})
 
 
 def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
@@ -83,7 +96,39 @@ def _field_id(column: Column) -> str:
     return f"{name}: {{{children}}}"
 
 
-def written_statistics(found: dict[str, dict[str, str]], schema: TableSchema) -> list[ColumnStats]:
+@dataclass(frozen=True, slots=True)
+class WrittenFacts:
+    """What only the footer of a written file tells: its row groups, and which bounds are values of the column."""
+
+    row_groups: int | None = None
+    exact: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
+
+
+def written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> WrittenFacts:
+    """Ask a file that was written for what ``COPY`` does not tell. Of fields inside columns nothing is said."""
+    ids = {column.name: column.id for column in schema.columns if not column.nested}
+    rows = connection.execute(
+        "SELECT path_in_schema, max(row_group_id) + 1, bool_and(min_is_exact), bool_and(max_is_exact)"
+        " FROM parquet_metadata(?) GROUP BY path_in_schema",
+        [url],
+    ).fetchall()
+    exact = {ids[path]: {"min_exact": bool(low), "max_exact": bool(high)} for path, _, low, high in rows if path in ids}
+    return WrittenFacts(max((row[1] for row in rows), default=0), exact)
+
+
+def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, bool]) -> dict[str, bool | None]:
+    """Whether bounds are values of the column; a text may be cut, and then even be short."""
+    if is_always_exact(column.type):
+        known = {"min_exact": True, "max_exact": True}
+    return {
+        f"{end}_exact": known.get(f"{end}_exact", False) if entry.get(end) is not None else None
+        for end in ("min", "max")
+    }
+
+
+def written_statistics(
+    found: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
+) -> list[ColumnStats]:
     """DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
@@ -107,6 +152,7 @@ def written_statistics(found: dict[str, dict[str, str]], schema: TableSchema) ->
                 max=entry.get("max"),
                 contains_nan=None if nan is None else nan == "true",
                 extra=written_extent(entry) if column.type == "geometry" else None,
+                **_exactness(entry, column, exact.get(column.id, {})),
             )
         )
     return stats

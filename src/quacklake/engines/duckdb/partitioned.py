@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quacklake.errors import InputError, UnsupportedFeatureError
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import EPOCH, PartitionSpec, directory
 from quacklake.format.schema import TableSchema
 from quacklake.format.transforms import duckdb_expression
 
-__all__ = ["Keys", "by_one_thread", "partition_keys"]
+__all__ = ["Keys", "by_one_thread", "partition_keys", "stored_columns", "without_nulls"]
 
+_UNWRITTEN = ("null", "timestamptz_ns")
+"""Types that no file is written with; a whole column of the first is left out."""
 _ENDLESS = 9_000_000_000_000_000_000
 
 
@@ -42,10 +44,10 @@ class Keys:
         return directory(self.spec, self.schema, values, hive=hive)
 
 
-def partition_keys(table: TableInfo) -> Keys | None:
+def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
     """The keys by which new files of a table are partitioned, if it has any.
 
-    Raises ``UnsupportedFeatureError`` for a transform that this version cannot write.
+    Raises ``UnsupportedFeatureError`` for a partitioning by epochs where the lake's version has none.
     """
     spec = table.partition
     if spec is None or not spec.keys:
@@ -56,14 +58,39 @@ def partition_keys(table: TableInfo) -> Keys | None:
     expressions = []
     for key in spec.keys:
         transform, column = key.parsed, table.schema.by_id(key.column_id)
-        if transform.name in EPOCH:
+        if transform.name in EPOCH and not epochs:
             raise UnsupportedFeatureError(
                 f"{table.qualified_name} is partitioned by {transform}, which a later version of the format brings",
-                hint="it can be read; to write, partition it by year, month, day or hour",
+                hint='lake.migrate("1.1") brings the lake there',
             )
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))
     names = tuple(f"{prefix}{index}" for index in range(len(expressions)))
     return Keys(spec, table.schema, names, tuple(expressions))
+
+
+def stored_columns(table: TableInfo) -> TableInfo:
+    """The table with the columns that its files hold: one of the type ``null`` is in none, and reads as NULL.
+
+    Raises ``UnsupportedFeatureError`` for types whose values DuckDB cannot write.
+    """
+    kept = tuple(column for column in table.schema.columns if column.type != "null")
+    for node in (node for column in kept for node in column.walk()):
+        if node.type in _UNWRITTEN:
+            raise UnsupportedFeatureError(
+                f'the column "{node.name}" of {table.qualified_name} has the type {node.type}, which cannot be written'
+            )
+    if not kept:
+        raise UnsupportedFeatureError(f"{table.qualified_name} has no column that a file could hold")
+    return table if len(kept) == len(table.schema.columns) else replace(table, schema=TableSchema(kept))
+
+
+def without_nulls(query: str, table: TableInfo, names: Sequence[str]) -> str:
+    """A query for the columns that files hold; a value in a column of the type ``null`` is an error."""
+    nothing = [quote(column.name) for column in table.schema.columns if column.type == "null"]
+    message = literal("a column of the type null holds nothing but NULL")
+    wrong = " OR ".join(f"{name} IS NOT NULL" for name in nothing)
+    kept = ", ".join(map(quote, names))
+    return f"SELECT {kept} FROM ({query}) WHERE CASE WHEN {wrong} THEN error({message}) ELSE true END"
 
 
 def by_one_thread(rows: str) -> str:

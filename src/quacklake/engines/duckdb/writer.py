@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +14,17 @@ import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
 from quacklake.catalog import DatedDeletes
-from quacklake.engines.duckdb.copying import WriteOptions, copy_clauses, possible_clauses, written_statistics
+from quacklake.engines.duckdb.copying import (
+    WriteOptions,
+    WrittenFacts,
+    copy_clauses,
+    possible_clauses,
+    written_facts,
+    written_statistics,
+)
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys
+from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import (
@@ -31,7 +39,7 @@ from quacklake.format.objects import (
 )
 from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.sorting import order_by
-from quacklake.format.vectors import encode
+from quacklake.format.vectors import encode, encode_file, footer_size, referenced_file
 from quacklake.storage import Store
 from quacklake.storage.parquet import glance
 from quacklake.storage.vectors import dated_positions
@@ -48,8 +56,18 @@ _DELETE_SCHEMA = pa.schema(
 )
 _DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
 _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
+
+
 #: A written delete file: name, size, footer size and key.
-_Written = tuple[str, int, int, str | None]
+class Vectors(enum.Enum):
+    """Which deletes are written as deletion vectors: none, those of one snapshot, or those of several too."""
+
+    NONE = enum.auto()
+    ONE = enum.auto()
+    MANY = enum.auto()
+
+
+_Written = tuple[str, int, int, str | None, int | None]
 #: A new file below the data root, told before it is written.
 Announce = Callable[[str], None]
 
@@ -119,8 +137,11 @@ class FileWriter:
             self._prepared = True
         for statement in options.macros:
             connection.execute(statement)
-        job = _Job(connection, table, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
-        keys = partition_keys(table)
+        stored = stored_columns(table)
+        job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
+        if stored is not table:
+            query = without_nulls(query, table, job.names)
+        keys = partition_keys(table, epochs=options.facts)
         large = size_hint is not None and size_hint >= options.target_file_size
         if keys is None:
             ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
@@ -250,13 +271,17 @@ class FileWriter:
         telemetry.count("engine.files_written")
         telemetry.count("engine.bytes_written", size)
         dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
+        facts = WrittenFacts()
+        if job.options.facts and job.key is None and self.store.is_local:
+            facts = written_facts(job.connection, str(url), job.table.schema)
         return NewDataFile(
             id=job.new_id(),
             path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(written_statistics(statistics, job.table.schema)),
+            stats=tuple(written_statistics(statistics, job.table.schema, facts.exact)),
+            row_groups=facts.row_groups,
             encryption_key=job.key,
             moved=job.snapshot_ids,
             begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,
@@ -273,26 +298,41 @@ class FileWriter:
         snapshot: int,
         begin_snapshot: int | None = None,
         *,
-        vectors: bool = False,
+        vectors: Vectors = Vectors.NONE,
     ) -> NewDeleteFile:
         """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
 
         With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
         the one after ``snapshot``. With ``vectors`` the deletes of one snapshot become a deletion vector. Those of
-        several never do: the only form with room for their snapshots is one that stock DuckLake 1.0 cannot read.
+        several do only where that is said: the form with room for their snapshots stock DuckLake 1.0 cannot read.
         """
         positions = positions.cast(pa.int64())
-        if file.delete_path is None and vectors and not self.encrypted:
+        if file.delete_path is None and vectors is not Vectors.NONE and not self.encrypted:
             name, size = self._write_vector(table, announce, positions)
             return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
         if file.delete_path is None:
-            name, size, footer, key = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-            return NewDeleteFile(data_file_id, name, len(positions), size, footer, encryption_key=key)
+            name, size, footer, key, groups = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
+            return NewDeleteFile(
+                data_file_id, name, len(positions), size, footer, encryption_key=key, row_groups=groups
+            )
         before = self._dated_rows(file, snapshot, begin_snapshot)
         dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
         new = pa.table([positions, dates], schema=before.schema)
         rows = _by_position(pa.concat_tables([before, new]))
-        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        if vectors is Vectors.MANY and not self.encrypted:
+            name, size, footer = self._write_vectors(table, announce, rows, self.store.url(file.path))
+            return NewDeleteFile(
+                data_file_id,
+                name,
+                rows.num_rows,
+                size,
+                footer,
+                file.delete_file_id,
+                begin_snapshot,
+                snapshot + 1,
+                format="puffin",
+            )
+        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return NewDeleteFile(
             data_file_id,
             name,
@@ -303,6 +343,7 @@ class FileWriter:
             begin_snapshot,
             snapshot + 1,
             encryption_key=key,
+            row_groups=groups,
         )
 
     def write_past_deletes(
@@ -314,7 +355,7 @@ class FileWriter:
         snapshot: int,
         dated: DatedDeletes,
         *,
-        vectors: bool = False,
+        vectors: Vectors = Vectors.NONE,
     ) -> PastDeleteFile:
         """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
         if not dated.rows:  # a flush has moved them since the file was planned
@@ -326,12 +367,18 @@ class FileWriter:
         first, last = pc.min_max(rows.column(1)).as_py().values()
         begin = first if dated.file_begin is None else min(first, dated.file_begin)
         partial_max = last if last != begin else None
-        if vectors and partial_max is None and not self.encrypted:
+        if vectors is not Vectors.NONE and partial_max is None and not self.encrypted:
             name, size = self._write_vector(table, announce, rows.column(NAME_POS))
             return PastDeleteFile(
                 data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
             )
-        name, size, footer, key = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
+        if vectors is Vectors.MANY and not self.encrypted:
+            name, size, footer = self._write_vectors(table, announce, rows, self.store.url(file.path))
+            past = (begin, partial_max)
+            return PastDeleteFile(
+                data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, *past, format="puffin"
+            )
+        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
         return PastDeleteFile(
             data_file_id,
             name,
@@ -342,6 +389,7 @@ class FileWriter:
             begin,
             partial_max,
             encryption_key=key,
+            row_groups=groups,
         )
 
     def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
@@ -350,12 +398,49 @@ class FileWriter:
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
         """Write a delete file again with another snapshot for its new positions."""
+        if file.format == "puffin":
+            return self._redate_vectors(table, file, announce, snapshot)
         rows = self._delete_rows(table.location + file.path, file.encryption_key)
         dates = rows.column(NAME_SNAPSHOT_ID)
         dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
         rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
-        name, size, footer, key = self._write_rows(table, announce, rows)
-        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot, encryption_key=key)
+        name, size, footer, key, groups = self._write_rows(table, announce, rows)
+        return replace(
+            file,
+            path=name,
+            file_size_bytes=size,
+            footer_size=footer,
+            snapshot=snapshot,
+            encryption_key=key,
+            row_groups=groups,
+        )
+
+    def _redate_vectors(
+        self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int
+    ) -> NewDeleteFile:
+        path = table.location + file.path
+        rows = dated_positions(self.store, path, None).rename_columns(_DATED_ROWS.names)
+        dates = rows.column(NAME_SNAPSHOT_ID)
+        dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
+        rows = pa.table([rows.column(NAME_POS), dates], schema=_DATED_ROWS)
+        name, size, footer = self._write_vectors(table, announce, rows, referenced_file(self.store.read(path)))
+        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
+
+    def _write_vectors(
+        self, table: TableInfo, announce: Announce, rows: pa.Table, data_file: str
+    ) -> tuple[str, int, int]:
+        """Write a vector for each snapshot, with all positions deleted until then; its name, size and footer size."""
+        dates = rows.column(NAME_SNAPSHOT_ID)
+        vectors = [
+            (date, rows.filter(pc.less_equal(dates, date)).column(NAME_POS))
+            for date in sorted(pc.unique(dates).to_pylist())
+        ]
+        name = delete_file_name("puffin")
+        announce(table.location + name)
+        data = encode_file(vectors, data_file=data_file)
+        with self.store.open_output(table.location + name) as sink:
+            sink.write(data)
+        return name, len(data), footer_size(data)
 
     def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
         """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
@@ -384,7 +469,7 @@ class FileWriter:
         return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
 
     def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> _Written:
-        """Write a delete file; its name, size, footer size and key."""
+        """Write a delete file; its name, size, footer size, key and row groups."""
         name = delete_file_name()
         path = table.location + name
         announce(path)
@@ -399,7 +484,7 @@ class FileWriter:
             ):
                 writer.write_table(rows)
         written = glance(self.store, path)
-        return name, written.size_bytes, written.footer_size, key
+        return name, written.size_bytes, written.footer_size, key, written.row_groups
 
     def _write_vector(
         self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray

@@ -397,6 +397,7 @@ def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str 
         file_size_bytes=footer.size_bytes,
         footer_size=footer.footer_size,
         stats=tuple(stats),
+        row_groups=footer.row_groups,
         partition_values=keys,
         moved=dates is not None,
         begin_snapshot=None if dates is None else int(str(dates.min)),

@@ -13,7 +13,7 @@ from quacklake import faults
 from quacklake.catalog import Catalog
 from quacklake.catalog.audit_rows import RowAudit
 from quacklake.catalog.image import ImageReader
-from quacklake.catalog.tables import VERSION
+from quacklake.catalog.versions import WRITABLE_VERSIONS
 from quacklake.errors import CorruptFileError, InputError, PathError, StorageUnavailableError, UnsupportedFeatureError
 from quacklake.maintenance.backup.image import ImageFile, image_files, write_image
 from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id, remove_unfinished, write_manifest
@@ -70,7 +70,7 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
         raise InputError(
             f"the backup would be in {target.root}, where the lake itself is", hint="name another folder or bucket"
         )
-    if catalog.version != VERSION:
+    if catalog.version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
             f"a lake of the format version {catalog.version} cannot be backed up", hint="migrate it first"
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId, arrow_schema
+from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
 from quacklake.format import inline
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
@@ -42,7 +42,7 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
     """Write everything a read transaction sees; returns the names of the files without their ending."""
     names: list[str] = []
     for name in IMAGED:
-        _write(store, folder, name, arrow_schema(name), reader.rows(name))
+        _write(store, folder, name, reader.arrow_schema(name), reader.rows(name))
         names.append(name)
     for id_ in reader.inlined_ids():
         schema = reader.columns_at(id_.table_id, id_.schema_version)
@@ -145,7 +145,9 @@ def make_inlined(
 
 def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
     """Make a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
-    strange = [column.name for column in schema.columns if not inline.supports(column, database)]
+    strange = [
+        column.name for column in schema.columns if not inline.supports(column, database, prefixed=writer._t.is_next)
+    ]
     if strange:
         raise UnsupportedFeatureError(
             f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',

@@ -82,6 +82,7 @@ _IDENTITIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "sort_info": (("table_id",), "sort_id"),
     "tag": (("object_id", "key"), "object_id"),
     "column_tag": (("table_id", "column_id", "key"), "column_id"),
+    "view_column_tag": (("view_id", "column_name", "key"), "view_id"),
 }
 
 

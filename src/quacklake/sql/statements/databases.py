@@ -32,6 +32,7 @@ _CONNECT = {
     "override_data_path": "override_data_path",
     "metadata_schema": "metadata_schema",
     "encrypted": "encrypted",
+    "ducklake_version": "format_version",
     "create_if_not_exists": "create",
     "migrate_if_required": "migrate",
     "automatic_migration": "migrate",

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quacklake.engines.duckdb.queries import parse_expression
 from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant, TableInfo, ViewInfo
 from quacklake.format.type_text import parse_column
+from quacklake.lake.expression import Expression
 from quacklake.lake.macros import make_variant
 from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.lake.result import Result
-from quacklake.lake.view import COMMENT, check_macro
+from quacklake.lake.view import COMMENT, check_macro, view_column
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
@@ -24,6 +26,7 @@ from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    from quacklake.catalog import Catalog
     from quacklake.sql.session import Session
 
 __all__ = ["comment", "create_macro", "create_schema", "create_view", "drop"]
@@ -183,7 +186,7 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
             types[name] = parse_column(name, type_).type
         given[name] = None
         if inner.accept(":=") or inner.accept("=>"):
-            given[name] = Binder(session).evaluate(tree.expression_of(session.connection, inner.rest()))
+            given[name] = _default(session, inner.rest(), target.attached.shared.catalog)
     if is_table and body.startswith("(") and body.endswith(")"):
         body = Cursor(body).parens()
     variant = make_variant(given, own_names(session, target, body, expression=not is_table))
@@ -191,6 +194,14 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
         replace(parameter, type=types.get(parameter.name, parameter.type)) for parameter in variant.parameters
     )
     return replace(variant, parameters=typed)
+
+
+def _default(session: Session, text: str, catalog: Catalog) -> Any:
+    """The default of a parameter: its value, and of an expression its text where the format has a place for that."""
+    parsed = tree.expression_of(session.connection, text)
+    if catalog.is_next and any(node.get("class") not in ("CONSTANT", "CAST", None) for node in tree.nodes(parsed)):
+        return Expression(parse_expression(session.connection, text))
+    return Binder(session).evaluate(parsed)
 
 
 # -- drop --------------------------------------------------------------------------------------------------------------
@@ -298,7 +309,9 @@ def comment(session: Session, cursor: Cursor, params: Any) -> Result:
         if found is None:
             raise missing(target, tx, kind.title())
         if column is not None and isinstance(found, ViewInfo):
-            raise SqlError("Not implemented Error: comments on the columns of views are not supported in a lake")
+            name = view_column(target.attached.shared, tx, found, column)
+            tx.objects.set_tags(found, {COMMENT: text}, column_name=name)
+            return
         column_id = found.schema.find(column).id if column is not None and isinstance(found, TableInfo) else None
         tx.objects.set_tags(found, {COMMENT: text}, column_id=column_id)
 

@@ -199,7 +199,7 @@ def numbered(columns: Sequence[Column]) -> TableSchema:
 
 def check_reserved(shared: Shared, names: Iterable[str], table: TableInfo | None = None) -> None:
     """Raise ``SqlError`` for names with which stock clients could not put rows into the catalog."""
-    reserved = next((name for name in names if is_reserved(name)), None)
+    reserved = None if shared.catalog.is_next else next((name for name in names if is_reserved(name)), None)
     if reserved is not None and shared.option("data_inlining_row_limit", table):
         raise SqlError(
             f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use when data inlining is'

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
-from quacklake.engines.duckdb import FileWriter
+from quacklake.engines.duckdb import FileWriter, Vectors
 from quacklake.engines.spark import (
     SparkScan,
     SparkWriter,
@@ -337,7 +337,7 @@ class _DeleteTask:
     touched: Mapping[int, TouchedFile]
     begins: Mapping[int, int | None]
     snapshot: int
-    vectors: bool
+    vectors: Vectors
     encrypted: bool = False
 
     def only(self, id_: int) -> _DeleteTask:
