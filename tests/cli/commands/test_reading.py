@@ -204,5 +204,5 @@ def test_settings_are_listed_with_their_sources(run: Run, lake: Path, monkeypatc
     assert rows["pool_size"]["source"] == "environment QUACKLAKE_POOL_SIZE"
     assert rows["s3_secret_key"]["value"] == "***"
     assert rows["s3_secret_key"]["source"] == "file quacklake.toml"
-    assert rows["pool_size"]["source"] == "default"
+    assert rows["turn_ms"]["source"] == "default"
     assert "geheim" not in answer.out

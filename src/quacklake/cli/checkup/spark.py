@@ -40,7 +40,7 @@ def java() -> Finding:
     program = find_java()
     fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"
     if program is None:
-        return Finding("Spark", "Java", "absent", "not found: Spark needs it", fix)
+        return Finding("Spark", "Java", "absent", "not found, Spark needs it", fix)
     try:
         told = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
