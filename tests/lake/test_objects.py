@@ -148,6 +148,13 @@ def test_rows_are_known_to_sql_by_a_name(lake: quacklake.Lake, tmp_path: Path, f
         lake.sql("SELECT * FROM wanted")
 
 
+def test_lazy_frames_and_datasets_in_variables_are_known_to_sql(lake: quacklake.Lake, tmp_path: Path) -> None:
+    lazy, dataset = _frames(tmp_path)["lazy"], _frames(tmp_path)["dataset"]
+    query = "SELECT count(*) FROM t JOIN lazy USING (id) JOIN dataset USING (id)"
+    assert lake.sql(query).fetchall() == [(2,)]
+    assert (lazy.collect().height, dataset.count_rows()) == (2, 2)
+
+
 def test_rows_under_a_name_are_seen_by_other_threads_and_cursors(lake: quacklake.Lake) -> None:
     lake.register("wanted", [{"id": 2}])
     found = []

@@ -16,7 +16,7 @@ from quacklake.storage import Store
 __all__ = ["Input", "Source", "to_source"]
 
 _BATCH_ROWS = 65_536
-_READ_AHEAD = {"batch_readahead": 4, "fragment_readahead": 1}
+_READ_AHEAD: dict[str, Any] = {"batch_readahead": 4, "fragment_readahead": 1}
 """How much of a dataset Arrow may read before it is written; its own choice is many times as much."""
 
 
@@ -40,7 +40,7 @@ def to_source(data: Any, store: Store | None = None) -> Input:
     if _is_lazy(data):
         return Reopened(lambda wanted: _lazy_batches(data))
     if _is_dataset(data):
-        return Reopened(lambda wanted: data.scanner(batch_size=_BATCH_ROWS, **_READ_AHEAD).to_reader())
+        return Reopened(lambda wanted: _dataset_batches(data))
     if _is_scanner(data):
         stream = data.to_reader()
         return Source(stream.schema, stream=stream)
@@ -121,6 +121,16 @@ def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
             getattr(collected, "stop", lambda: None)()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _dataset_batches(dataset: Any) -> pa.RecordBatchReader:
+    options = dict(_READ_AHEAD)
+    if getattr(getattr(dataset, "format", None), "default_extname", None) == "parquet":
+        from pyarrow.dataset import ParquetFragmentScanOptions
+
+        # else Arrow keeps what it has read of a file until its end
+        options["fragment_scan_options"] = ParquetFragmentScanOptions(pre_buffer=False)
+    return dataset.scanner(batch_size=_BATCH_ROWS, **options).to_reader()
 
 
 def _from_items(items: Iterable[Any], store: Store | None) -> Input:

@@ -36,7 +36,7 @@ def find_frame(frame: FrameType | None, name: str) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """What DuckDB can register: a table, or a pandas frame as it is."""
+    """What DuckDB can register: a table, or a pandas frame or a dataset as it is."""
     module = type(value).__module__.split(".")[0]
     if isinstance(value, pa.Table | pa.RecordBatchReader):
         return value
@@ -44,6 +44,10 @@ def _rows(value: Any) -> Any:
         return pa.Table.from_batches([value])
     if module == "pandas" and hasattr(value, "columns"):
         return value
+    if type(value).__module__.startswith("pyarrow._dataset") and hasattr(value, "scanner"):
+        return value
+    if module == "polars" and hasattr(value, "collect_batches"):
+        return pa.table(value.collect())
     if module in ("polars", "quacklake", "duckdb", "_duckdb") and hasattr(value, "__arrow_c_stream__"):
         return pa.table(value)
     return None
