@@ -71,7 +71,7 @@ def test_files_are_merged_and_rewritten(run: Run, session: quacklake.Session, ca
         ("merge_adjacent_files", {"table": named, "max_compacted_files": 3}),
         ("flush_inlined_data", {}),
     ]
-    with pytest.raises(SqlError, match="NULL"):
+    with pytest.raises(SqlError, match="non-null integer"):
         run("CALL lake.merge_adjacent_files(max_compacted_files => NULL)")
 
 
