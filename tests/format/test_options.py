@@ -34,6 +34,7 @@ DEFAULTS = {
     "auto_compact": True,
     "per_thread_output": False,
     "write_deletion_vectors": False,
+    "skip_stats_columns": "",
     "sort_on_insert": True,
     "update_mode": "auto",
 }

@@ -113,10 +113,11 @@ def test_what_is_no_key_is_refused(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["epoch_year", "epoch_month", "epoch_day", "epoch_hour"])
-def test_transforms_of_the_coming_version_are_read_but_not_made(name: str) -> None:
+def test_epochs_are_keys_of_dates_and_times(name: str) -> None:
     assert parse_transform(name) == Transform(name)
-    with pytest.raises(UnsupportedFeatureError, match=r"version 1\.1"):
-        parse_partition(f"{name}(ts)", SCHEMA)
+    assert parse_partition(f"{name}(ts)", SCHEMA) == (SCHEMA.find("ts"), Transform(name))
+    with pytest.raises(InputError, match="cannot be partitioned"):
+        parse_partition(f"{name}(id)", SCHEMA)
 
 
 def test_keys_are_spelled_as_they_are_read() -> None:
