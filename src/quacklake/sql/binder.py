@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from quacklake.lake.macros import declared
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
+from quacklake.sql.in_place import with_names
 from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
 from quacklake.sql.steady import is_steady, settle
@@ -66,6 +68,7 @@ class Binder(Values):
         alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
         """
         parsed = tree.parse(self.session.connection, sql)
+        given = self._given(parsed)
         if change is not None:
             change(parsed)
         if target:
@@ -73,12 +76,23 @@ class Binder(Values):
         self._rewrite(parsed, _Scope())
         answered = self._learn(parsed, looking=looking) if self.scans else ()
         values = self.used(parsed, renumber=True)
-        text = tree.render(self.session.connection, parsed)
+        text = self._text(sql, given, parsed)
         found = next((scan for scan in self.scans if scan.rows), None)
         bound = Bound(text, values, self.scans, found, answered)
         self._prune(bound, parsed)
         self._install()
         return bound
+
+    def _given(self, parsed: Node) -> Node | None:
+        """A copy of the tree of a text that may run as it stands; a safe session runs what it has checked alone."""
+        values = (parsed["node"].get("from_table") or {}).get("type") == "EXPRESSION_LIST"
+        return None if values or self.session.guard.safe else copy.deepcopy(parsed)
+
+    def _text(self, sql: str, before: Node | None, after: Node) -> str:
+        """The text of a tree: the given one with other names, or DuckDB's own where more than names has changed."""
+        connection = self.session.connection
+        kept = None if before is None else with_names(connection, sql, before, after)
+        return tree.render(connection, after) if kept is None else kept
 
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
         """Put what is known of the tables into the query; returns the scans that metadata answers for."""
@@ -274,13 +288,14 @@ class Binder(Values):
         key = ("view", target.attached.alias, tx.base.id, view.id)
         if key in self._known:
             return self._known[key]
-        connection = self.session.connection
-        parsed = tree.parse(connection, view.sql.replace(LAKE, ""))
+        sql = view.sql.replace(LAKE, "")
+        parsed = tree.parse(self.session.connection, sql)
+        given = self._given(parsed)
         self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
         self._steady = self._steady and is_steady(parsed)
         name = self._known[key] = self.session.fresh_name()
         columns = f"({', '.join(quote(alias) for alias in view.aliases)})" if view.aliases else ""
-        statement = f"CREATE TEMP VIEW {name}{columns} AS {tree.render(connection, parsed)}"
+        statement = f"CREATE TEMP VIEW {name}{columns} AS {self._text(sql, given, parsed)}"
         self._made.append(lambda connection, _: _done(connection.execute(statement)))
         return name
 

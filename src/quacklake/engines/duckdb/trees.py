@@ -49,10 +49,28 @@ def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 def render(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
     """Return the text of a tree."""
-    document = json.dumps({"error": False, "statements": [tree]})
+    document = json.dumps({"error": False, "statements": [_typed(tree)]})
     row = first_row(connection, f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))")
     assert row is not None
     return str(row[0])
+
+
+_DOUBLE = {"id": "DOUBLE", "type_info": None}
+_TEXT = {"id": "VARCHAR", "type_info": None}
+
+
+def _typed(node: Any) -> Any:
+    """A tree in which numbers like 1e3 are casts of texts: 1.5 writes them as decimals. 2.x keeps their text."""
+    if isinstance(node, list):
+        return [_typed(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    value = node.get("value") if node.get("class") == "CONSTANT" else None
+    if value is None or value["type"]["id"] != "DOUBLE" or value["is_null"]:
+        return {key: _typed(item) for key, item in node.items()}
+    text = {**node, "alias": "", "value": {"type": _TEXT, "is_null": False, "value": repr(value["value"])}}
+    cast = {"class": "CAST", "type": "OPERATOR_CAST", "child": text, "cast_type": _DOUBLE, "try_cast": False}
+    return {**cast, "alias": node["alias"], "query_location": node["query_location"]}
 
 
 def nodes(tree: Any) -> Iterator[Node]:

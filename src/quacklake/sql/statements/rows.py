@@ -163,9 +163,19 @@ def assignments(cursor: Cursor) -> list[tuple[str, str]]:
             if len(names) > 1:
                 raise cursor.fail("Qualified column names in SET are not supported")
             cursor.expect("=")
-            found.append((names[0], cursor.until(",", "FROM", "WHERE", "RETURNING", "WHEN")))
+            found.append((names[0], _assigned(cursor)))
         if not cursor.accept(","):
             return found
+
+
+def _assigned(cursor: Cursor) -> str:
+    """The text of a value; the FROM of IS DISTINCT FROM does not end it."""
+    first = cursor.at
+    while True:
+        cursor.until(",", "FROM", "WHERE", "RETURNING", "WHEN")
+        if not (cursor.sees("FROM") and cursor.at > first and cursor.words[cursor.at - 1].upper == "DISTINCT"):
+            return cursor.slice(first, cursor.at)
+        cursor.take()
 
 
 def new_values(table: TableInfo, assigned: Sequence[tuple[str, str]]) -> dict[int, str]:

@@ -1,0 +1,108 @@
+"""The text that a user wrote, with the names of tables replaced in it.
+
+DuckDB makes text of a tree too, but not quite the same: constants lose their types, and columns without a name get
+titles of what was put in. So a query keeps its own text wherever nothing but names of tables and of their columns has
+to be replaced. What comes out is parsed again, and counts only if its tree is the one that was meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from quacklake.errors import SqlError
+from quacklake.format.names import fold, quote
+from quacklake.sql import tree
+from quacklake.sql.tree import Node
+from quacklake.sql.words import Cursor, words_of
+
+__all__ = ["with_names"]
+
+#: What tells nothing of the meaning: places in the text, and the order of parameters, which have their names besides.
+_PLACES = frozenset({"query_location", "query_location_length", "named_param_map"})
+_NAMES = ("catalog_name", "schema_name", "table_name")
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A dotted name in a text, by where DuckDB says it is, and what stands there instead."""
+
+    location: int
+    names: tuple[str, ...]
+    text: str
+
+
+def with_names(connection: duckdb.DuckDBPyConnection, sql: str, before: Node, after: Node) -> str | None:
+    """Return the text of ``before`` so that it is one of ``after``; None when more than names has changed."""
+    edits: list[_Edit] = []
+    try:
+        if not _compare(before, after, edits):
+            return None
+        text = _edited(sql, edits)
+        if text is None or _bare(tree.parse(connection, text)) != _bare(after):
+            return None
+    except SqlError:
+        return None
+    return text
+
+
+def _compare(before: Any, after: Any, edits: list[_Edit]) -> bool:
+    """Find the names that differ; False when something else does."""
+    if isinstance(before, list):
+        return (
+            isinstance(after, list)
+            and len(before) == len(after)
+            and all(_compare(old, new, edits) for old, new in zip(before, after, strict=True))
+        )
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return bool(before == after)
+    if before.get("type") == "BASE_TABLE" and after.get("type") == "BASE_TABLE":
+        return _compare_tables(before, after, edits)
+    if before.get("class") == "COLUMN_REF" and after.get("class") == "COLUMN_REF":
+        if before["column_names"] != after["column_names"]:
+            new = ".".join(map(quote, after["column_names"]))
+            edits.append(_Edit(before["query_location"], tuple(before["column_names"]), new))
+        return bool(before["alias"] == after["alias"])
+    return before.keys() == after.keys() and all(
+        key in _PLACES or _compare(old, after[key], edits) for key, old in before.items()
+    )
+
+
+def _compare_tables(before: Node, after: Node, edits: list[_Edit]) -> bool:
+    old, new = ([node[key] for key in _NAMES if node.get(key)] for node in (before, after))
+    if old == new:
+        return bool(before == after)
+    alias = "" if before["alias"] else f" AS {quote(after['alias'])}"
+    edits.append(_Edit(before["query_location"], tuple(old), ".".join(map(quote, new)) + alias))
+    return before.get("at_clause") is None
+
+
+def _edited(sql: str, edits: list[_Edit]) -> str | None:
+    words = words_of(sql)
+    if not words or words[-1].end != len(sql):
+        return None  # a comment at the end would swallow what is written behind the query
+    starts = {len(sql[: word.start].encode()): number for number, word in enumerate(words)}
+    parts: list[str] = []
+    done = 0
+    for edit in sorted(edits, key=lambda edit: edit.location):
+        number = starts.get(edit.location)
+        if number is None:
+            return None
+        cursor = Cursor(sql, words)
+        cursor.at = number
+        names = cursor.names()
+        start, end = words[number].start, words[cursor.at - 1].end
+        if [fold(name) for name in names] != [fold(name) for name in edit.names] or start < done:
+            return None
+        parts += [sql[done:start], edit.text]
+        done = end
+    return "".join([*parts, sql[done:]])
+
+
+def _bare(node: Any) -> Any:
+    """A tree without what tells nothing of its meaning."""
+    if isinstance(node, dict):
+        return {key: _bare(value) for key, value in node.items() if key not in _PLACES}
+    return [_bare(item) for item in node] if isinstance(node, list) else node
