@@ -52,7 +52,7 @@ def stored(lake: quacklake.Lake) -> set[tuple[str, str, str | None]]:
 
 
 def test_every_option_is_set_in_every_scope_it_has_and_taken_back(lake: quacklake.Lake) -> None:
-    assert set(VALUES) == set(OPTIONS)
+    assert set(VALUES) == set(OPTIONS) - {"skip_stats_columns"}, "which needs the format version 1.1"
     for name, (value, text, meaning) in VALUES.items():
         for scope in Scope:
             where = {Scope.GLOBAL: {}, Scope.SCHEMA: {"schema": "s"}, Scope.TABLE: {"table": "s.t"}}[scope]

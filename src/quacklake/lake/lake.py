@@ -74,7 +74,8 @@ class _Reading(SpeaksSql):
 
     def table(self, name: str) -> Table:
         """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
-        return Table(self._shared, TableRef.parse(name), self._view, self._run, self._once)
+        ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
+        return Table(self._shared, ref, self._view, self._run, self._once)
 
     def __getitem__(self, name: str) -> Table:
         """A table that is there: ``lake["t"]``, ``lake["schema.t"]``. Raises ``NotFoundError`` with names like it."""
@@ -117,7 +118,8 @@ class _Reading(SpeaksSql):
 
     def view(self, name: str) -> View:
         """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
-        return View(self._shared, TableRef.parse(name), self._view, self._run)
+        ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
+        return View(self._shared, ref, self._view, self._run)
 
     def views(self, schema: str | None = None) -> list[str]:
         """The names of the views, ``schema.view``."""

@@ -22,10 +22,10 @@ class TableRef:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> TableRef:
+    def parse(cls, text: str, *, nested: bool = True) -> TableRef:
         """The reference a text means; without a schema it is ``main``. Raises ``InvalidNameError``.
 
-        More than two parts name a schema inside others, which a lake of the format version 1.1 may have.
+        More than two parts name a schema inside others, unless the lake cannot have such schemas (``nested``).
 
         >>> TableRef.parse('"odd.name".t')
         TableRef(schema='odd.name', name='t')
@@ -33,6 +33,8 @@ class TableRef:
         if not isinstance(text, str):
             raise InvalidNameError(f"a table name must be text, not {type(text).__name__}")
         *schema, name = name_parts(text)
+        if len(schema) > 1 and not nested:
+            raise InvalidNameError(f"{text!r} has too many parts", hint='write "table" or "schema.table"')
         return cls(full_name(schema) if schema else DEFAULT_SCHEMA, name)
 
 
