@@ -13,6 +13,7 @@ import quacklake
 from quacklake.cli.demo import streaming
 from quacklake.cli.demo.stage import Stage
 from tests.cli.conftest import Answer, Run
+from tests.duckdbs import needs_extensions
 from tests.layout import plain_only
 
 
@@ -47,6 +48,7 @@ def _told(answer: Answer) -> str:
 @pytest.mark.slow
 def test_the_demo_says_what_is_true(run: Run, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain_only("the demo has a lake of its own")
+    needs_extensions()
     # settings of the machine have no part in it
     monkeypatch.setenv("QUACKLAKE_METADATA_SCHEMA", "elsewhere")
     monkeypatch.setenv("QUACKLAKE_DATA_INLINING_ROW_LIMIT", "0")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from duckdb_extensions import import_extension
+from tests.duckdbs import pinned_environment
 
 from .clients import LakeSite
 
@@ -21,7 +21,11 @@ __all__ = ["StockProcess"]
 
 _PROGRAM = """
 import json, sys, duckdb
+from duckdb_extensions import import_extension
 connection = duckdb.connect(config={"threads": 1})
+for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
+    import_extension(name)
+    connection.execute(f"LOAD {name}")
 for line in sys.stdin:
     try:
         answer = {"rows": connection.execute(json.loads(line)).fetchall()}
@@ -36,11 +40,12 @@ class StockProcess:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _PROGRAM],
+            env=pinned_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        for extension in ("ducklake", "sqlite_scanner", "postgres_scanner"):
-            import_extension(extension)
-            self.execute(f"LOAD {extension}")
 
     @contextmanager
     def attached(self, site: LakeSite) -> Iterator[StockProcess]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import REPOSITORY
+from tests.duckdbs import needs_extensions
 from tests.layout import plain_only
 
 EXAMPLES = sorted(path for path in (REPOSITORY / "examples").iterdir() if path.is_file())
@@ -25,6 +26,7 @@ PRINTED = {
 def test_an_example_runs_and_leaves_nothing_behind(example: Path, tmp_path: Path) -> None:
     if example.stem == "duckdb_interop":
         plain_only("stock DuckDB cannot open a catalog of a shared lake")
+        needs_extensions()
     command = [sys.executable, "-W", "error", str(example)]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stderr) == (0, "")

@@ -16,6 +16,7 @@ import pytest
 from quacklake.cli import main
 from quacklake.config import SETTINGS
 from tests.docs.blocks import PAGES, Block, blocks, page_id
+from tests.duckdbs import needs_extensions
 
 _RESULT = re.compile(r"# → (.+)$", re.MULTILINE)
 _WITH_EXAMPLES = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
@@ -34,6 +35,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=page_id)
 def test_the_examples_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace: dict[str, object] = {"__name__": "example"}
+    if any("duckdb_extensions" in block.text for block in blocks(page)):
+        needs_extensions()
     for block in blocks(page):
         if block.not_run is not None:
             continue
@@ -125,6 +128,7 @@ def _shape(line: str) -> str:
     line = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", line)
     line = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d)?", "TIME", line)
     line = line.replace(f"{Path.cwd()}/", "…/")
+    line = re.sub(r"\^+", "^", line)  # DuckDB 2.0 marks the whole word
     return _spaced(re.sub(r"[─━]+", "─", line))
 
 

@@ -77,7 +77,7 @@ def meet_duckdb(stage: Stage, directory: Path, connect: Callable[[], Lake]) -> N
     with tempfile.TemporaryDirectory(prefix="quacklake-extensions-") as extensions:
         try:
             connection = _open_duckdb(Path(extensions))
-        except (ImportError, duckdb.Error) as error:
+        except (ImportError, AttributeError, duckdb.Error) as error:  # the wheels do not know every DuckDB
             stage.say(f"Left out: DuckDB's ducklake extension is not here ({str(error).splitlines()[0]}).")
             return
         with connection:
