@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from threading import Lock
 from time import perf_counter
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TextIO
 
 from quacklake.config import redact
 from quacklake.errors import ConfigError
@@ -137,7 +137,7 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
     logger = logging.getLogger(LOGGER_NAME)
     for handler in [each for each in logger.handlers if isinstance(each, _Handler)]:
         logger.removeHandler(handler)
-    handler = _Handler(sys.stderr)
+    handler = _Handler()
     handler.setFormatter(formatter)
     logger.addHandler(handler)
     logger.setLevel(number)
@@ -145,7 +145,14 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not generic at run time in 3.11
-    """Marks the handler as ours, so that only ours is replaced."""
+    """Writes to what standard error is then, which a program may have replaced since; only ours is replaced later."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None: ...
 
 
 class _TextFormatter(logging.Formatter):

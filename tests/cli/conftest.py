@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Take back what ``-v`` and ``--log-level`` say: they are for the whole process."""
+    logger = logging.getLogger("quacklake")
+    before = (logger.level, logger.propagate, logger.handlers[:])
+    yield
+    level, logger.propagate, logger.handlers = before
+    logger.setLevel(level)
 
 
 @pytest.fixture
