@@ -102,7 +102,11 @@ class InputFiles:
             hint = "write it as UTF-8, as in: iconv -f latin1 -t utf-8 OLD > NEW"
             return InputError(f"cannot read {self.name} as {self.found.format}: it is not UTF-8 text", hint=hint)
         if fault is not None:
-            hint = "correct it, or say how the file is written" if self.found.format == "csv" else "correct it"
+            hint = (
+                "correct it, or say how it is written (--delimiter, --quote, --skip-lines)"
+                if self.found.format == "csv"
+                else "correct it"
+            )
             return InputError(f"cannot read {fault[0]} as {self.found.format}: {fault[1]}", hint=hint)
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         # where it is in the file comes first, what is wrong there some lines later
