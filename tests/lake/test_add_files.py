@@ -491,7 +491,7 @@ def test_the_command_adds_files(
     assert (
         main(["add-files", "t", str(outside / "a.parquet"), str(outside / "b.parquet"), "--allow-missing", *url]) == 0
     )
-    assert "added 40 rows to t in snapshot 2" in capsys.readouterr().out
+    assert "added 40 rows of 2 files to t in snapshot 2" in capsys.readouterr().out
     assert main(["add-files", "t", str(outside / "a.parquet"), *url]) == 1
     assert "already" in capsys.readouterr().err
 

@@ -115,9 +115,9 @@ def test_a_type_can_be_written_in_many_ways(type_: Any, duckdb: str) -> None:
         (dict, "dict is not a type of a column", "JSON"),
         (complex, "complex is not a type of a column", "BIGINT"),
         (int | str, "is not a type of a column", "BIGINT"),
-        ("bigimt", "there is no type BIGIMT in DuckLake", 'did you mean "bigint"'),
-        ("hello world", "there is no type HELLO", "to give values, pass a list"),
-        ("", "is not a type", "write it as DuckDB does"),
+        ("bigimt", "unsupported type BIGIMT", 'did you mean "bigint"'),
+        ("hello world", "unsupported type HELLO", "to give values, pass a list"),
+        ("", "unsupported type", "write it as DuckDB does"),
     ],
     ids=str,
 )
