@@ -225,7 +225,7 @@ def test_what_is_not_installed_comes_with_how_to_install_it(
         monkeypatch.setattr(module, "installed", lambda name: versions.get(name, real(name)))
     answer = run("doctor", "-o", "json")
     rows = _rows(answer)
-    assert _failed(answer)["duckdb"]["fix"].startswith("pip install --upgrade 'duckdb>=")
+    assert _failed(answer)["duckdb"]["fix"].startswith("pip install --upgrade 'duckdb<")
     assert (rows["psycopg"]["state"], rows["psycopg"]["fix"]) == ("absent", "pip install 'quacklake[postgres]'")
     assert "Java" not in rows
     needed = run("doctor", "-o", "json", "--lake", "postgresql://ann@127.0.0.1:1/lake")
