@@ -115,7 +115,7 @@ def test_a_wrong_password_and_a_missing_database_are_told_apart_where_a_password
     postgres_url: str,
 ) -> None:
     with _role_with_password(sa.make_url(postgres_url)) as url:
-        assert startup_state(url, 3) is None  # it asks for the password first, whatever the database
+        assert startup_state(url, 3) == ""  # it asks for the password first, whatever the database
         assert "with this password" in _error(url.set(password="wrong")).message
         assert "without a password" in _error(url._replace(password=None)).message
         assert 'no database "nowhere"' in _error(url.set(database="nowhere")).message

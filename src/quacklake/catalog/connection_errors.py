@@ -5,6 +5,7 @@ Texts of errors are in the language of the server, and change; nothing here read
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import sqlite3
@@ -88,8 +89,10 @@ def _mysql(url: CatalogUrl, error: BaseException) -> Cause | None:
 
 def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
     state = getattr(error, "sqlstate", None) or startup_state(url.url, _SECONDS)
+    if state == "":
+        return _postgres_login(url)
     if state is None:
-        return None if getattr(error, "sqlstate", None) else _postgres_login(url)
+        return None  # a server that hangs up is out of order, not strict
     if state == "3D000":
         return _no_database(url)
     if state[:2] == "28":
@@ -119,7 +122,8 @@ def _postgres_login(url: CatalogUrl) -> Cause | None:
         if row is None:
             return _no_database(url)
         return None if row[0] else _no_right(url)
-    return _refused(url)
+    # it asked for a password before, and still does: an outage in between is not a wrong password
+    return _refused(url) if startup_state(url.url, _SECONDS) == "" else None
 
 
 def _no_database(url: CatalogUrl) -> Cause:
@@ -177,7 +181,7 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
 
 
 def _unless(allowed: bool, message: str) -> Cause | None:
-    user = os.environ.get("USER") or str(os.getuid())
+    user = getpass.getuser()
     return None if allowed else Cause(f"{message} (permission denied)", f"change its owner or mode for the user {user}")
 
 

@@ -15,9 +15,9 @@ _SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)
 
 
 def startup_state(url: sa.URL, seconds: float) -> str | None:
-    """Return the SQLSTATE with which the server refuses a connection; None when it asks for a password, or lets it in.
+    """Return the SQLSTATE with which the server refuses a connection; empty when it asks for a password, or lets it in.
 
-    Nothing secret is sent.
+    None when it cannot be asked, or does not answer as a server that works. Nothing secret is sent.
     """
     host = url.host
     if not host or host.startswith("/") or "," in host:
@@ -42,7 +42,7 @@ def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
 
 
 def _refusal(server: socket.socket) -> str | None:
-    """The SQLSTATE of the first error among the messages of the server."""
+    """The SQLSTATE of the first error among the messages of the server, empty when there is none."""
     while True:
         kind = _exactly(server, 1)
         (length,) = struct.unpack("!i", _exactly(server, 4))
@@ -51,7 +51,7 @@ def _refusal(server: socket.socket) -> str | None:
             fields = {part[:1]: part[1:] for part in body.split(b"\0") if part}
             return fields.get(b"C", b"").decode("ascii", "replace") or None
         if kind == b"Z" or (kind == b"R" and body[:4] != b"\0\0\0\0"):
-            return None
+            return ""
 
 
 def _exactly(server: socket.socket, count: int) -> bytes:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
-from quacklake.errors import CatalogUnavailableError, CommitConflict, CommitUnknown, TenantBusyError
+from quacklake.errors import CatalogError, CatalogUnavailableError, CommitConflict, CommitUnknown, TenantBusyError
 from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet
@@ -129,6 +129,8 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
             if not catalog.has_tokens:
                 raise
             retry.pause(attempt)  # also when the answer to the question was lost
+        except CatalogError:
+            break  # whatever the reason, nobody knows whether the commit was made
     raise CommitUnknown(
         "the connection was lost during the commit, and the database could not be asked again",
         hint="compare lake.snapshots() with what you wrote before trying again",

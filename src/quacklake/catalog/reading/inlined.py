@@ -122,6 +122,10 @@ class InlinedReader(TableReader):
             found = self._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
         return found
 
+    def expect_new_inlined_table(self, table_id: int, schema_version: int) -> None:
+        """Remember the prefix of a table that is about to be made, whatever a failed commit has left under its name."""
+        self._cache["inlined_prefix", table_id, schema_version] = PREFIX if self._t.is_next else ""
+
     def _look_for_prefix(self, name: str) -> str:
         if not self.has_table(name):
             return PREFIX if self._t.is_next else ""

@@ -65,6 +65,7 @@ class InlinedWriter(Inserts):
 
         It counts once ``register_inlined_tables`` names it.
         """
+        self.expect_new_inlined_table(table_id, schema_version)
         inlined = self.inlined_table(table_id, schema_version, schema)
         if inlined.packed:
             return
