@@ -130,6 +130,8 @@ def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
         "to_polars": lambda t: t.to_polars(),
         "to_pylist": lambda t: t.to_pylist(),
         "update": lambda t: t.update({"a": 1}, "b = 'x'"),
+        "head": lambda t: t.head(),
+        "to_duckdb": lambda t: t.to_duckdb().fetchall(),
     }
     yield from calls.items()
     for name in [
@@ -182,6 +184,7 @@ def _names() -> Iterator[Case]:
         ("merge_adjacent_files", "deep", lambda m, o: m.merge_adjacent_files("hidden")),
         ("rewrite_data_files", "table", lambda m, o: m.rewrite_data_files(table=o.table)),
         ("transaction", "table", _in_transaction),
+        ("unregister", "table", lambda m, o: m.unregister(o.table)),
         ("untag", "tag", lambda m, o: m.untag(o.tag)),
         ("at", "tag", lambda m, o: m.at(o.tag)),
         ("rollback", "tag", lambda m, o: m.rollback(to=o.tag)),
