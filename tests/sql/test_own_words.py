@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import quacklake
+from quacklake.duckdb_versions import IS_2
 from quacklake.sql.own_words import in_own_words
 from tests.sql.conftest import Run
 
@@ -48,7 +49,10 @@ def test_no_error_shows_a_name_that_the_user_has_not_written(run: Run, statement
 @pytest.mark.parametrize(
     ("statement", "line", "word"),
     [
-        ("DELETE FROM t\nWHERE zz = 1", "LINE 2: WHERE zz = 1", "zz"),
+        pytest.param(
+            *("DELETE FROM t\nWHERE zz = 1", "LINE 2: WHERE zz = 1", "zz"),
+            marks=pytest.mark.skipif(IS_2, reason="DuckDB 2.0 tells no place in what was made of a tree"),
+        ),
         ("CREATE TABLE u (i NOSUCH)", "LINE 1: CREATE TABLE u (i NOSUCH)", "NOSUCH"),
         ("EXPLAIN SELECT zz FROM t", "LINE 1: EXPLAIN SELECT zz FROM t", "zz"),
     ],

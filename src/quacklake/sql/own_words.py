@@ -8,7 +8,7 @@ from quacklake.sql.attached import PREFIX
 
 __all__ = ["in_own_words"]
 
-_PLACE = re.compile(r"\n*\nLINE \d+: (?P<excerpt>.*)\n(?P<blank> *)\^\s*\Z")
+_PLACE = re.compile(r"\n*\nLINE \d+: (?P<excerpt>.*)\n(?P<blank> *)(?P<carets>\^+)\s*\Z")
 _LABEL = re.compile(r"LINE \d+: ")
 _TOKEN = re.compile(r"\w+|\"(?:[^\"]|\"\")+\"|\S")
 _INTERNAL = rf"(?:{PREFIX}\d+|_ql_\w+)"
@@ -63,4 +63,4 @@ def _shown(text: str, place: re.Match[str], statement: str) -> str:
     begin = statement.rfind("\n", 0, at.start()) + 1
     line = statement[begin:].partition("\n")[0]
     head = f"LINE {statement.count(chr(10), 0, begin) + 1}: "
-    return f"\n\n{head}{line}\n{' ' * (len(head) + at.start() - begin)}^"
+    return f"\n\n{head}{line}\n{' ' * (len(head) + at.start() - begin)}{place['carets']}"
