@@ -216,7 +216,7 @@ class Catalog(Connections):
         self.read_only = self._opened_read_only or version not in WRITABLE_VERSIONS
 
     def _lacking(self) -> frozenset[Part]:
-        """Which parts of 1.1 the database does not have, whatever the version says."""
+        """Return the parts of 1.1 that the database lacks, whatever its version says."""
         wide = Tables.of(NEXT, self._schema, shared=self.shared)
         with self._translate("open"), self._connection() as connection:
             columns = {

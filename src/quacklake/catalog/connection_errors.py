@@ -21,7 +21,7 @@ from quacklake.catalog.url import CatalogUrl
 __all__ = ["Cause", "cause_of"]
 
 _SECONDS = 3.0
-"""How long one look at a server may take."""
+"""Seconds that one look at a server may take."""
 _PORTS = {"postgres": 5432, "mysql": 3306}
 _MAGIC = {"sqlite": (0, b"SQLite format 3\0"), "duckdb": (8, b"DUCK")}
 _NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mysql": "MySQL"}
@@ -51,7 +51,7 @@ def cause_of(url: CatalogUrl, error: BaseException) -> Cause | None:
 
 
 def _network(url: CatalogUrl) -> Cause | None:
-    """What stands between this machine and the server."""
+    """Return what stands between this machine and the server."""
     host, port = url.url.host, url.url.port or _PORTS[url.database]
     if not host or host.startswith("/") or "," in host:
         return None
@@ -154,7 +154,7 @@ def _too_many(url: CatalogUrl) -> Cause:
 
 
 def _file(database: str, path: Path, error: BaseException) -> Cause | None:
-    """What is wrong with a database file, or with the folder it should be in."""
+    """Return what is wrong with a database file, or with the folder it should be in."""
     if path.is_dir():
         return Cause(f"{path} is a folder, not a database file", f"name a file: {database}:///{path}/lake.db")
     if not path.parent.is_dir():
@@ -200,7 +200,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _is_about_the_file(error: BaseException) -> bool:
-    """Whether an error is one of opening, locking or writing a file; others are about what is in it."""
+    """Return whether an error is one of opening, locking or writing a file, not about what is in it."""
     code = _sqlite_code(error)
     return isinstance(error, duckdb.IOException) or code in (
         sqlite3.SQLITE_BUSY,

@@ -32,7 +32,7 @@ REAL = ("metadata", "files_scheduled_for_deletion")
 """The tables, without their prefix, of which an exposed catalog that is written has its own."""
 _LIMIT = "data_inlining_row_limit"
 MIRROR = "quacklake_mirror"
-"""How the names of the functions begin."""
+"""The prefix of the functions' names."""
 
 
 def columns_of(table: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server says to a first message: libpq hides the SQLSTATE of a connection that fails."""
+"""Ask a PostgreSQL server why it refuses a connection: libpq hides the SQLSTATE of one that fails."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from quacklake.format.packed import LIFE
 __all__ = ["LAST", "alter", "back", "to_next", "widen"]
 
 LAST = "ducklake_view_column_tag"
-"""What ``widen`` adds last: whoever has it has everything."""
+"""The part that ``widen`` adds last: a lake that has it has everything."""
 
 _NEW_TYPES = ("null", "timestamptz_ns")
 """Types that a client of 1.0 does not know."""
@@ -148,7 +148,7 @@ def _rename(writer: Writer, table: str, old: str, new: str) -> None:
 
 
 def _obstacles(writer: Writer) -> Iterator[str]:
-    """What a lake holds that 1.0 has no place for."""
+    """Yield what a lake holds that 1.0 has no place for."""
     t = writer._t
     if ("schema", "parent_schema_id") in t.parts:
         s = t["schema"]

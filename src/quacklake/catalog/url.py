@@ -32,7 +32,7 @@ _SPELLINGS = "sqlite:///lake.db, duckdb:///lake.db, postgresql://host/db, mysql:
 _OWN_PARAMETERS = ("catalog", "metadata_schema", "data_path")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _FILE = re.compile(r"[\w./~-]+\.(db|sqlite3?|ducklake)")
-"""What can be nothing but the path of a file, and hides no password."""
+"""Matches what can only be the path of a file, and hides no password."""
 _SECRET_WORD = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _DSN_WORD = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S*)")
 

@@ -26,7 +26,7 @@ VERSION = "1.0"
 """The version of a new lake, unless another is asked for."""
 NEXT = "1.1"
 DEVELOPMENT = "1.1-dev1"
-"""What the extension calls 1.1 before its release."""
+"""The extension's name for 1.1 before its release."""
 
 WRITABLE_VERSIONS = (VERSION, NEXT, DEVELOPMENT)
 READABLE_VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", *WRITABLE_VERSIONS)

@@ -67,7 +67,7 @@ class _Late:
 
 
 def _for_a_person() -> bool:
-    """Whether somebody looks at standard error, and its lines are not those of a log, which tells more."""
+    """Return whether a person looks at standard error, and no log is written there, which tells more."""
     return sys.stderr.isatty() and not logging.getLogger("quacklake").isEnabledFor(logging.INFO)
 
 

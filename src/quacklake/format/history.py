@@ -67,14 +67,14 @@ Names = Mapping[int, Sequence[tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What things were called when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
+    """Return the names that objects had when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
 
     snapshot: int
     names: Names
     renamed: Mapping[tuple[int, str], str]
 
     def name(self, change: Change) -> str:
-        """What a changed object was called then; its number where nobody knows any more."""
+        """Return the name that a changed object had then, or its number where the name is not known any more."""
         if change.id is None:
             return str(change.schema) if change.name is None else f"{change.schema}.{change.name}"
         known = [name for begin, name in self.names.get(change.id, ()) if begin <= self.snapshot]

@@ -64,7 +64,7 @@ _POSTGRES: Mapping[str, str] = {
 _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "time", "time_ns")
 _TEXT = ("varchar", "json")
 PREFIX = "_ducklake_"
-"""What the names of the columns that are not a user's begin with in 1.1; no column of a user may."""
+"""The prefix of columns that are not a user's in 1.1; no column of a user may have it."""
 _RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
 _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 

@@ -18,7 +18,7 @@ _VERSION_PLACE = 76
 
 
 class Operation(enum.Flag):
-    """What can be asked of rows. The values are stored: they never change."""
+    """Operations on rows. The values are stored: they never change."""
 
     NONE = 0
     INSERT = 1

@@ -46,7 +46,7 @@ class TableColumnStats:
 
 
 def stored_exact(text: str | None, exact: bool | None) -> bool | None:
-    """What a catalog keeps of whether a bound is a value of the column: nothing without a bound."""
+    """Return what a catalog stores for the exactness of a bound: nothing without a bound."""
     return None if stored_bound(text) is None else bool(exact)
 
 
@@ -99,7 +99,7 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
 def _exactness(
     text: str | None, one: tuple[str | None, bool | None], two: tuple[str | None, bool | None], type: str
 ) -> bool | None:
-    """Whether the bound that has won is exact: of two that are equal both must be."""
+    """Return whether the winning bound is exact: of two that are equal both must be."""
     if text is None:
         return None
     value = _decoded(text, type)

@@ -78,7 +78,7 @@ class TableCompaction:
         return compactor.merge(table, base, groups)
 
     def _files_saved_by_merging(self, max_file_size: int | None = None) -> int:
-        """How many files fewer ``merge_adjacent_files`` would leave: those of a partition go together only."""
+        """Return how many files ``merge_adjacent_files`` would remove: only those of one partition go together."""
         view = self._view()
         table = self._find(view)
         limits = self._compactor_of(table, silent).limits

@@ -66,7 +66,7 @@ def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial:
 
 
 def _hint(given: TableSchema, schema: TableSchema, extra: Sequence[str], missing: Sequence[str]) -> str:
-    """What to do about the first thing that does not fit."""
+    """Return a hint about the first thing that does not fit."""
     if extra:
         near = nearest(extra[0], schema.names)
         return near or f"evolve=True adds columns; the table has {_list(schema.names)}"

@@ -1,4 +1,4 @@
-"""What to do with values whose type a column does not take: nothing is guessed, so the user converts them first."""
+"""Hints for values whose type a column does not take: nothing is guessed, so the user converts them first."""
 
 from __future__ import annotations
 

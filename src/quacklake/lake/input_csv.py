@@ -27,7 +27,7 @@ OpenText = Callable[[], AbstractContextManager[TextIO]]
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """What the user says of a CSV file. None is found out from the file."""
+    """The user's options for a CSV file. None is found out from the file."""
 
     delimiter: str | None = None
     quote: str = '"'

@@ -59,7 +59,7 @@ class InputFiles:
 
     @property
     def name(self) -> str:
-        """How the user named the files."""
+        """The files as the user named them."""
         return self.found.name
 
     def without_folders(self) -> InputFiles:
@@ -231,7 +231,7 @@ class InputFiles:
 
     @cached_property
     def _dialects(self) -> dict[Dialect, dict[str, tuple[str, ...]]]:
-        """How CSV files are written, each with its files and their first records."""
+        """Return the dialects of CSV files, each with its files and their first records."""
         found: dict[Dialect, dict[str, tuple[str, ...]]] = {}
         with self._connection() as connection:
             for path in self._with_bytes:

@@ -1,4 +1,4 @@
-"""Which line of a JSON file is wrong: DuckDB counts them from another one."""
+"""Find the wrong line of a JSON file: DuckDB counts lines from another one."""
 
 from __future__ import annotations
 

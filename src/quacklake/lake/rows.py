@@ -36,15 +36,15 @@ class Rows(ABC):
         return frame
 
     def arrow(self) -> pa.Table:
-        """The same as ``to_arrow``, as DuckDB calls it."""
+        """Return the rows like ``to_arrow``, by DuckDB's name for it."""
         return self.to_arrow()
 
     def df(self) -> pandas.DataFrame:
-        """The same as ``to_pandas``, as DuckDB calls it."""
+        """Return the rows like ``to_pandas``, by DuckDB's name for it."""
         return self.to_pandas()
 
     def pl(self) -> polars.DataFrame:
-        """The same as ``to_polars``, as DuckDB calls it."""
+        """Return the rows like ``to_polars``, by DuckDB's name for it."""
         return self.to_polars()
 
     def to_pylist(self) -> list[dict[str, Any]]:

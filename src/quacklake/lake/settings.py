@@ -134,7 +134,7 @@ class Shared:
         return int(self.option("data_inlining_row_limit", table))
 
     def writes_vectors(self, table: TableInfo) -> Vectors:
-        """Which deletes from a table's files become deletion vectors: in 1.1 those of several snapshots too."""
+        """Return the deletes that become deletion vectors: in 1.1 those of several snapshots too."""
         if not self.option("write_deletion_vectors", table):
             return Vectors.NONE
         return Vectors.MANY if self.catalog.is_next else Vectors.ONE

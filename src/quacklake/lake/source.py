@@ -20,7 +20,7 @@ ROWS_TAKEN = "input.rows"
 """The counter of rows of streams that an engine has taken, which tells how far a long write is."""
 
 _READ_AHEAD_SECONDS = 1.0
-"""How long to wait for threads that read ahead; one that waits for room asks for no more."""
+"""Seconds to wait for threads that read ahead; one that waits for room asks for no more."""
 
 
 class Input(Protocol):

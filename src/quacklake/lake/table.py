@@ -102,7 +102,7 @@ class Table(TableCompaction, Restoring):
 
     @property
     def column_comments(self) -> dict[str, str]:
-        """What columns are said to be, by name; only those with a comment."""
+        """Return the comments of columns by name; only those with a comment."""
         found = self._tags().columns
         return {c.name: found[c.id][COMMENT] for c in self.info.schema.columns if COMMENT in found.get(c.id, {})}
 

@@ -78,7 +78,7 @@ class Maintainer:
         return Scheduler(shared.catalog, policy, workers, default, small_of, checks)
 
     def _merge_is_useful(self, job: Job) -> bool:
-        """Whether a merge leaves as many files fewer as it does for a table without partitions at that number."""
+        """Return whether a merge removes as many files as it does in a table without partitions at that number."""
         assert self.policy.small_files is not None
         saved = self._lake.table(str(job.table))._files_saved_by_merging(job.below)
         return saved >= self.policy.small_files - 1

@@ -97,7 +97,7 @@ class View(Rows):
 
     @property
     def column_comments(self) -> dict[str, str]:
-        """What columns are said to be, by name; only those with a comment."""
+        """Return the comments of columns by name; only those with a comment."""
         view = self._view()
         named = view.objects.tags(self._find(view)).named
         return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}

@@ -119,7 +119,7 @@ class Scheduler:
         return not job.state or self._tried.get((job.kind, job.table)) != job.state
 
     def _useful(self, job: Job) -> bool:
-        """Whether a job would change anything. What would not is not looked at again until its numbers change."""
+        """Return whether a job would change anything. One that would not is skipped until its numbers change."""
         check = self.checks.get(job.kind)
         if check is None:
             return True

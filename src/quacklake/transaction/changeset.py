@@ -358,7 +358,7 @@ class ChangeSet:
         return replace(self, tables=tuple(tables))
 
     def without_bounds(self, columns_of: Callable[[TableInfo], Collection[int]]) -> ChangeSet:
-        """The same change set whose statistics have no bounds of some columns of each table."""
+        """Return the change set without the bounds of some columns of each table."""
         tables = [_without_bounds(table, columns_of(table.table)) for table in self.tables]
         return self if all(map(operator.is_, tables, self.tables)) else replace(self, tables=tuple(tables))
 

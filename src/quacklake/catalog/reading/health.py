@@ -109,7 +109,7 @@ class HealthReader(FileReader):
         return int(self.run("scheduled_files", waiting).scalar_one())
 
     def lease_left(self, lease_id: int) -> int:
-        """How many milliseconds somebody still has a lease; 0 when nobody has."""
+        """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
         t = self._t.own["leases"]
         if not self.has_table(t.name):
             return 0  # a lake that another client made

@@ -1,4 +1,4 @@
-"""What ``quacklake doctor`` looks at: the installation, extras, Spark, the settings, the catalog and the files."""
+"""The checks of ``quacklake doctor``: the installation, extras, Spark, the settings, the catalog and the files."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["SECONDS", "Finding", "State", "bounded", "failed"]
 State = Literal["ok", "absent", "warning", "failed"]
 
 SECONDS = 15.0
-"""How long one check may take."""
+"""Seconds that one check may take."""
 
 
 @dataclass(frozen=True, slots=True)

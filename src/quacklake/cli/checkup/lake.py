@@ -1,4 +1,4 @@
-"""Whether the catalog answers, and whether files can be read and written where they belong."""
+"""Checks that the catalog answers, and that files can be read and written where they belong."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _catalog(lake: Lake) -> Iterator[Finding]:
 
 
 def _count_files(lake: Lake) -> int:
-    """How many data files the lake has, as far as that can be told."""
+    """Return the number of data files of the lake, as far as it can be told."""
     try:
         with lake._shared.catalog.read() as reader:
             health = reader.health(reader.latest(), small=0, small_of={}, worn=1.0)
@@ -90,7 +90,7 @@ def _count_files(lake: Lake) -> int:
 
 
 def _files(store: Store, config: Config, files: int) -> Finding:
-    """Whether the data path is there and can be written: a tiny file is, and is removed again."""
+    """Check that the data path exists and can be written, with a tiny file that is removed again."""
     if not store.is_local:
         reached = _endpoint(config)
         if reached is not None:
@@ -126,7 +126,7 @@ def _missing_folder(folder: Path, files: int) -> Finding:
 
 
 def _endpoint(config: Config) -> Finding | None:
-    """What is wrong with the S3 endpoint; Arrow tries for a long time before it says so."""
+    """Return what is wrong with the S3 endpoint; Arrow tries for a long time before it says so."""
     if config.s3_endpoint is None:
         return None
     text = config.s3_endpoint if "://" in config.s3_endpoint else f"http://{config.s3_endpoint}"

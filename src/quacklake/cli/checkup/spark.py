@@ -1,4 +1,4 @@
-"""Whether Spark and Java are there, and go together."""
+"""Checks that Spark and Java are installed and go together."""
 
 from __future__ import annotations
 

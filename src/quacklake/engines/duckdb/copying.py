@@ -46,7 +46,7 @@ class WriteOptions:
     sort: bool = True
     macros: tuple[str, ...] = ()
     facts: bool = False
-    """Whether the lake has a place for what only the footer of a file tells; see ``written_facts``."""
+    """Return whether the lake stores what only the footer of a file tells; see ``written_facts``."""
 
 
 _NOTHING: Mapping[int, Mapping[str, bool]] = MappingProxyType({})
@@ -98,7 +98,7 @@ def _field_id(column: Column) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFacts:
-    """What only the footer of a written file tells: its row groups, and which bounds are values of the column."""
+    """Facts that only the footer of a written file tells: its row groups, and which bounds are values."""
 
     row_groups: int | None = None
     exact: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: Table
 
 
 def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, bool]) -> dict[str, bool | None]:
-    """Whether bounds are values of the column; a text may be cut, and then even be short."""
+    """Return whether bounds are values of the column; a text may be cut, and then even be short."""
     if is_always_exact(column.type):
         known = {"min_exact": True, "max_exact": True}
     return {

@@ -60,7 +60,7 @@ _DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), met
 
 #: A written delete file: name, size, footer size and key.
 class Vectors(enum.Enum):
-    """Which deletes are written as deletion vectors: none, those of one snapshot, or those of several too."""
+    """The deletes that are written as deletion vectors: none, those of one snapshot, or those of several too."""
 
     NONE = enum.auto()
     ONE = enum.auto()
