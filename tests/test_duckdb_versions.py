@@ -166,3 +166,9 @@ def test_a_change_of_rows_inside_a_query_is_refused(lake: quacklake.Lake) -> Non
         with pytest.raises(SqlError):
             lake.sql(f"WITH d AS ({change} RETURNING *) SELECT * FROM d")
     assert lake.current_snapshot() == before
+
+
+def test_what_2_0_made_an_error_or_a_function_is_as_in_1_5(lake: quacklake.Lake) -> None:
+    lake.create_table("t", [{"a": 7, "b": 0}])
+    assert lake.sql("SELECT a // b, a % b, if(b = 0, 'none', 'some') FROM t").fetchall() == [(None, None, "none")]
+    assert lake.table("t").count("a // b IS NULL AND if(b = 0, true, false)") == 1

@@ -40,6 +40,7 @@ TRANSACTION_POLICY = ("default_transaction_invalidation_policy", "SYNTACTIC_ERRO
 SETTINGS: Mapping[str, Any] = (
     {
         "lambda_syntax": "ENABLE_SINGLE_ARROW",  # views that were stored before may have it
+        "error_on_division_by_zero": False,  # NULL, as in 1.5 and in views that were stored there
         "legacy_disable_null_type": True,  # no format before 1.1 has such a type
         TRANSACTION_POLICY[0]: TRANSACTION_POLICY[1],
     }

@@ -65,7 +65,7 @@ def test_filters_find_the_same_rows_as_reading_everything(golden: GoldenLake, tm
             table = lake.table(name)
             scratch.register("everything", table.to_arrow())
             for condition in conditions:
-                expected = scratch.execute(f"SELECT count(*) FROM everything WHERE {condition}").fetchone()
+                (expected,) = scratch.execute(f"SELECT count(*) FROM everything WHERE {condition}").fetchall()
                 assert (table.to_arrow(where=condition).num_rows,) == expected, f"{name}: {condition}"
                 assert (table.count(condition),) == expected, f"{name}: {condition}"
 

@@ -20,6 +20,7 @@ from quacklake.lake.spark import slices
 from quacklake.lake.spark.dml import places
 from quacklake.scan import feed_slices
 from tests.conformance.clients import LakeSite
+from tests.duckdbs import needs_extensions
 from tests.seeds import LONG
 
 from .agreement import all_agree
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from tests.conformance.conftest import MakeSite
 
 ROWS = pa.table({"id": range(500), "name": [f"name {number}" for number in range(500)], "n": [1.5] * 500})
+
+
+@pytest.fixture(autouse=True)
+def _httpfs() -> None:
+    """Encrypted files are written with an extension of DuckDB."""
+    needs_extensions()
 
 
 def keys_of(site: LakeSite) -> list[str]:

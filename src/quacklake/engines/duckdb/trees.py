@@ -93,6 +93,17 @@ def _normalize(node: Node) -> None:
         node["query"] = {"node": node.pop("query_node"), "named_param_map": []}
     if "qualified_name" in node:
         _name(node)
+    if node.get("function_name") == "if" and not node["schema"] and len(node["children"]) == 3:
+        _make_case(node)
+
+
+def _make_case(node: Node) -> None:
+    """Make ``if(a, b, c)`` the CASE that 1.5 takes it for."""
+    when, then, otherwise = node["children"]
+    case: Node = {"class": "CASE", "type": "CASE_EXPR", "case_checks": [{"when_expr": when, "then_expr": then}]}
+    case |= {"else_expr": otherwise, "alias": node["alias"], "query_location": node["query_location"]}
+    node.clear()
+    node.update(case)
 
 
 def _argument(given: Node) -> Node:
