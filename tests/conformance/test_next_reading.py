@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.duckdb_versions import IS_2
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from tests.layout import plain_only
 
@@ -200,7 +201,8 @@ def test_f14_10_columns_of_the_type_null_hold_nothing(database: str, tmp_path: P
     with quacklake.connect(made.close()) as lake:
         found = lake.table("t").to_pylist()
         assert [row["nothing_here"] for row in found] == [None] * 3
-        moment = dt.datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=dt.UTC)
+        micros = 123457 if IS_2 else 123456  # 2.0 rounds what 1.5 cuts off
+        moment = dt.datetime(2023, 11, 14, 22, 13, 20, micros, tzinfo=dt.UTC)
         assert {row["at"] for row in found} == {moment}, "with microseconds"
         lake.table("t").delete("id = 2")
         with pytest.raises(quacklake.QuacklakeError, match="timestamptz_ns"):
