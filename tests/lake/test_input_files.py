@@ -63,6 +63,11 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+def by_id(table: quacklake.Table) -> list[dict[str, Any]]:
+    """The rows in order: a stream is written by several threads."""
+    return sorted(table.to_pylist(), key=lambda row: int(row["id"]))
+
+
 @pytest.fixture
 def people(lake: quacklake.Lake) -> quacklake.Table:
     return lake.create_table("people", pa.schema([("id", pa.int32()), ("code", pa.string())]))
@@ -116,7 +121,7 @@ def test_a_folder_a_pattern_and_a_list_name_many_files(people: quacklake.Table) 
     Path("in/.hidden.csv").write_text("nonsense")
     for form in ("in", Path("in"), "in/**/*.csv", ["in/a.csv", Path("in/deep/b.csv")]):
         assert people.overwrite(form) == 2
-        assert people.to_pylist() == ROWS
+        assert by_id(people) == ROWS
 
 
 def test_a_column_that_one_of_several_files_lacks_is_null(lake: quacklake.Lake) -> None:
@@ -125,7 +130,7 @@ def test_a_column_that_one_of_several_files_lacks_is_null(lake: quacklake.Lake) 
         _write(format, [{"id": 1}], first)
         _write(format, [{"id": 2, "late": "x"}], second)
         table = lake.create_table(f"t{number}", f"{format}?.{format}")
-        assert table.to_pylist() == [{"id": 1, "late": None}, {"id": 2, "late": "x"}]
+        assert by_id(table) == [{"id": 1, "late": None}, {"id": 2, "late": "x"}]
 
 
 def _write(format: str, rows: list[dict[str, Any]], path: Path) -> None:
@@ -147,12 +152,12 @@ def test_names_of_folders_are_columns(lake: quacklake.Lake, format: str) -> None
         Path(f"run=1/in/year={year}").mkdir(parents=True)
         _write(format, [{"id": year}], Path(f"run=1/in/year={year}/a.{format}"))
     rows = [{"id": 2024, "year": 2024}, {"id": 2025, "year": 2025}]
-    assert lake.create_table("t", "run=1/in").to_pylist() == rows
-    assert lake.create_table("u", f"run=1/in/*/*.{format}").to_pylist() == rows
+    assert by_id(lake.create_table("t", "run=1/in")) == rows
+    assert by_id(lake.create_table("u", f"run=1/in/*/*.{format}")) == rows
     assert lake.create_table("v", f"run=1/in/year=2024/a.{format}").to_pylist() == [{"id": 2024}]
     texts = lake.create_table("w", pa.schema([("id", pa.int64()), ("year", pa.string())]))
     texts.append("run=1/in")
-    assert texts.to_pylist(["year"]) == [{"year": "2024"}, {"year": "2025"}]
+    assert {row["year"] for row in texts.to_pylist()} == {"2024", "2025"}
 
 
 def test_a_key_that_comes_late_in_a_json_file_is_not_lost(lake: quacklake.Lake) -> None:
@@ -276,14 +281,9 @@ def test_a_dataset_is_streamed(lake: quacklake.Lake) -> None:
     pq.write_table(TABLE, "a.parquet")
     pq.write_table(TABLE.slice(1), "b.parquet")
     whole = ds.dataset(["a.parquet", "b.parquet"])
-    assert lake.create_table("t", whole).to_pylist() == [*ROWS, ROWS[1]]
+    assert by_id(lake.create_table("t", whole)) == [*ROWS, ROWS[1]]
     assert lake.table("t").append(whole.filter(ds.field("id") == 1)) == 1
     assert lake.table("t").append(whole.scanner(filter=ds.field("id") == 2)) == 2
-
-
-def by_id(table: quacklake.Table) -> list[dict[str, Any]]:
-    """The rows in order: a stream is written by several threads."""
-    return sorted(table.to_pylist(), key=lambda row: int(row["id"]))
 
 
 def test_frames_that_follow_one_another_are_one_append(lake: quacklake.Lake) -> None:
