@@ -168,6 +168,13 @@ def test_names_are_learned_from_the_lake_and_again_after_a_statement(shell: Shel
     assert shell._known().tables["main", "fresh"] == ["a"]
 
 
+_OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 class Terminal:
     """A program that believes it talks to a person."""
 
@@ -180,11 +187,11 @@ class Terminal:
             "XDG_STATE_HOME": str(home),
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-m", "quacklake.cli", *words]
+        # not with preexec_fn: Python code between fork and exec dies where libraries of this process have threads
+        command = [sys.executable, "-c", _OWN_TERMINAL, "-m", "quacklake.cli", *words]
         self.process = subprocess.Popen(
-            command, stdin=other, stdout=other, stderr=other, env=environment, start_new_session=True, close_fds=True,
-            preexec_fn=_own_terminal,
-        )  # fmt: skip
+            command, stdin=other, stdout=other, stderr=other, env=environment, start_new_session=True
+        )
         os.close(other)
         self.seen = ""
 
@@ -226,13 +233,6 @@ class Terminal:
         self.process.kill()
         self.process.wait()
         os.close(self._own)
-
-
-def _own_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def test_a_person_at_a_terminal(lake: Path, tmp_path: Path) -> None:
