@@ -1,3 +1,5 @@
+"""The servers of the tests. In a folder whose name comes before that of Spark: its JVM bridge makes forking unsafe."""
+
 from __future__ import annotations
 
 import os
@@ -17,7 +19,7 @@ from pyarrow import fs
 from services import SERVERS, USUAL, PostgresServer, S3Server, Unavailable
 from services.background import ensure, running, stop
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_a_test_gets_an_empty_postgres_database(postgres_url: str) -> None:
