@@ -77,8 +77,10 @@ Message = Annotated[
 ]
 Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="The author of the snapshot.")]
 FileFormat = Annotated[
-    Literal["parquet", "csv", "json"] | None,
-    typer.Option("--format", help="parquet, csv or json, when the name of the file does not say so.", metavar="FORMAT"),
+    Literal["parquet", "csv", "json", "arrow"] | None,
+    typer.Option(
+        "--format", help="parquet, csv, json or arrow, when the name of the file does not say so.", metavar="FORMAT"
+    ),
 ]
 
 COMMON: dict[str, tuple[object, object]] = {

@@ -247,3 +247,13 @@ def test_files_can_be_added_to_a_new_table(run: Run, empty: Path, monkeypatch: p
     assert {row["path"] for row in run("files", "x", "--output", "json").json} == {
         str(empty / f"in/year={year}/a.parquet") for year in (2023, 2024)
     }
+
+
+def test_an_arrow_file_is_read_by_its_name_or_when_told_so(run: Run, empty: Path) -> None:
+    for name in ("x.arrow", "x.data"):
+        with pa.OSFile(name, "wb") as sink, pa.ipc.new_file(sink, pa.schema([("n", pa.int64())])) as writer:
+            writer.write_table(pa.table({"n": [1]}))
+    assert run("append", "x", "x.arrow", "--create").code == 0
+    assert run("append", "x", "x.data").code == 1
+    assert run("append", "x", "x.data", "--format", "arrow").code == 0
+    assert _rows(run, "x") == [{"n": 1}, {"n": 1}]
