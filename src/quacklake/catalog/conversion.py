@@ -57,11 +57,15 @@ class Conversion(Registry):
         statement = sa.select(table.c.value).where(table.c.key == "version")
         return str(self.run("version", statement).scalar())
 
-    def convert(self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str]) -> list[CatalogRow]:
+    def convert(
+        self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
+    ) -> list[CatalogRow]:
         """Make a shared lake. ``name`` is what the catalog of a plain lake is called then.
 
         ``data_path`` is where catalogs have their folders, by default where the files of the lake are; ``path_of``
-        gives that of a folder. Raises ``UnsupportedFeatureError`` and ``UnsupportedVersionError``.
+        gives that of a folder. ``folder`` is where the files of a plain lake are, in full: what the lake itself says
+        may be a path from where its client was started, which would lead into the folder of another catalog. Raises
+        ``UnsupportedFeatureError`` and ``UnsupportedVersionError``.
         """
         if self._database.name == "mysql":
             raise UnsupportedFeatureError(
@@ -74,9 +78,9 @@ class Conversion(Registry):
         self._put_aside()
         facts = self._facts()
         self.create_lake(data_path or facts["data_path"], encrypted=facts.get("encrypted") == "true")
-        origins = self._origins(name, facts["data_path"])
+        origins = self._origins(name, folder or facts["data_path"])
         for origin in origins:
-            path = facts["data_path"] if name is not None else path_of(facts["data_path"], origin.row.folder)
+            path = path_of(data_path or facts["data_path"], origin.row.folder)
             for table in WIDE_SPEC:
                 if table in self._old:
                     self._fill(table, origin, path)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
+from quacklake.catalog.database import Database
 from quacklake.catalog.reader import Reader
 from quacklake.catalog.unseen import dead_data_file, dead_delete
 from quacklake.catalog.writer import Writer
@@ -28,6 +30,7 @@ __all__ = [
     "all_files",
     "dead_files",
     "folders",
+    "lake_data_paths",
     "named_among",
     "other_data_paths",
     "parts",
@@ -277,21 +280,26 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 
 def other_data_paths(reader: Reader, root: str) -> list[str]:
     """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
-    if reader._database.name == "sqlite":
+    found = lake_data_paths(reader._connection, reader._database, reader._t.metadata.schema)
+    return [path for path in found if f"{path}/".startswith(root)]
+
+
+def lake_data_paths(connection: Connection, database: Database, metadata_schema: str | None) -> list[str]:
+    """Return the data paths of the lakes in the other schemas of a database."""
+    if database.name == "sqlite":
         return []
-    mine = reader._t.metadata.schema or sa.inspect(reader._connection).default_schema_name
+    mine = metadata_schema or sa.inspect(connection).default_schema_name
     names = ("table_schema", "table_name", "table_catalog")
     tables = sa.table("tables", *(sa.column(name) for name in names), schema="information_schema")
     statement = sa.select(tables.c.table_schema).where(tables.c.table_name == "ducklake_metadata")
-    if reader._database.name == "duckdb":
+    if database.name == "duckdb":
         statement = statement.where(tables.c.table_catalog == sa.func.current_database())
     found: list[str] = []
-    for (schema,) in reader.run("other_lakes", statement).all():
+    for (schema,) in connection.execute(statement).all():
         if schema == mine:
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))
-        within = sa.func.substr(t.c.value.concat("/"), 1, len(root)) == root
-        statement = sa.select(t.c.value).where(t.c.key == "data_path", within)
-        found += [row[0] for row in reader.run("other_data_paths", statement) if row[0]]
+        paths = connection.execute(sa.select(t.c.value).where(t.c.key == "data_path"))
+        found += [row[0] for row in paths if row[0]]
     return found

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from quacklake import telemetry
-from quacklake.catalog import exposing, row_security
+from quacklake.catalog import exposing, occupied, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.database import Question
@@ -134,13 +134,15 @@ class Tenancy:
             there = (catalog._database.has_table(connection, name, catalog._schema) for name in _LAYOUT)
             return tuple(there) == (True, False)
 
-    def convert(self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str]) -> list[CatalogRow]:
+    def convert(
+        self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
+    ) -> list[CatalogRow]:
         """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""
         catalog = self._catalog
         with catalog._queued(_QUEUE) as writer:
             conversion = Conversion(writer._connection, catalog._database, catalog._schema)
             version = conversion.version()
-            made = conversion.convert(name, data_path, path_of)
+            made = conversion.convert(name, data_path, path_of, folder)
         telemetry.count("migrate.steps")
         _LOG.warning("the lake at %s was migrated from version %s to a shared lake", self.url, version)
         return made
@@ -206,8 +208,6 @@ class Tenancy:
 
         Last the catalog itself if ``forget``: its folder is then free.
         """
-        if self._catalog.database == "postgres":
-            self.unexpose(row, dry_run=False)
         with self._reading() as registry:
             names = registry.tables()
         for name in names:
@@ -311,9 +311,29 @@ class Tenancy:
         return [(share, None if share.borrower_id is None else names.get(share.borrower_id)) for share in found]
 
     def settle(self, row: CatalogRow, root: str) -> bool:
-        """Forget who uses files of a catalog no longer; returns whether all are free now."""
+        """Forget who uses files of a catalog no longer; returns whether all are free now.
+
+        Stock DuckDB finds the catalog no longer.
+        """
+        if self._catalog.database == "postgres":
+            self.unexpose(row, dry_run=False)
         with self._writing(f"#{row.id}") as registry:
             return not registry.settle(row, root)
+
+    def data_paths(self) -> list[str]:
+        """Return the data paths of the catalogs that were not dropped, and of the other lakes of the database."""
+        with self._reading() as registry:
+            return occupied.data_paths(registry)
+
+    def whole_folders(self) -> list[str]:
+        """Return the folders of catalogs that are not below the data path of the lake."""
+        with self._reading() as registry:
+            return occupied.whole_folders(registry)
+
+    def names_below(self, row: CatalogRow, folders: Sequence[str]) -> bool:
+        """Return whether another catalog names anything below a folder; see ``occupied.names_below``."""
+        with self._reading() as registry:
+            return occupied.names_below(registry, row.id, folders)
 
     # -- roles of the database ---------------------------------------------------------------------------------------
 
@@ -381,6 +401,11 @@ class Tenancy:
                 )
             if not fresh and exposing.exposed(registry._connection, place, row.id) is not writable:
                 raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
+            if writable and row.borrows:
+                raise InputError(
+                    f"the catalog '{row.name}' has files of others, which stock DuckDB might remove",
+                    hint="expose it to be read only",
+                )
             if writable and registry.shares(owner=row.id):
                 raise InputError(
                     f"others use files of the catalog '{row.name}', which stock DuckDB might remove",

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quacklake.catalog import Catalog, CatalogRow, Tenancy, open_catalog, parse_url
+from quacklake.catalog import Catalog, CatalogRow, Tenancy, file_names, open_catalog, parse_url
+from quacklake.catalog.file_names import NamedFile
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
@@ -19,7 +20,7 @@ from quacklake.lake.stores import open_store
 from quacklake.maintenance.moving import Moved, move_catalog
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.copying import same_place
+from quacklake.storage.apart import overlap
 
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenant
@@ -84,7 +85,7 @@ class Moving:
         if data_path is None and url.path is not None:
             data_path = f"{url.path}.files"
         target = open_store(new_root(url, self._config, None if data_path is None else str(data_path)), self._config)
-        if same_place(target, open_store(self._root, self._config)):
+        if overlap(target, open_store(self._root, self._config)):
             raise InputError(f"{target.root} is not apart from {self._root}, where the shared lake is")
         row = self._tenancy.get(name)
         with _closing(open_catalog(url)) as lake, self._open(row.name) as (source, store):
@@ -120,7 +121,8 @@ class Moving:
 
         Its files stay where they are. The catalog never removes them, and new ones go to its own folder. The plain lake
         does not know of it: whatever it cleans up is gone for both. An interrupted adoption leaves no catalog. Raises
-        ``NotFoundError``, ``AlreadyExistsError`` and ``UnsupportedVersionError``.
+        ``NotFoundError``, ``AlreadyExistsError``, ``UnsupportedVersionError``, and ``InputError`` for a lake whose
+        files are among those of catalogs.
         """
         parsed = parse_url(url)
         if parsed.catalog is not None:
@@ -130,9 +132,8 @@ class Moving:
             source.load()
             store = open_store(source.metadata["data_path"], self._config)
             row = self._tenancy.reserve(as_)
+            self._check_apart(source, store)
             target = open_store(self._path(row.folder), self._config)
-            if same_place(store, target):
-                raise InputError(f"the files of the lake are in {store.root}, where those of the catalog would be")
             with _closing(self._metadata(as_)) as catalog:
                 catalog.reserved = replace(row, borrows=(store.root,))
                 self._move(source, store, catalog, target, progress=progress)
@@ -165,6 +166,25 @@ class Moving:
         finally:
             engine.close()
 
+    def _check_apart(self, source: Catalog, store: Store) -> None:
+        """Raise ``InputError`` if files of a plain lake are, or may come to be, among those of catalogs.
+
+        Whose these are is not told.
+        """
+        ours = [open_store(path, self._config) for path in (self._root, *self._tenancy.whole_folders())]
+        if any(overlap(store, mine) for mine in ours):
+            raise InputError(
+                f"the data path of the lake, {store.root}, is not apart from the files of this shared lake",
+                hint="move the files of the lake to a folder of their own first",
+            )
+        with source.read() as reader:
+            for page in file_names.absolute_files(reader):
+                if any(_is_among(file, mine) for file in page for mine in ours):
+                    raise InputError(
+                        "the lake names files that are not apart from those of this shared lake",
+                        hint="adopt a lake that has copies of all its files, as export(copy_data=True) makes",
+                    )
+
     def _metadata(self, name: str) -> Catalog:
         return open_metadata(parse_url(self._url), self._config, read_only=False, catalog=name)
 
@@ -175,6 +195,11 @@ class Moving:
             catalog.load()
             assert catalog.tenant_row is not None
             yield catalog, open_store(catalog.metadata["data_path"], self._config, catalog.tenant_row.borrows)
+
+
+def _is_among(file: NamedFile, store: Store) -> bool:
+    path = f"{file.folder.rstrip('/')}/{file.path}" if file.is_relative else file.path
+    return store.locate(path) is not None
 
 
 @contextmanager

@@ -20,10 +20,11 @@ from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
 from quacklake.lake.tenant_access import TenantAccess
+from quacklake.lake.tenant_folders import TakenFolders
 from quacklake.lake.tenant_limits import TenantLimits
 from quacklake.lake.tenant_upkeep import TenantUpkeep
 from quacklake.maintenance.reports import Progress, silent
-from quacklake.storage.copying import same_place
+from quacklake.storage.apart import overlap, spellings
 
 __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
 
@@ -166,9 +167,9 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
 
         A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
-        use, forks or exported lakes, waits for them. Whoever was writing when the catalog was dropped may leave a file
-        after that. So its folder is not given to another, and the first purge when ``grace`` (the setting
-        ``orphan_grace``) has passed since then looks there again.
+        use, forks or exported lakes, waits for them, and so does one in whose folder another names anything. Whoever
+        was writing when the catalog was dropped may leave a file after that. So its folder is not given to another, and
+        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
@@ -176,15 +177,21 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         late_ms = int(late.timestamp() * 1000)
         waiting = self._tenancy.purgeable(limit, late_ms)
         catalogs = files = rows = left = 0
+        free = [self._tenancy.settle(row, self._path(row.folder)) for row, _ in waiting]
+        taken = TakenFolders(self._root, self._tenancy.data_paths() if waiting else [], self._config)
         for number, (row, purged) in enumerate(waiting):
             progress("purge", number, len(waiting))
-            if not self._tenancy.settle(row, self._path(row.folder)):
+            if not free[number] or self._is_taken(row, taken):
                 left += 1
                 continue
             files += self._remove_files(row.folder)
             rows += sum(self._tenancy.purge(row, batch_rows, forget=(row.dropped_ms or 0) <= late_ms))
             catalogs += not purged
         return PurgeReport(catalogs, files, rows, left)
+
+    def _is_taken(self, row: CatalogRow, taken: TakenFolders) -> bool:
+        path = self._path(row.folder)
+        return taken.holds(path) or self._tenancy.names_below(row, spellings(open_store(path, self._config)))
 
     def _remove_files(self, folder: str) -> int:
         store = open_store(self._path(folder), self._config)
@@ -257,10 +264,11 @@ def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None)
         raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
     root = open_store(data_path, config)
     with connect(config.url, migrate=True) as lake:
-        if same_place(root, open_store(lake.data_path, config)):
+        own = open_store(lake.data_path, config)
+        if overlap(root, own):
             raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")
         lake.flush_inlined_data()
-    tenancy.convert(check_tenant_name(name), root.root, folder_path)
+    tenancy.convert(check_tenant_name(name), root.root, folder_path, own.root)
 
 
 def _stats(name: str, found: CatalogTotals) -> TenantStats:

@@ -128,6 +128,11 @@ class Confinement:
         real = os.path.realpath(path) + ("/" if path.endswith("/") else "") if self._local else path
         return any(self._is_closed(place) or place.startswith(self._borrowed) for place in (path, real))
 
+    def is_of_others(self, path: str) -> bool:
+        """See ``Store.is_of_others``."""
+        real = os.path.realpath(path) if self._local else path
+        return self.is_absolute(path) and (path.startswith(self._closed) or real.startswith(self._closed))
+
     def _is_closed(self, path: str) -> bool:
         return path.startswith(self._closed) and not path.startswith(self._opened)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quacklake.errors import CorruptFileError
 from quacklake.storage.store import Store
 
-__all__ = ["copy_file", "same_place"]
+__all__ = ["copy_file"]
 
 _CHUNK = 8 << 20
 #: Object stores copy larger ones only in parts.
@@ -35,8 +35,3 @@ def _same_service(source: Store, target: Store) -> bool:
 def _copy_there(source: Store, path: str, target: Store, new_path: str) -> None:
     begin, end = source.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
     target.filesystem.copy_file(begin, end)
-
-
-def same_place(one: Store, other: Store) -> bool:
-    """True when one of two stores is inside the other, or they are the same."""
-    return one.root.startswith(other.root) or other.root.startswith(one.root)

@@ -136,6 +136,10 @@ class Store:
         """True for an absolute path that is in a folder closed to this store, by its text or by where links lead."""
         return self._confinement.hides(path)
 
+    def is_of_others(self, path: str) -> bool:
+        """Return whether an absolute path is in a folder of others, even if ``external`` lets it be read."""
+        return self._confinement.is_of_others(path)
+
     def url(self, path: str) -> str:
         """What an engine opens: an absolute local path or a full URL. Looks at the text only, not at the file."""
         return self._confinement.url(path)

@@ -20,7 +20,8 @@ from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id,
 from quacklake.maintenance.backup.pruning import check_not_pruned
 from quacklake.maintenance.reports import Progress, Skipped, silent
 from quacklake.storage import Store
-from quacklake.storage.copying import copy_file, same_place
+from quacklake.storage.apart import overlap
+from quacklake.storage.copying import copy_file
 
 __all__ = ["BackupReport", "back_up"]
 
@@ -66,7 +67,7 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
     Raises ``InputError`` for a target in the lake's own data path and ``UnsupportedFeatureError`` for a lake of an
     older format version.
     """
-    if same_place(store, target):
+    if overlap(store, target):
         raise InputError(
             f"the backup would be in {target.root}, where the lake itself is", hint="name another folder or bucket"
         )

@@ -1,0 +1,49 @@
+"""Which folders are in use by the catalogs of a shared lake, and by the other lakes of its database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from quacklake.catalog.file_names import lake_data_paths
+from quacklake.catalog.registry import Registry
+
+__all__ = ["data_paths", "names_below", "whole_folders"]
+
+_TABLES = ("data_file", "delete_file", "table", "schema")
+"""Tables with paths that may be absolute ones."""
+
+
+def data_paths(registry: Registry) -> list[str]:
+    """Return the data paths of all catalogs that were not dropped, and of the other lakes of the database."""
+    t, catalog = registry._t["metadata"], registry._t.catalog
+    own = sa.select(t.c.value).join(catalog, catalog.c.catalog_id == t.c.catalog_id)
+    own = own.where(t.c.key == "data_path", t.c.scope.is_(None), catalog.c.dropped_ms.is_(None))
+    found = [row[0] for row in registry.run("catalog_data_paths", own)]
+    schema = registry._t.metadata.schema
+    return [*found, *lake_data_paths(registry._connection, registry._database, schema)]
+
+
+def whole_folders(registry: Registry) -> list[str]:
+    """Return the folders of catalogs that are not below the data path of the lake: those of converted lakes."""
+    t = registry._t.catalog
+    elsewhere = sa.or_(t.c.folder.startswith("/"), t.c.folder.contains("://"))
+    return [row[0] for row in registry.run("whole_folders", sa.select(t.c.folder).where(elsewhere))]
+
+
+def names_below(registry: Registry, id_: int, folders: Sequence[str]) -> bool:
+    """Return whether a catalog other than ``id_`` that was not dropped names anything below a folder.
+
+    ``folders`` are the spellings of that folder. Only absolute paths can lead there.
+    """
+    catalog = registry._t.catalog
+    alive = sa.select(catalog.c.catalog_id).where(catalog.c.dropped_ms.is_(None), catalog.c.catalog_id != id_)
+    for name in _TABLES:
+        t = registry._t[name]
+        absolute = t.c.path_is_relative == sa.literal(False, t.c.path_is_relative.type)
+        below = sa.or_(*(t.c.path.startswith(folder, autoescape=True) for folder in folders))
+        named = sa.select(t.c.path).where(absolute, below, t.c.catalog_id.in_(alive)).limit(1)
+        if registry.run("named_below", named).first() is not None:
+            return True
+    return False
