@@ -218,6 +218,10 @@ class Database(ABC):
         """True for one of the texts that a parameter lists."""
         return element.in_(sa.bindparam(parameter, expanding=True))
 
+    def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
+        """Return the last characters of a text."""
+        return sa.func.right(element, length)
+
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
         """True when there is a table of that name, which another may be making at this moment."""
         return sa.inspect(connection).has_table(name, schema=schema)

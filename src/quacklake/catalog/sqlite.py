@@ -22,6 +22,9 @@ class SqliteDatabase(Database):
     name = "sqlite"
     empty = "sqlite://"
 
+    def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
+        return sa.func.substr(element, -length)
+
     def create_engine(self, *, shared: bool = False) -> Engine:
         path = self.url.path
         if path is not None and (self.read_only or (path.exists() and not os.access(path, os.W_OK))):

@@ -14,6 +14,7 @@ from quacklake.errors import (
     ConstraintError,
     InputError,
     NotFoundError,
+    PathError,
     SchemaMismatchError,
     UnsupportedFeatureError,
     nearest,
@@ -88,6 +89,11 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
     for url, place in places.items():
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
+        if shared.store.is_of_others(place):
+            raise PathError(
+                f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
+                hint="append its rows instead, or fork that catalog",
+            )
     footers = read_footers(shared.store, list(places.values()))
     shapes = _Shapes(tx, table, options, spec)
     rows = [

@@ -389,6 +389,7 @@ class Attempt:
         writer = self.writer
         writer.add_name_mappings(rows.mappings)
         writer.add_data_files(rows.files)
+        writer.unschedule_named([file.path for file in rows.files if file.mapping_id is not None])
         writer.add_file_stats(rows.stats)
         writer.add_partition_values(rows.partition_values)
         writer.add_delete_files(rows.deletes)

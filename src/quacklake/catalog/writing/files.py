@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import sqlalchemy as sa
@@ -16,6 +16,9 @@ from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
 from quacklake.format.variants import parse_fields
 
 __all__ = ["FileWriter"]
+
+_SOME = 500
+"""Names that one statement asks for."""
 
 
 class FileWriter(Inserts):
@@ -150,12 +153,12 @@ class FileWriter(Inserts):
         found = self.run("removed_data_files", statement).all()
         if len(found) != len(ids):
             raise CommitConflict("a data file to be replaced was removed by another commit")
-        self._schedule(table, [tuple(row[:3]) for row in found if row[3] is None], time)
         names = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value", "delete_file")
         for name in names:
             gone = self._t[name]
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self.run(f"remove_{name}", sa.delete(gone).where(*mine))
+        self._schedule(table, [tuple(row[:3]) for row in found if row[3] is None], time)
 
     def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""
@@ -167,21 +170,61 @@ class FileWriter(Inserts):
         found = self.run("retired_delete_files", statement).all()
         if len(found) != len(ids):
             raise CommitConflict("a delete file to be replaced was replaced by another commit")
-        self._schedule(table, [tuple(row) for row in found], time)
         self.run("retire_delete_files", sa.delete(t).where(*chosen))
+        self._schedule(table, [tuple(row) for row in found], time)
 
     def _schedule(self, table: TableInfo, files: Sequence[tuple[int, str, bool]], time: dt.datetime | None) -> None:
-        """Leave the removal of files (id, path, whether that is relative) to the cleanup of old files."""
-        inside = table.path_is_relative and table.schema_path_is_relative
+        """Leave the removal of files (id, path, whether that is relative) to the cleanup of old files.
+
+        The cleanup of stock clients looks at nothing but the schedule. So what another row still names does not go
+        there, and neither does what is not below the data path: that is not the lake's to remove.
+        """
+        if not (table.path_is_relative and table.schema_path_is_relative):
+            return
+        inside = [(id_, path) for id_, path, is_relative in files if is_relative]
+        named = self._named([path for _, path in inside])
         self._insert(
             "files_scheduled_for_deletion",
             [
                 {
                     "data_file_id": id_,
-                    "path": table.location + path if is_relative else path,
-                    "path_is_relative": bool(is_relative) and inside,
+                    "path": table.location + path,
+                    "path_is_relative": True,
                     "schedule_start": time,
                 }
-                for id_, path, is_relative in files
+                for id_, path in inside
+                if _file_name(path) not in named
             ],
         )
+
+    def _named(self, paths: Sequence[str]) -> set[str]:
+        """Return the names of files, without their folders, that a row of the catalog may still mean."""
+        found: set[str] = set()
+        for wanted in _by_length(paths):
+            for name in ("data_file", "delete_file"):
+                tail = self._database.tail(self._t[name].c.path, len(wanted[0]))
+                statement = sa.select(tail).where(tail.in_(wanted)).distinct()
+                found.update(row[0] for row in self.run(f"still_named_{name}", statement))
+        return found
+
+    def unschedule_named(self, paths: Sequence[str]) -> None:
+        """Take files that a table has again out of the schedule of files to be removed."""
+        t = self._t["files_scheduled_for_deletion"]
+        for wanted in _by_length(paths):
+            tail = self._database.tail(t.c.path, len(wanted[0]))
+            self.run("unschedule_named", sa.delete(t).where(tail.in_(wanted)))
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _by_length(paths: Sequence[str]) -> Iterator[list[str]]:
+    """The names of files without their folders, some of the same length at a time."""
+    names: dict[int, set[str]] = {}
+    for path in paths:
+        name = _file_name(path)
+        names.setdefault(len(name), set()).add(name)
+    for same in names.values():
+        ordered = sorted(same)
+        yield from (ordered[start : start + _SOME] for start in range(0, len(ordered), _SOME))
