@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from quacklake.errors import CorruptFileError, NotFoundError
 from quacklake.storage import FileEntry, Store
@@ -67,7 +67,10 @@ def write_manifest(store: Store, info: BackupInfo) -> None:
 
 
 def read_manifest(store: Store, id_: str) -> BackupInfo:
-    """A backup by its id. Raises ``NotFoundError`` or ``CorruptFileError``."""
+    """Return a backup by its id, which is the name of its folder. Raises ``NotFoundError`` or ``CorruptFileError``.
+
+    What the manifest calls itself does not count: a folder that was copied or renamed is a backup of its own.
+    """
     path = folder_of(id_) + MANIFEST
     if not store.exists(path):
         raise NotFoundError(
@@ -77,7 +80,9 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
         found = json.loads(store.read(path, limit=_LIMIT))
         if found.pop("format") != _FORMAT:
             raise CorruptFileError(f"the backup {id_} was made by a newer version of quacklake")
-        return BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})
+        info = BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})
+        _made(info)
+        return replace(info, id=id_)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFileError(f"the manifest of the backup {id_} cannot be read") from error
 
@@ -100,9 +105,14 @@ def remove_unfinished(store: Store) -> None:
 
 
 def list_backups(store: Store) -> list[BackupInfo]:
-    """Every whole backup, oldest first."""
+    """Return every whole backup, oldest first."""
     ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{MANIFEST}")}
-    return [read_manifest(store, id_) for id_ in sorted(ids)]
+    return sorted((read_manifest(store, id_) for id_ in ids), key=lambda info: (_made(info), info.id))
+
+
+def _made(info: BackupInfo) -> dt.datetime:
+    time = dt.datetime.fromisoformat(info.time)
+    return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
 
 
 def choose(store: Store, id_: str | None) -> BackupInfo:
