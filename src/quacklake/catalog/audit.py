@@ -292,14 +292,20 @@ class Audit(Reader):
         return self.stream("mapped_columns", statement.where(known.c.column_id.is_(None)))
 
     def shared_paths(self) -> Iterator[Row]:
-        """Paths in a table's folder that several rows have: table, path, how many."""
-        f, d = self._t["data_file"], self._t["delete_file"]
-        both = sa.union_all(
-            *(sa.select(t.c.table_id, t.c.path).where(t.c.path_is_relative == sa.true()) for t in (f, d))
-        ).subquery()
-        count = sa.func.count().label("n")
-        statement = sa.select(both.c.table_id, both.c.path, count).group_by(both.c.table_id, both.c.path)
-        return self.stream("shared_paths", statement.having(count > 1))
+        """Paths in a table's folder that several rows have, row by row: table, path, kind of file, begin, end."""
+        kinds = []
+        for name in ("data_file", "delete_file"):
+            t = self._t[name]
+            end = sa.func.coalesce(t.c.end_snapshot, FOREVER).label("ends")
+            kind = sa.literal(name, sa.String).label("kind")
+            inside = t.c.path_is_relative == sa.true()
+            kinds.append(sa.select(t.c.table_id, t.c.path, kind, t.c.begin_snapshot, end).where(inside))
+        every, counted = sa.union_all(*kinds).subquery(), sa.union_all(*kinds).subquery()
+        keys = (counted.c.table_id, counted.c.path)
+        several = sa.select(*keys).group_by(*keys).having(sa.func.count() > 1).subquery()
+        same = sa.and_(every.c.table_id == several.c.table_id, every.c.path == several.c.path)
+        order = (every.c.table_id, every.c.path, every.c.begin_snapshot)
+        return self.stream("shared_paths", sa.select(every).join(several, same).order_by(*order))
 
     def scheduled_in_use(self) -> Iterator[Row]:
         """Files that wait for their deletion though the lake has them: id, table."""

@@ -2,7 +2,9 @@
 
 Every function is a constant number of statements for each batch of rows, whatever the lake holds. What is left behind
 on purpose: the columns and name mappings of tables that live on, since an id of a column must never come back and an
-open transaction may use a mapping again, and their schema versions, by which old files and inlined rows are read.
+open transaction may use a mapping again; their schema versions, by which old files and inlined rows are read; and the
+rows of tables that live on under another name or were dropped meanwhile, since stock clients read and compact what was
+written with a schema version as the table was when that began.
 """
 
 from __future__ import annotations
@@ -108,6 +110,7 @@ def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
 
 
 _OF_TABLES = (
+    "table",
     "table_stats",
     "table_column_stats",
     "partition_info",
@@ -123,7 +126,7 @@ _OF_TABLES = (
 
 
 def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
-    """Remove what is known of tables that no snapshot sees; ``remove_objects`` removes the tables themselves."""
+    """Remove tables that no snapshot sees, and all that is known of them."""
     mappings, names = writer._t["column_mapping"], writer._t["name_mapping"]
     mine = sa.select(mappings.c.mapping_id).where(mappings.c.table_id.in_(tables))
     writer.run("expire_name_mapping", sa.delete(names).where(names.c.mapping_id.in_(mine)))
@@ -139,12 +142,12 @@ def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
 
 
 def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:
-    """Remove schemas, tables, views, macros, tags, partitionings and orders that no snapshot sees.
+    """Remove schemas, views, macros, tags, partitionings and orders that no snapshot sees.
 
     ``names`` are the tables that have such rows. A partitioning stays as long as a file has it.
     """
     for name in LIVES:
-        if name in names and name not in ("data_file", "delete_file", "partition_info"):
+        if name in names and name not in ("data_file", "delete_file", "partition_info", "table"):
             t = writer._t[name]
             writer.run(f"expire_{name}", sa.delete(t).where(unseen(t)))
     if "partition_info" in names:

@@ -259,12 +259,19 @@ def _option(row: OptionRow, known: Known) -> Iterator[Finding]:
 
 def paths(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """V061, V062."""
-    for table_id, path, count in audit.shared_paths():
-        yield finding("V061", f"{path} in {count} rows", table=known.name(table_id))
+    for (table_id, path), rows in itertools.groupby(audit.shared_paths(), key=lambda row: (row[0], row[1])):
+        lives = [tuple(row[2:]) for row in rows]
+        if any(_clash(one, two, known) for one, two in itertools.pairwise(lives)):
+            yield finding("V061", f"{path} in {len(lives)} rows", table=known.name(table_id))
     for file_id, table_id in audit.scheduled_in_use():
         yield finding(
             "V062", f"file {file_id}", table=known.name(table_id), file_id=file_id, fix=Fix("unschedule", (file_id,))
         )
+
+
+def _clash(one: tuple[str, int, int], two: tuple[str, int, int], known: Known) -> bool:
+    """Whether two rows of one file cannot both be right: a table may only have a file again that it had given up."""
+    return one[0] != two[0] or known.seen(max(one[1], two[1]), min(one[2], two[2]))
 
 
 def _end(end: int | None) -> int:
