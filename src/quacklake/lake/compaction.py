@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quacklake.engines.duckdb.compaction import CompactionFiles, z_order
-from quacklake.errors import InputError, NotFoundError
+from quacklake.errors import ConstraintError, InputError, NotFoundError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
@@ -318,6 +318,9 @@ class LakeCompaction:
                 reports.append(work(self.table(f"{quote(info.schema_name)}.{quote(info.name)}")))
             except NotFoundError:
                 skipped = Skipped(info.qualified_name, "the table was dropped")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+            except ConstraintError as error:  # what files cannot hold stays in the catalog
+                skipped = Skipped(info.qualified_name, error.message)
                 reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
         return reports
 

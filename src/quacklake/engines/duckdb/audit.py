@@ -10,6 +10,7 @@ import pyarrow as pa
 from quacklake.catalog.audit_rows import ColumnFacts
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import DuckDBEngine
+from quacklake.engines.duckdb.exactness import huge_columns
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.mapped import Field
 from quacklake.engines.duckdb.sql import Reads, ScanSql
@@ -53,6 +54,22 @@ class DuckDBAudit:
             found = first_row(connection, f"SELECT id FROM ({rows}) GROUP BY id HAVING count(*) > 1 LIMIT 1")
         return None if found is None else int(found[0])
 
+    def beyond_double(self, plan: ScanPlan) -> list[tuple[int, str]]:
+        """Return the files of a plan, each with the column, that have whole numbers beyond those that doubles hold."""
+        names = [column.name for column in huge_columns(plan.schema) if not column.nested]
+        if not names:
+            return []
+        with self._engine.connection() as connection, reading():
+            query = self._engine.bind(connection, plan, rows=True)
+            most = ", ".join(f"max(abs({quote(name)}::DOUBLE))" for name in names)
+            rows = connection.execute(f"SELECT _ql_file_id, {most} FROM ({query}) GROUP BY _ql_file_id").fetchall()
+        return [
+            (int(file_id), name)
+            for file_id, *found in rows
+            for name, value in zip(names, found, strict=True)
+            if value is not None and value > _EXACT
+        ]
+
     def positions(self, path: str, key: str | None) -> PositionMeasure:
         """Measure a delete file of the format Parquet."""
         reads = Reads(self._engine.store, "ql_audit_keys")
@@ -70,6 +87,8 @@ class DuckDBAudit:
 
 
 _SEEN = ("snapshot_id",)
+_EXACT = 2.0**53
+"""Up to here a double holds every whole number."""
 
 
 def _aggregate(query: str, columns: Sequence[Column], plan: ScanPlan, *, whole: bool) -> str:

@@ -43,6 +43,9 @@ class Reading(Protocol):
     def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
         """A row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
 
+    def beyond_double(self, plan: ScanPlan) -> list[tuple[int, str]]:
+        """Return the files of a plan, each with the column, that have whole numbers beyond those that doubles hold."""
+
     def positions(self, path: str, key: str | None) -> PositionMeasure:
         """Measure a delete file of the format Parquet."""
 
@@ -139,6 +142,8 @@ class DeepChecks:
             snapshot_id=self._known.latest.id,
         )
         by_id = {file.id: file for file in page}
+        for file_id, name in self._engine.beyond_double(part):
+            self._collector.take([finding("V089", f'column "{name}"', table=info.qualified_name, file_id=file_id)])
         for measure in self._engine.measure(part, columns, bounds):
             assert measure.file_id is not None
             self._compare_file(info, by_id[measure.file_id], measure, bounds[measure.file_id], following)

@@ -105,6 +105,12 @@ _RULES = (
     ),
     Rule("V087", "a row id that will be given again", hint=_REPAIR, repairable=True),
     Rule("V088", "a file whose rows cannot be read", hint=_FILE),
+    Rule(
+        "V089",
+        "whole numbers of 128 bits that a file holds as doubles, perhaps rounded",
+        "warning",
+        "other clients round beyond 2**53: compare with the source, or keep such numbers as DECIMAL(38, 0)",
+    ),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _RULES})
 """Every rule by its code."""
