@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb.constants import constant
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
@@ -180,7 +181,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
 
 
 def _assignment(value: Any) -> duckdb.Expression:
-    return duckdb.SQLExpression(value.sql) if isinstance(value, Expression) else duckdb.ConstantExpression(value)
+    return duckdb.SQLExpression(value.sql) if isinstance(value, Expression) else constant(value)
 
 
 def _temporary() -> str:
