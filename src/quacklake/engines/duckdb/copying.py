@@ -9,6 +9,7 @@ from types import MappingProxyType
 import duckdb
 
 from quacklake.duckdb_versions import first_row
+from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
@@ -32,8 +33,8 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 class WriteOptions:
     """How Parquet files are written; the lake's options say so.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are statements that
-    make the functions which the order needs.
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the
+    functions which the order needs.
     """
 
     compression: str = "snappy"
@@ -44,7 +45,7 @@ class WriteOptions:
     target_file_size: int = 512 * 1024 * 1024
     hive: bool = True
     sort: bool = True
-    macros: tuple[str, ...] = ()
+    macros: tuple[OrderMacro, ...] = ()
     facts: bool = False
     """Return whether the lake stores what only the footer of a file tells; see ``written_facts``."""
 
