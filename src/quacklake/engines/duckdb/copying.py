@@ -10,6 +10,7 @@ import duckdb
 
 from quacklake.duckdb_versions import first_row
 from quacklake.engines.duckdb.ordering import OrderMacro
+from quacklake.engines.duckdb.paths import file_name
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
@@ -111,7 +112,7 @@ def written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: Table
     rows = connection.execute(
         "SELECT path_in_schema, max(row_group_id) + 1, bool_and(min_is_exact), bool_and(max_is_exact)"
         " FROM parquet_metadata(?) GROUP BY path_in_schema",
-        [url],
+        [file_name(url)],
     ).fetchall()
     exact = {ids[path]: {"min_exact": bool(low), "max_exact": bool(high)} for path, _, low, high in rows if path in ids}
     return WrittenFacts(max((row[1] for row in rows), default=0), exact)

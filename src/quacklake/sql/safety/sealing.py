@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from quacklake.config import parse_size
+from quacklake.engines.duckdb.paths import file_name
 from quacklake.engines.duckdb.sql import NOTHING
 from quacklake.errors import ConfigError
 from quacklake.format.names import literal
@@ -71,7 +72,9 @@ class Seal:
 
 def _folders(attached: Attached) -> list[str]:
     store = attached.shared.store
-    return [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
+    folders = [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
+    # DuckDB compares what it is given to open, which is the pattern for a name with signs of patterns in it
+    return list(dict.fromkeys(spelling for folder in folders for spelling in (folder, file_name(folder))))
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
