@@ -39,7 +39,7 @@ class Seal:
 
     def __init__(self, spill: str) -> None:
         self._folders: tuple[str, ...] | None = None
-        self._spill = spill
+        self.spill = spill
         if spill:
             self._clean = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
 
@@ -66,7 +66,7 @@ class Seal:
 
     def remove(self) -> None:
         """Remove the spilled rows; the databases are closed."""
-        if self._spill:
+        if self.spill:
             self._clean()
 
 
