@@ -18,8 +18,8 @@ __all__ = [
     "SortKey",
     "SortSpec",
     "make_sort",
-    "order_by",
     "parse_sort",
+    "readable_keys",
     "rename_column",
     "sort_columns",
     "sort_of_stored",
@@ -130,9 +130,9 @@ def make_sort(
     return SortSpec(id, tuple(replace(key, expression=canonical(key.expression)) for key in parsed))
 
 
-def order_by(spec: SortSpec | None) -> list[str]:
-    """The keys for an ``ORDER BY`` of DuckDB; those in another dialect are passed over."""
-    return [] if spec is None else [str(key) for key in spec.keys if key.dialect == _DIALECT]
+def readable_keys(spec: SortSpec) -> list[SortKey]:
+    """Return the keys that are in DuckDB's dialect; those of another one are passed over."""
+    return [key for key in spec.keys if key.dialect == _DIALECT]
 
 
 def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:

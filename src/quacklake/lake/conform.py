@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.engines.duckdb.expressions import plain_expression
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store, duckdb_type, scalar
 from quacklake.lake.conversion_hints import conversion_hint
-
-if TYPE_CHECKING:
-    from sqlglot import exp
 
 __all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table", "type_problem"]
 
@@ -163,24 +160,17 @@ def default_value(column: Column) -> str:
     if column.default is None:
         return f"NULL::{column.duckdb_type()}"
     if column.default_kind == "expression":
-        # parsed, so that text from the catalog can only ever be one expression
-        return f"CAST(({_one_expression(column.default).sql(dialect='duckdb')}) AS {column.duckdb_type()})"
+        return f"CAST(({_computed(column)}) AS {column.duckdb_type()})"
     return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
 
 
-def _one_expression(sql: str) -> exp.Expr:
-    import sqlglot
-
+def _computed(column: Column) -> str:
+    """Return the SQL of a computed default. Raises ``InputError`` for one that reaches for more than values."""
+    assert column.default is not None
     try:
-        found = sqlglot.parse(f"SELECT {sql}", dialect="duckdb")
-    except (sqlglot.errors.SqlglotError, RecursionError):
-        found = []
-    select = found[0] if len(found) == 1 else None
-    given = [value for value in select.args.values() if value] if isinstance(select, sqlglot.exp.Select) else []
-    if len(given) != 1 or select is None or len(select.expressions) != 1:
-        raise InputError(f"the default {sql!r} is not one expression")
-    expression: exp.Expr = select.expressions[0]
-    return expression
+        return plain_expression(column.default)
+    except InputError as error:
+        raise InputError(f'the default of the column "{column.name}" cannot be used: {error.message}') from None
 
 
 def _checked(value: str, column: Column) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
+from quacklake.engines.duckdb.paths import file_name
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote
@@ -199,8 +200,7 @@ class InputFiles:
             if "types" in chosen and columns is not None:
                 chosen["types"] = {name: type_ for name, type_ in inside.items() if fold(name) in columns}
             texts.append(f"{select}(?{''.join(f', {name} = ?' for name in chosen)})")
-            # names of files, not patterns
-            values += [[re.sub(r"([*?\[])", r"[\1]", path) for path in paths], *chosen.values()]
+            values += [[file_name(path) for path in paths], *chosen.values()]
         return " UNION ALL BY NAME ".join(texts), values
 
     def _groups(self, names: Iterable[str] | None) -> Iterator[tuple[list[str], set[str] | None, dict[str, Any]]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.expressions import check_expression, parser, plain_expression
+from quacklake.engines.duckdb.ordering import OrderMacro
+from quacklake.engines.duckdb.queries import LAKE, parse_expression, parse_query
 from quacklake.errors import InputError
 from quacklake.format.names import check_name, fold, literal, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant
@@ -33,28 +35,48 @@ def declared(parameter: MacroParameter) -> str:
 
 def _default(parameter: MacroParameter) -> str:
     if parameter.default_type == EXPRESSION:
-        return f"({parameter.default})"
+        return f"({plain_expression(str(parameter.default))})"
     type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
     return f"CAST({literal(str(parameter.default))} AS {type_})"
 
 
 def forms_of(macro: MacroInfo) -> str:
-    """The forms of a macro as CREATE MACRO takes them."""
+    """The forms of a macro as CREATE MACRO takes them, each body as DuckDB writes it.
+
+    Raises ``InputError`` for a stored body that is not one query or expression.
+    """
     forms = []
-    for variant in macro.variants:
-        given = ", ".join(declared(parameter) for parameter in variant.parameters)
-        forms.append(f"({given}) AS {'TABLE ' if macro.is_table else ''}{variant.sql.replace(LAKE, '')}")
+    with parser() as connection:
+        for variant in macro.variants:
+            given = ", ".join(declared(parameter) for parameter in variant.parameters)
+            if macro.is_table:
+                body = f"TABLE {parse_query(connection, variant.sql).sql}"
+            else:
+                body = parse_expression(connection, variant.sql)
+            forms.append(f"({given}) AS {body}")
     return ", ".join(forms)
 
 
-def order_macros(keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]) -> tuple[str, ...]:
-    """Statements that make the macros which an order speaks of; ``find`` is asked only when it may speak of some."""
+def order_macros(
+    keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]
+) -> tuple[OrderMacro, ...]:
+    """Return the macros which an order speaks of; ``find`` is asked only when it may speak of some.
+
+    Raises ``InputError`` for a macro that is more than an expression over its arguments.
+    """
     texts = [key.expression for key in keys.keys] if isinstance(keys, SortSpec) else list(keys or ())
     called = {fold(name) for text in texts for name in _CALLED.findall(text)}
     if not called:
         return ()
     wanted = [macro for macro in find() if not macro.is_table and fold(macro.name) in called]
-    return tuple(f"CREATE OR REPLACE TEMP MACRO {quote(macro.name)} {forms_of(macro)}" for macro in wanted)
+    names = [macro.name for macro in wanted]
+    for macro in wanted:
+        for variant in macro.variants:
+            check_expression(variant.sql.replace(LAKE, ""), names)
+    return tuple(
+        OrderMacro(macro.name, f"CREATE OR REPLACE TEMP MACRO {quote(macro.name)} {forms_of(macro)}")
+        for macro in wanted
+    )
 
 
 def make_variant(parameters: Parameters, sql: str) -> MacroVariant:

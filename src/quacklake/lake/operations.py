@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.constants import constant
+from quacklake.engines.duckdb.engine import check_filter
+from quacklake.engines.duckdb.expressions import check_expression
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
@@ -160,6 +162,8 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
     plan = tx.plan(table, predicate)
     pending = tx.pending(table)
     pending.add_read(predicate)
+    if where is not None:
+        check_filter(where)
     with shared.engine.connection() as connection:
         query = shared.engine.bind(connection, plan, rows=True, where=where)
         with writing():
@@ -181,7 +185,10 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
 
 
 def _assignment(value: Any) -> duckdb.Expression:
-    return duckdb.SQLExpression(value.sql) if isinstance(value, Expression) else constant(value)
+    if not isinstance(value, Expression):
+        return constant(value)
+    check_expression(value.sql)
+    return duckdb.SQLExpression(value.sql)
 
 
 def _temporary() -> str:

@@ -276,6 +276,7 @@ class Binder(Values):
             )
             if "rowid" in scan.virtual:
                 query = with_local_ids(query, scan)
+            query = self.session.guard.scanned(query, scan)
             connection.execute(f"CREATE TEMP VIEW {scan.name} AS {query}")
 
         return make

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from quacklake.errors import QuacklakeError
     from quacklake.sql.attached import Attached
     from quacklake.sql.safety.walk import Known
+    from quacklake.sql.scans import Scan
     from quacklake.sql.session import Session
     from quacklake.sql.tree import Node
     from quacklake.sql.words import Cursor
@@ -47,6 +49,17 @@ class Guard:
 
     def foreign(self, session: Session, names: Sequence[str]) -> None:
         """Before a table is read that is of no lake."""
+
+    def scanned(self, query: str, scan: Scan) -> str:
+        """The query of a table, before DuckDB gets it."""
+        return query
+
+    def plan(self, session: Session, text: str) -> str:
+        """A plan, before it is shown."""
+        return text
+
+    def failed(self, session: Session, error: QuacklakeError) -> None:
+        """Before an error is raised."""
 
     def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a result."""

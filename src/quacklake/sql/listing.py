@@ -5,9 +5,10 @@ They are asked of a database in which every lake is a database of its name, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -15,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table, connect, first_row
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.expressions import parser, plain_expression
+from quacklake.engines.duckdb.queries import parse_query
+from quacklake.errors import InputError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import Column
@@ -239,38 +242,63 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         if fold(schema) != DEFAULT_SCHEMA:
             cursor.execute(f"CREATE SCHEMA {alias}.{quote(schema)}")
     for table in wanted.tables:
-        columns = ", ".join(declared(column) for column in table.schema.columns)
+        columns = ", ".join(declared(_parsed_default(column)) for column in table.schema.columns)
         cursor.execute(f"CREATE TABLE {alias}.{quote(table.schema_name)}.{quote(table.name)} ({columns})")
     for macro in wanted.macros:
-        _try(cursor, _macro(alias, macro))
-    waiting = list(wanted.views)
+        _try(cursor, partial(_macro, alias, macro))
+    relations = {*(fold(table.name) for table in wanted.tables), *(fold(view.name) for view in wanted.views)}
+    waiting = [view for view in wanted.views if _speaks_of(view, relations, wanted.macros)]
     for _ in range(2):  # views may stand on views that come later
         waiting = [view for view in waiting if not _made(cursor, alias, view)]
-    for view in waiting:  # it stands on something that is not there any more, but it is there
-        _try(cursor, f"CREATE VIEW {alias}.{quote(view.schema_name)}.{quote(view.name)} AS SELECT NULL AS {PREFIX}gone")
+    for view in wanted.views:  # one may stand on something that is not there any more, but it is there
+        target = f"{alias}.{quote(view.schema_name)}.{quote(view.name)}"
+        _try(cursor, partial(str, f"CREATE VIEW IF NOT EXISTS {target} AS SELECT NULL AS {PREFIX}gone"))
     cursor.execute("USE memory")
     for statement in _said(alias, wanted):
-        _try(cursor, statement)
+        _try(cursor, partial(str, statement))
     copies[attached.alias] = wanted
 
 
 def _made(cursor: duckdb.DuckDBPyConnection, alias: str, view: ViewInfo) -> bool:
     cursor.execute(f"USE {alias}.{quote(view.schema_name)}")
-    return _try(cursor, _view(alias, view))
+    return _try(cursor, partial(_view, alias, view))
 
 
-def _try(cursor: duckdb.DuckDBPyConnection, sql: str) -> bool:
+def _try(cursor: duckdb.DuckDBPyConnection, sql: Callable[[], str]) -> bool:
     try:
-        cursor.execute(sql)
-    except duckdb.Error:
+        cursor.execute(sql())
+    except (duckdb.Error, InputError):
         return False
     return True
+
+
+def _speaks_of(view: ViewInfo, relations: Collection[str], macros: Sequence[MacroInfo]) -> bool:
+    """Tell whether a stored query names nothing but what the lake has: to bind it must not open any file."""
+    functions = {fold(macro.name) for macro in macros}
+    try:
+        with parser() as connection:
+            query = parse_query(connection, view.sql)
+    except InputError:
+        return False
+    named, called = ({fold(name) for _, name in names} for names in (query.relations, query.table_functions))
+    return named <= set(relations) and called <= functions
+
+
+def _parsed_default(column: Column) -> Column:
+    """Return a column whose default can stand in a statement: one that is not an expression is left out."""
+    if column.default is None or column.default_kind != "expression":
+        return column
+    try:
+        return replace(column, default=plain_expression(column.default))
+    except InputError:
+        return replace(column, default=None, default_kind="literal")
 
 
 def _view(alias: str, view: ViewInfo) -> str:
     columns = f"({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
     target = f"{alias}.{quote(view.schema_name)}.{quote(view.name)}"
-    return f"CREATE OR REPLACE VIEW {target}{columns} AS {view.sql.replace(LAKE, '')}"
+    with parser() as connection:
+        return f"CREATE OR REPLACE VIEW {target}{columns} AS {parse_query(connection, view.sql).sql}"
 
 
 def _macro(alias: str, macro: MacroInfo) -> str:

@@ -258,6 +258,7 @@ class Session:
             error.message = in_own_words(error.message, sql)
             error.args = (error.message,)
             self._told = weakref.ref(error)
+            self.guard.failed(self, error)
 
     def _translated(self) -> AbstractContextManager[None]:
         roots = [found.shared.store.root for found in self.attachments.attached.values()]

@@ -147,6 +147,27 @@ class Confinement:
         root, plain, slow = self._root.url, _PLAIN, self.url
         return [root + path if plain(path) else slow(path) for path in paths]
 
+    def readable_urls(self, paths: Iterable[str]) -> list[str]:
+        """See ``Store.readable_urls``."""
+        if not self._local:
+            return self.urls(paths)
+        links, root = Links(), self._root.prefix
+        safe: dict[str, bool] = {}
+        found = []
+        for path in paths:
+            if _PLAIN(path):
+                # what `readable` finds out, with one look at each folder
+                folder = path.rpartition("/")[0]
+                inside = safe.get(folder)
+                if inside is None:
+                    inside = safe[folder] = links.folder(root + folder).startswith(links.folder(root))
+                if inside and not os.path.islink(root + path):  # noqa: PTH114 - for every file of a lake
+                    found.append(self._root.url + path)
+                    continue
+            self.readable(path, links)
+            found.append(self.url(path))
+        return found
+
     def readable(self, path: str, links: Links) -> str:
         """The name by which the file system opens ``path``; ``PathError`` when it, or the link it is, leads outside."""
         if self.external and self.is_absolute(path):

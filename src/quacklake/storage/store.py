@@ -148,6 +148,13 @@ class Store:
         """``url`` of each, quick for very many."""
         return self._confinement.urls(paths)
 
+    def readable_urls(self, paths: Iterable[str]) -> _Urls:
+        """``urls`` for an engine that reads the files; ``PathError`` when a link leads out of the root.
+
+        Look at them right before the engine opens them: a link that comes later is not seen.
+        """
+        return self._confinement.readable_urls(paths)
+
     def find(self, pattern: str) -> _Urls:
         """The files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
 
@@ -265,6 +272,8 @@ class Store:
         if not self.is_local:
             return
         target = Path(self._confinement.writable(path.rstrip("/")))
+        if target.is_symlink():
+            return
         for folder in sorted((each[0] for each in os.walk(target)), reverse=True):
             with suppress(OSError):
                 Path(folder).rmdir()

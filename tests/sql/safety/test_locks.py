@@ -11,8 +11,8 @@ import quacklake
 from quacklake import Safety
 from quacklake.duckdb_versions import IS_2
 from quacklake.engines.duckdb import remote
+from quacklake.engines.duckdb.functions import _SINCE_2, FUNCTIONS
 from quacklake.errors import ConfigError, NotPermittedError, ReadOnlyError
-from quacklake.sql.safety.catalog import _SINCE_2, FUNCTIONS
 from services.s3 import S3Server
 from tests.sql.safety.conftest import Place
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import duckdb
 
+from quacklake.engines.duckdb.expressions import check_expression
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.queries import select_of
 from quacklake.engines.duckdb.trees import nodes, render
@@ -36,6 +37,7 @@ class Binder:
     def parse(self, text: str) -> Node:
         """The tree of a text that is one expression of these tables. Raises ``PredicateError``."""
         try:
+            check_expression(text)
             node: Node = select_of(self._connection, text)["node"]["select_list"][0]
         except InputError as error:
             raise PredicateError(error.message, hint='write a condition such as "id > 5"') from None

@@ -9,6 +9,8 @@ from types import MappingProxyType
 import duckdb
 
 from quacklake.duckdb_versions import first_row
+from quacklake.engines.duckdb.ordering import OrderMacro
+from quacklake.engines.duckdb.paths import file_name
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
@@ -32,8 +34,8 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 class WriteOptions:
     """How Parquet files are written; the lake's options say so.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are statements that
-    make the functions which the order needs.
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the
+    functions which the order needs.
     """
 
     compression: str = "snappy"
@@ -44,7 +46,7 @@ class WriteOptions:
     target_file_size: int = 512 * 1024 * 1024
     hive: bool = True
     sort: bool = True
-    macros: tuple[str, ...] = ()
+    macros: tuple[OrderMacro, ...] = ()
     facts: bool = False
     """Return whether the lake stores what only the footer of a file tells; see ``written_facts``."""
 
@@ -110,7 +112,7 @@ def written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: Table
     rows = connection.execute(
         "SELECT path_in_schema, max(row_group_id) + 1, bool_and(min_is_exact), bool_and(max_is_exact)"
         " FROM parquet_metadata(?) GROUP BY path_in_schema",
-        [url],
+        [file_name(url)],
     ).fetchall()
     exact = {ids[path]: {"min_exact": bool(low), "max_exact": bool(high)} for path, _, low, high in rows if path in ids}
     return WrittenFacts(max((row[1] for row in rows), default=0), exact)

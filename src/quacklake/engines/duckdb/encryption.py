@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.engines.duckdb.failures import reading, writing
+from quacklake.engines.duckdb.paths import file_literal
 from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 from quacklake.errors import CorruptFileError, MissingExtraError
 from quacklake.format.names import literal
@@ -115,5 +116,6 @@ class EncryptedFiles:
             connection = self._open()
             lend_keys(connection, _VARIABLE, [key])
             config = f"{{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
-            source = f"read_parquet({literal(self._store.url(path))}, encryption_config={config})"
+            (url,) = self._store.readable_urls([path])
+            source = f"read_parquet({file_literal(url)}, encryption_config={config})"
             return arrow_table(connection, f"FROM {source}")

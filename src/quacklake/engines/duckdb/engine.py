@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.duckdb_versions import arrow_reader, arrow_table, connect, first_row
+from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
 from quacklake.engines.duckdb.encryption import lend_keys
+from quacklake.engines.duckdb.expressions import check_expression, plain_expression
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
+from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import FileShapes
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, scan_sql
@@ -34,7 +36,7 @@ from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import Target
 
-__all__ = ["SNAPSHOT", "DuckDBEngine", "Scan"]
+__all__ = ["SNAPSHOT", "DuckDBEngine", "Scan", "check_filter"]
 
 SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
@@ -281,19 +283,17 @@ class DuckDBEngine:
             query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
             return arrow_table(connection, query).column("v").combine_chunks()
 
-    def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[str] = ()) -> str:
-        """An expression over columns as DuckDB itself would write it; ``macros`` make the functions it may need.
+    def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[OrderMacro] = ()) -> str:
+        """An expression over columns as DuckDB itself would write it; ``macros`` are the functions it may need.
 
-        Raises ``InputError`` when it makes no sense.
+        Raises ``InputError`` when it makes no sense, or reaches for more than a row.
         """
+        text = plain_expression(expression, [macro.name for macro in macros])
         columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
         with self.connection() as connection:
             try:
-                for statement in macros:
-                    connection.execute(statement)
-                question = "SELECT json_deserialize_sql(json_serialize_sql(?))"
-                found = first_row(connection, question, [f"SELECT {expression}"])
-                text = str(found[0] if found else expression).removeprefix("SELECT ")
+                for macro in macros:
+                    connection.execute(macro.statement)
                 connection.sql(f"SELECT {text} FROM (SELECT {columns})")
             except duckdb.Error as error:
                 first = str(error).strip().splitlines()[0]
@@ -309,6 +309,14 @@ class DuckDBEngine:
             connection.register("ql_source", table.select([column.name for column in columns]))
             rows = connection.execute(f"SELECT {select} FROM ql_source").fetchall()
         return {column.id: [row[i] for row in rows] for i, column in enumerate(columns)}
+
+
+def check_filter(where: str) -> None:
+    """Raise ``PredicateError`` unless a text is one condition on a row, which reaches nothing else."""
+    try:
+        check_expression(where)
+    except InputError as error:
+        raise PredicateError(f"the filter cannot be used: {error.message}", hint=error.hint) from None
 
 
 def places_to_target(places: pa.Table) -> Target:
@@ -344,8 +352,10 @@ def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema)
 
 @contextmanager
 def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
-    """An error in the user's filter, with the nearest column names."""
+    """Check a filter, and raise an error about it with the nearest column names."""
     try:
+        if isinstance(where, str):
+            check_filter(where)
         yield
     except PredicateError as error:
         if isinstance(where, str) and error.hint is None:

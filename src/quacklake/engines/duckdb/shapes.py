@@ -16,8 +16,8 @@ import duckdb
 import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.encryption import lend_keys
+from quacklake.engines.duckdb.paths import file_literal
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
-from quacklake.format.names import literal
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.past_shapes import with_ids
 from quacklake.format.schema import Column
@@ -68,7 +68,7 @@ class FileShapes:
         if not doubtful:
             return {}
         keys, paths = (plan.files.column(name).to_pylist() for name in ("encryption_key", "path"))
-        urls = dict(zip(doubtful, self._store.urls([paths[index] for index in doubtful]), strict=True))
+        urls = dict(zip(doubtful, self._store.readable_urls([paths[index] for index in doubtful]), strict=True))
         trees = self._trees(connection, [urls[index] for index in doubtful if keys[index] is None])
         shapes: dict[int, Shape] = {}
         for index, url in urls.items():
@@ -83,7 +83,7 @@ class FileShapes:
         """The ids of the files that surely have neither row ids nor snapshots of rows in them. At most one query."""
         files = plan.files.filter(pc.is_null(plan.files.column("encryption_key")))
         ids, mapped = files.column("data_file_id").to_pylist(), pc.is_valid(files.column("mapping_id")).to_pylist()
-        urls = list(self._store.urls(files.column("path").to_pylist()))
+        urls = self._store.readable_urls(files.column("path").to_pylist())
         trees = self._trees(connection, [url for url, foreign in zip(urls, mapped, strict=True) if not foreign])
         return {
             id_
@@ -96,7 +96,7 @@ class FileShapes:
             known = {url: self._known[url] for url in urls if url in self._known}
         missing = [url for url in urls if url not in known]
         if missing:
-            listed = ", ".join(literal(url) for url in missing)
+            listed = ", ".join(file_literal(url) for url in missing)
             query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
             found = dict(_trees(connection.execute(query).fetchall()))
             known |= found
@@ -113,7 +113,7 @@ class FileShapes:
         if known is None:
             lend_keys(connection, _KEY, [key])
             config = f"{{footer_key_value: getvariable('{_KEY}')[1]}}"
-            query = f"DESCRIBE FROM read_parquet({literal(url)}, encryption_config={config})"
+            query = f"DESCRIBE FROM read_parquet({file_literal(url)}, encryption_config={config})"
             known = {row[0]: _described(row[0], row[1]) for row in connection.execute(query).fetchall()}
             with self._lock:
                 if len(self._described) >= self._size:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.engines.duckdb.mapped import Field, mapped_columns
+from quacklake.engines.duckdb.paths import file_literal
 from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import data_table_name
@@ -102,14 +103,14 @@ class Reads:
         A call takes one key, so that there is one for each: those of one write share theirs.
         """
         if not any(keys):
-            return _read_parquet(self.store.urls(paths), fields, rows)
+            return _read_parquet(self.store.readable_urls(paths), fields, rows)
         groups: dict[str | None, list[int]] = {}
         for index, key in enumerate(keys):
             groups.setdefault(key, []).append(index)
         names = ", ".join(found.name for found in fields)
         parts = []
         for key, indexes in groups.items():
-            urls = self.store.urls([paths[index] for index in indexes])
+            urls = self.store.readable_urls([paths[index] for index in indexes])
             source = _read_parquet(urls, fields, rows, None if key is None else self._config(key))
             place = f"{_list(indexes)}[file_index::BIGINT + 1]" if len(indexes) > 1 else f"{indexes[0]:d}::BIGINT"
             parts.append(f"SELECT {names}, {place} AS file_index, file_row_number, filename FROM {source}")
@@ -307,7 +308,7 @@ def _read_parquet(urls: Iterable[str], fields: Sequence[Field], rows: int | None
     files = list(urls)
     if len(files) == 1 and (rows or 0) > _ROW_GROUP and config is None and NOTHING.is_file():
         files.append(str(NOTHING))
-    paths = ", ".join(literal(url) for url in files)
+    paths = ", ".join(file_literal(url) for url in files)
     schema = ", ".join(found.sql for found in fields)
     clauses = [f"schema=MAP {{{schema}}}", f"explicit_cardinality={max(rows or 0, 1):d}"]
     if config is not None:

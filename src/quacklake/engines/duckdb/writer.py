@@ -25,6 +25,7 @@ from quacklake.engines.duckdb.copying import (
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.exactness import huge_columns, unrounded
 from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.ordering import order_keys
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote
@@ -39,7 +40,6 @@ from quacklake.format.objects import (
     TableInfo,
 )
 from quacklake.format.paths import data_file_name, delete_file_name, uuid7
-from quacklake.format.sorting import order_by
 from quacklake.format.vectors import encode, encode_file, footer_size, referenced_file
 from quacklake.storage import Store
 from quacklake.storage.parquet import glance
@@ -88,7 +88,7 @@ class _Job:
 
     @property
     def order(self) -> list[str]:
-        return order_by(self.table.sort) if self.options.sort else []
+        return order_keys(self.table.sort, self.options.macros) if self.options.sort else []
 
     @property
     def names(self) -> list[str]:
@@ -136,8 +136,8 @@ class FileWriter:
         if self.encrypted and not self._prepared:
             prepare_writing(connection)  # all connections are to one database: once is enough
             self._prepared = True
-        for statement in options.macros:
-            connection.execute(statement)
+        for macro in options.macros:
+            connection.execute(macro.statement)
         stored = stored_columns(table)
         job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
         if stored is not table:

@@ -55,7 +55,7 @@ class Deletes:
         indexes = [i for i, path in enumerate(paths) if path is not None and formats[i] != "puffin"]
         if not indexes:
             return None
-        urls = self.store.urls([paths[i] for i in indexes])
+        urls = self.store.readable_urls([paths[i] for i in indexes])
         schema = f"{quote(NAME_POS)} BIGINT, {quote(NAME_SNAPSHOT_ID)} BIGINT"
         facts = {"_ql_number": pa.array(indexes, pa.int64())}
         found = read_deletes(self.session, self.store, urls, schema, facts)

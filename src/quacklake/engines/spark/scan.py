@@ -136,7 +136,7 @@ class SparkScan:
 
     def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
         files = plan.files.take(pa.array(branch.indexes, pa.int64()))
-        urls = self.store.urls(files.column("path").to_pylist())
+        urls = self.store.readable_urls(files.column("path").to_pylist())
         stored = [column for _, column in branch.shape]
         fields = [f"{quote(column.name)} {read_type(column, time=time)}" for column in stored]
         own = branch.mapping is None

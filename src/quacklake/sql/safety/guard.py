@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.errors import ConfigError, NotPermittedError, ResultTooLargeError, nearest
+from quacklake.errors import ConfigError, NotPermittedError, QuacklakeError, ResultTooLargeError, nearest
 from quacklake.format.names import fold
 from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.guard import Guard
-from quacklake.sql.safety import statements, walk
+from quacklake.sql.safety import places, statements, walk
 from quacklake.sql.safety.limits import Safety
 from quacklake.sql.safety.sealing import Seal
 from quacklake.sql.safety.walk import Known
+from quacklake.sql.scans import Scan
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 
@@ -75,6 +76,18 @@ class SafeGuard(Guard):
         raise NotPermittedError(
             f'"{".".join(names)}" is not a table of a lake of this safe session', hint=_near(session, names)
         )
+
+    def scanned(self, query: str, scan: Scan) -> str:
+        return places.relative_name(query, scan.attached) if "filename" in scan.virtual else query
+
+    def plan(self, session: Session, text: str) -> str:
+        return places.hidden_plan(text, self._places(session))
+
+    def failed(self, session: Session, error: QuacklakeError) -> None:
+        places.hidden_error(error, self._places(session))
+
+    def _places(self, session: Session) -> dict[str, str]:
+        return places.places_of(session.attachments.lakes.values(), self._seal.spill)
 
     def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = size = 0

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from quacklake.config import parse_size
+from quacklake.engines.duckdb.paths import file_name
 from quacklake.engines.duckdb.sql import NOTHING
 from quacklake.errors import ConfigError
 from quacklake.format.names import literal
@@ -38,7 +39,7 @@ class Seal:
 
     def __init__(self, spill: str) -> None:
         self._folders: tuple[str, ...] | None = None
-        self._spill = spill
+        self.spill = spill
         if spill:
             self._clean = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
 
@@ -65,13 +66,15 @@ class Seal:
 
     def remove(self) -> None:
         """Remove the spilled rows; the databases are closed."""
-        if self._spill:
+        if self.spill:
             self._clean()
 
 
 def _folders(attached: Attached) -> list[str]:
     store = attached.shared.store
-    return [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
+    folders = [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
+    # DuckDB compares what it is given to open, which is the pattern for a name with signs of patterns in it
+    return list(dict.fromkeys(spelling for folder in folders for spelling in (folder, file_name(folder))))
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:

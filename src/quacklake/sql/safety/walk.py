@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from quacklake.engines.duckdb.functions import FUNCTIONS
 from quacklake.engines.duckdb.queries import HARMLESS
 from quacklake.errors import NotPermittedError
 from quacklake.format.names import fold
 from quacklake.sql import tree
 from quacklake.sql.attached import PREFIX
-from quacklake.sql.safety.catalog import FUNCTIONS
 from quacklake.sql.tree import Node
 
 __all__ = ["LISTINGS", "Known", "check", "check_value"]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_reader
+from quacklake.engines.duckdb.ordering import order_keys
 from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.schema import Column
-from quacklake.format.sorting import order_by
 from quacklake.lake import inserting, operations
 from quacklake.lake.conform import default_value
 from quacklake.lake.frames import Source
@@ -212,8 +212,8 @@ def append_bound(
         return _append_kept(session, tx, attached, table, sql, values)
     attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
     options = attached.shared.write_options(table)
-    for statement in options.macros:  # before the rows begin to stream
-        session.connection.execute(statement)
+    for macro in options.macros:  # before the rows begin to stream
+        session.connection.execute(macro.statement)
     reader = arrow_reader(session.connection, sql, values, batch_rows=_BATCH_ROWS)
     counts = [0]
 
@@ -232,7 +232,7 @@ def append_bound(
 def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
     """Rows for the catalog come in the order of the table too, as in stock; those of files the writer sorts."""
     few = source.first(attached.shared.inline_limit(table))
-    order = order_by(table.sort)
+    order = order_keys(table.sort, attached.shared.write_options(table).macros)
     if few is not None and few.num_rows and order:
         name = session.fresh_name()
         session.connection.register(name, few)

@@ -273,6 +273,9 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
     bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())), looking=True)
     rows = session.rows(f"{head} {bound.sql}", bound.values)
+    if rows.num_columns == 2 and session.guard.safe:
+        shown = [session.guard.plan(session, str(text)) for text in rows.column(1).to_pylist()]
+        rows = pa.table([rows.column(0), pa.array(shown)], names=rows.column_names)
     facts = [_facts(scan) for scan in bound.scans]
     if facts:
         read = sum(scan.plan.files.num_rows for scan in bound.scans if scan.plan is not None)

@@ -1,0 +1,31 @@
+"""Files as DuckDB's functions name them: never as a pattern."""
+
+from __future__ import annotations
+
+import re
+
+from quacklake.errors import PathError
+from quacklake.format.names import literal
+
+__all__ = ["file_literal", "file_name"]
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def file_name(url: str) -> str:
+    """Return the pattern that fits this one file.
+
+    Raises ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern.
+    """
+    if _MAGIC.search(url) is None:
+        return url
+    if "\\" in url:
+        raise PathError(
+            f"DuckDB cannot open {url!r}, which has a backslash beside a sign for patterns", hint="rename the file"
+        )
+    return _MAGIC.sub(r"[\g<0>]", url)
+
+
+def file_literal(url: str) -> str:
+    """Return ``file_name`` as SQL."""
+    return literal(file_name(url))
