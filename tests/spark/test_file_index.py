@@ -123,7 +123,7 @@ def test_a_wrong_size_in_the_catalog_hides_no_rows(site: LakeSite, session: Spar
         assert frame.count() == 500
         files = lake.table("t").plan().files
         urls = [str(Path(lake.data_path, path)) for path in files.column("path").to_pylist()]
-        unsure = read_files(session, REMOTE, files, urls, "id BIGINT")
+        unsure = read_files(session, REMOTE, files, urls, "id BIGINT").rows
         assert location(unsure) == "InMemoryFileIndex"
         assert unsure.count() == 500
 
@@ -136,9 +136,9 @@ def test_nothing_is_looked_for_in_a_store_before_rows_are_read(site: LakeSite, s
     table.append(pa.table({"id": range(500)}))
     files = lake.table("t").plan().files
     urls = [str(Path(lake.data_path, path)) for path in files.column("path").to_pylist()]
-    assert read_files(session, REMOTE, files, urls, "id BIGINT").count() == 1000
+    assert read_files(session, REMOTE, files, urls, "id BIGINT").rows.count() == 1000
     Path(urls[1]).unlink()
-    frame = read_files(session, REMOTE, files, urls, "id BIGINT")
+    frame = read_files(session, REMOTE, files, urls, "id BIGINT").rows
     assert location(frame) == "QuacklakeFiles"
     with pytest.raises(Exception, match=r"(?i)not.exist"):
         frame.count()
@@ -194,7 +194,7 @@ def test_facts_of_files_are_columns_of_their_rows(site: LakeSite, session: Spark
     if not indexed:
         without_index(session)
     store: Any = SimpleNamespace(is_local=True)
-    frame = read_files(session, store, files, urls, "id BIGINT", facts, "place").select("id", *facts, "place")
+    frame = read_files(session, store, files, urls, "id BIGINT", facts, "place").rows.select("id", *facts, "place")
     assert location(frame) == ("QuacklakeFiles" if indexed else "InMemoryFileIndex")
     facts_of = list(zip(*(values.to_pylist() for values in facts.values()), strict=True))
     expected = [(10 * (i % 4) + place, *facts_of[i], place) for i in range(5) for place in range(10)]

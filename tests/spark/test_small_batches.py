@@ -82,9 +82,8 @@ def jobs(session: SparkSession) -> Callable[[Callable[[], Any]], int]:
 
 def sink_of(lake: quacklake.Lake, session: SparkSession, table: str, *, here: bool, **options: Any) -> SparkSink:
     """Where batches go: small ones to the driver, or none."""
-    sink = quacklake.spark(lake, session)._sink(
-        table, f"{table} {here}", "append", None, **{"evolve": False, "restart": False, **options}
-    )
+    given = {"mode": "append", "on": None, "evolve": False, "restart": False, **options}
+    sink = quacklake.spark(lake, session)._sink(table, f"{table} {here}", **given)
     sink.run = lake.claim_stream(sink.name, "a query", restart=True).run
     if not here:
         sink.fetch.limit = 0

@@ -31,6 +31,7 @@ __all__ = [
     "EPOCH_NTZ",
     "RAISED",
     "adopted",
+    "as_shown",
     "as_stored",
     "initial_value",
     "key_expression",
@@ -56,6 +57,7 @@ _UNSIGNED: Mapping[str, int] = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64"
 _STAMPS = ("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns")
 _TIMES = ("time", "timetz", "time_ns")
 _ROUNDED: Mapping[str, int] = {"timestamp_s": 1_000_000, "timestamp_ms": 1_000}
+_CLOCK = "^[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{1,6})?)?$"
 _UUID = "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
 _BLOB_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 #: Types whose values Spark gives back in the same form: what was read may be appended.
@@ -390,6 +392,21 @@ def _in_range(made: str, value: str, wanted: str, path: str) -> str:
 def _unless(fits: str, value: str, made: str, path: str, wanted: str) -> str:
     message = literal(f'{RAISED}a value does not fit the column "{path}": it is no {wanted}\n')
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {fits} THEN {made} ELSE raise_error({message}) END"
+
+
+def as_shown(value: str, given: Column, wanted: Column, path: str, *, time: bool) -> str:
+    """A value of the rows to be written, in the form in which values of ``wanted`` are shown.
+
+    Values that would be stored alike are equal then. One that does not fit raises an error as :func:`stored` does.
+    """
+    if given.type == wanted.type == "timestamp_ns":
+        return value
+    if given.type == wanted.type == "time" and not time:  # a text, where the session has no such type
+        stamp = f"try_cast(concat('1970-01-01 ', {value}) AS TIMESTAMP_NTZ)"
+        fits = f"{value} RLIKE '{_CLOCK}' AND {stamp} IS NOT NULL"
+        return _unless(fits, value, f"substr(CAST({stamp} AS STRING), 12)", path, wanted.type)
+    made = stored(value, given, wanted, path, time=time)
+    return shown(made, as_stored(wanted), wanted, time=time)
 
 
 def required(value: str, name: str) -> str:

@@ -121,10 +121,10 @@ def _table() -> dict[str, ScalarType]:
         ("timestamp_s", "TIMESTAMP_S", ts("s"), "INT64/TIMESTAMP_MICROS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
         ("timestamp_ms", "TIMESTAMP_MS", ts("ms"), "INT64/TIMESTAMP_MILLIS", "TIMESTAMP_NTZ", s.TIMESTAMP, f.TIMESTAMP),
         ("timestamp_ns", "TIMESTAMP_NS", ts("ns"), "INT64/TIMESTAMP_NANOS", "BIGINT", s.TIMESTAMP, f.TIMESTAMP),
-        ("timestamptz", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_MICROS_UTC", "TIMESTAMP",
+        ("timestamptz", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_MICROS_UTC", "TIMESTAMP_LTZ",
          s.TIMESTAMP, f.TIMESTAMPTZ),
         # Of 1.1. DuckDB 1.5 has microseconds only: values are read with these, and not written.
-        ("timestamptz_ns", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_NANOS_UTC", "TIMESTAMP",
+        ("timestamptz_ns", "TIMESTAMP WITH TIME ZONE", ts("us", tz="UTC"), "INT64/TIMESTAMP_NANOS_UTC", "TIMESTAMP_LTZ",
          s.NONE, f.OTHER),
         # Of 1.1: a column that holds nothing.
         ("null", "INTEGER", pa.int32(), "INT32/NULL", "INT", s.NONE, f.OTHER),

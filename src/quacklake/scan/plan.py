@@ -121,15 +121,6 @@ class ScanPlan:
         rows = pc.sum(self.files.column("record_count")).as_py() or 0
         return int(rows - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
 
-    def undeleted(self) -> ScanPlan:
-        """The plan with the rows of its files that are deleted."""
-        names = [name for name in FILES.names if name.startswith("delete_")]
-        files = self.files
-        for name in names:
-            none = pa.nulls(files.num_rows, FILES.field(name).type)
-            files = files.set_column(FILES.names.index(name), FILES.field(name), none)
-        return replace(self, files=files, deletes=POSITIONS.empty_table())
-
     def without_inlined(self, targets: pa.Table) -> ScanPlan:
         """The plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
         if self.inlined is None or not targets.num_rows:

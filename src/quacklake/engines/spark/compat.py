@@ -20,6 +20,7 @@ __all__ = [
     "arrow_udf",
     "check_session",
     "from_arrow",
+    "has_scalars",
     "has_type",
     "is_connect",
     "place_of",
@@ -38,6 +39,11 @@ _TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 
 def is_connect(session: SparkSession) -> bool:
     """Whether a session is one of Spark Connect: what runs is in another process, on the server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def has_scalars(session: SparkSession) -> bool:
+    """Whether a DataFrame of one value can be a part of an expression: since 4.0, here and on the server."""
+    return min(parse_version(pyspark.__version__), parse_version(session.version)) >= (4, 0)
 
 
 def check_session(session: object) -> None:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -40,7 +40,7 @@ from quacklake.format.spark import literal
 if TYPE_CHECKING:
     from quacklake.storage import Store
 
-__all__ = ["READ_OPTIONS", "free_name", "read_deletes", "read_files", "read_paths"]
+__all__ = ["READ_OPTIONS", "FileRows", "free_name", "read_deletes", "read_files", "read_paths"]
 
 #: No setting of a session may let a file be passed over, or its times be moved.
 READ_OPTIONS = {
@@ -194,6 +194,13 @@ _makers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
+class FileRows(NamedTuple):
+    """The rows of files; ``joined`` tells that facts are there by a join, below which Spark moves conditions."""
+
+    rows: DataFrame
+    joined: bool
+
+
 def read_files(
     session: SparkSession,
     store: Store,
@@ -202,7 +209,7 @@ def read_files(
     schema: str,
     facts: Mapping[str, pa.Array] | None = None,
     position: str | None = None,
-) -> DataFrame:
+) -> FileRows:
     """The rows of data files of a plan, with the columns of ``schema`` as they are named in the files, and the facts.
 
     ``urls`` are those of the files, the facts have a value for each. ``position`` is a name for which row of its file
@@ -216,7 +223,7 @@ def read_deletes(
     session: SparkSession, store: Store, urls: Sequence[str], schema: str, facts: Mapping[str, pa.Array]
 ) -> DataFrame:
     """The same of delete files."""
-    return _read(session, store, urls, None if store.is_local else "", schema, facts)
+    return _read(session, store, urls, None if store.is_local else "", schema, facts).rows
 
 
 def _read(
@@ -227,16 +234,16 @@ def _read(
     schema: str,
     facts: Mapping[str, pa.Array],
     position: str | None = None,
-) -> DataFrame:
+) -> FileRows:
     found = None if is_connect(session) else _indexed(session, store, urls, sizes, schema, facts)
     if found is not None:
-        return _numbered(found, position)
+        return FileRows(_numbered(found, position), joined=False)
     parts = []
     for chosen in _distinct(urls) if facts else (range(len(urls)),):
         some, theirs = [urls[i] for i in chosen], pa.array(chosen, pa.int64())
         rows = _numbered(read_paths(session, store, some, schema), position)
         parts.append(_joined(session, rows, some, {name: values.take(theirs) for name, values in facts.items()}))
-    return reduce(DataFrame.union, parts)
+    return FileRows(reduce(DataFrame.union, parts), joined=bool(facts))
 
 
 def _distinct(urls: Sequence[str]) -> list[list[int]]:

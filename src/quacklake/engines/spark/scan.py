@@ -1,7 +1,7 @@
 """A scan plan as a DataFrame.
 
 Files are read by Spark's own Parquet reader under the names they have in the files, in one branch for all files of one
-shape; deletes are an anti-join for the files that have any, inlined rows a branch of their own, and so are encrypted
+shape; deleted rows are left out of those that have any, inlined rows are a branch of their own, and so are encrypted
 files, which Spark cannot read by itself. Nothing depends on a setting of the session when the frame runs, only the type
 TIME when it is made.
 """
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.spark.compat import require_types
-from quacklake.engines.spark.deletes import Deletes, key_sql
+from quacklake.engines.spark.deletes import Deletes
 from quacklake.engines.spark.failures import reaching
 from quacklake.engines.spark.file_index import free_name, read_files
 from quacklake.engines.spark.local import inlined_columns, inlined_rows
@@ -149,19 +149,18 @@ class SparkScan:
         if rows:
             facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in _FACTS}
         taken = [column.name for column in stored]
-        position, key, number = (free_name(name, taken) for name in ("_ql_position", "_ql_key", "_ql_number"))
+        position, number = (free_name(name, taken) for name in ("_ql_position", "_ql_number"))
+        deletes = Deletes(self.session, self.store, plan, files)
         if branch.deleted:
-            facts[number] = pa.array(range(len(urls)), pa.int64())
+            facts[number] = deletes.numbers
         hidden = next((name for name in taken if fold(name) in facts), None)
         if hidden is not None:  # it would get the values of the fact
             raise _not_beside(plan, hidden)
         # without any column of the table in the file, its rows still count
         schema = ", ".join(fields) or "_ql_nothing BOOLEAN"
         numbered = position if rows or branch.deleted else None
-        read = read_files(self.session, self.store, files, urls, schema, facts, numbered)
-        if branch.deleted:
-            deleted = Deletes(self.session, self.store, plan, files).frame(key)
-            read = read.selectExpr("*", f"{key_sql(number, position)} AS {key}").join(deleted, key, "left_anti")
+        found = read_files(self.session, self.store, files, urls, schema, facts, numbered)
+        read = deletes.without(found, number, position) if branch.deleted else found.rows
         if branch.partial:
             name = quote(NAME_SNAPSHOT_ID)
             read = read.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")

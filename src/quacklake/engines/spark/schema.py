@@ -45,7 +45,7 @@ _SPARK: Mapping[str, st.DataType] = {
     "FLOAT": st.FloatType(),
     "DOUBLE": st.DoubleType(),
     "DATE": st.DateType(),
-    "TIMESTAMP": st.TimestampType(),
+    "TIMESTAMP_LTZ": st.TimestampType(),
     "TIMESTAMP_NTZ": st.TimestampNTZType(),
     "STRING": st.StringType(),
     "BINARY": st.BinaryType(),

@@ -43,7 +43,7 @@ from quacklake.transaction import NewDataFile, Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Prepared", "SparkRows", "carries", "given_columns", "spark_order"]
+__all__ = ["Prepared", "SparkRows", "carried_alike", "carries", "given_columns", "spark_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +288,20 @@ def carries(found: Match, given: TableSchema) -> bool:
     """True when Arrow brings values of a column from Spark to DuckDB unharmed."""
     if found.source is None:
         return True
-    one = given.find(found.source)
-    leaves = zip(one.leaves(), found.column.leaves(), strict=False)
+    return not _is_hard(given.find(found.source), found.column)
+
+
+def carried_alike(given: TableSchema, table: TableInfo) -> bool:
+    """True when Arrow so brings the values of all columns that a table has too."""
+    both = ((one, table.schema.get(one.name)) for one in given.columns)
+    return not any(two is not None and _is_hard(one, two) for one, two in both)
+
+
+def _is_hard(given: Column, wanted: Column) -> bool:
     hard = ("variant", "timetz", "interval", "time", "time_ns", "timestamp_ns", "int128", "uint128")
-    return not any(leaf.type in hard or wanted.type in hard for leaf, wanted in leaves)
+    return any(
+        leaf.type in hard or two.type in hard for leaf, two in zip(given.leaves(), wanted.leaves(), strict=False)
+    )
 
 
 def _written_alike(found: Match, given: TableSchema) -> bool:

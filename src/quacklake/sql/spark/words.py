@@ -130,7 +130,7 @@ def as_literal(value: Any) -> str:
         case dt.datetime() if value.tzinfo is None:
             return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
         case dt.datetime():
-            return f"TIMESTAMP '{value.astimezone(dt.UTC).isoformat(sep=' ')}'"
+            return f"TIMESTAMP_LTZ '{value.astimezone(dt.UTC).isoformat(sep=' ')}'"
         case dt.date():
             return f"DATE '{value.isoformat()}'"
         case dt.timedelta():

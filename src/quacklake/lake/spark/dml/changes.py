@@ -138,23 +138,13 @@ class Changes:
         """True when all that is deleted is found by one look at the rows, so that they need not be staged."""
         return few_rows(self.plan)
 
-    @property
-    def _dead_too(self) -> bool:
-        """True when a delete looks at rows that are deleted already, which the driver takes off: so Spark need not."""
-        with_file = self.plan.files.num_rows - self.plan.files.column("delete_path").null_count
-        return self.at_once and with_file <= _FILES_HERE
-
     def rows(self) -> DataFrame:
         """The rows of the plan, with where they are."""
         return self.parts.scan.frame(self.plan, rows=True)
 
-    def deletable(self) -> DataFrame:
-        """The same for :meth:`delete`, perhaps with rows that are deleted already."""
-        return replace(self, plan=self.plan.undeleted()).rows() if self._dead_too else self.rows()
-
     def delete(self, rows: DataFrame) -> ChangeMetrics:
-        """Delete some of the rows of :meth:`deletable`, which are found :attr:`at_once`."""
-        return self._apply(rows, found_rows(rows, self._dead if self._dead_too else None))
+        """Delete some of the rows, which are found :attr:`at_once`."""
+        return self._apply(rows, found_rows(rows))
 
     def apply(self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> tuple[ChangeMetrics, Found]:
         """Delete the changed rows where they are and write the updated ones anew, under their row ids.
@@ -223,16 +213,6 @@ class Changes:
         return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
 
     # -- files ---------------------------------------------------------------------------------------------------------
-
-    def _dead(self, ids: set[int]) -> pa.Table:
-        """The rows of some files that are deleted already."""
-        chosen = pa.array(ids, pa.int64())
-        parts = [self.plan.deletes.filter(pc.is_in(self.plan.deletes.column("file_id"), value_set=chosen))]
-        for id_, file in touched_files(self.plan, ids).items():
-            if file.delete_path is not None:
-                gone = self.shared.writer.deleted_positions(file, self.plan.snapshot_id)
-                parts.append(pa.table([pa.repeat(pa.scalar(id_, pa.int64()), len(gone)), gone], schema=POSITIONS))
-        return pa.concat_tables(parts)
 
     def _places(self, rows: DataFrame, found: Found) -> DataFrame:
         """The changed rows in files, each once or more."""

@@ -36,6 +36,7 @@ from quacklake.lake.spark.dml.clauses import (
     named_values,
     stage,
 )
+from quacklake.lake.spark.dml.keys import conform_keys
 from quacklake.lake.spark.expressions.translator import Scope
 from quacklake.lake.spark.writing import SparkRows, given_columns
 from quacklake.transaction import Transaction
@@ -169,6 +170,10 @@ class SparkMerge:
         if not (self._matched or self._inserts or self._lonely):
             raise InputError("a merge needs at least one clause", hint="add when_matched_update_all()")
         table = self._view().find_table(self._ref.schema, self._ref.name)
+        names = self._key_names(table)
+        if names is not None:
+            time = has_time(self._parts.writer.session)
+            self._source = conform_keys(self._source, table, names, time=time, evolve=self._evolve, beside=self._beside)
         staging = self._parts.staging(table)
         try:
             source = self._staged_source(staging)
@@ -242,12 +247,19 @@ class SparkMerge:
         found = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
         return TableSchema(tuple(column for column in found.columns if column.type != "unknown"))
 
-    def _condition(self, table: TableInfo, given: TableSchema, scope: Scope) -> tuple[list[Column], SparkColumn]:
-        """The key columns, if the condition is by keys, and the condition."""
+    def _key_names(self, table: TableInfo) -> list[str] | None:
+        """The names of the key columns; None when the condition is an expression."""
         on = self._on
         if isinstance(on, SparkColumn | Expression) or (isinstance(on, str) and table.schema.get(on) is None):
-            return [], _condition(on, scope)
-        names = [on] if isinstance(on, str) else list(on)
+            return None
+        return [on] if isinstance(on, str) else list(on)
+
+    def _condition(self, table: TableInfo, given: TableSchema, scope: Scope) -> tuple[list[Column], SparkColumn]:
+        """The key columns, if the condition is by keys, and the condition."""
+        names = self._key_names(table)
+        if names is None:
+            assert isinstance(self._on, str | SparkColumn | Expression)
+            return [], _condition(self._on, scope)
         if not names:
             raise InputError("merge needs at least one key column", hint='pass on="id"')
         keys = [table.schema.find(name) for name in names]

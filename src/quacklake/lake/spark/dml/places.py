@@ -8,7 +8,7 @@ the delete files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,20 +89,14 @@ def few_rows(plan: ScanPlan) -> bool:
     return not counts.null_count and (pc.sum(counts).as_py() or 0) + inlined <= _MOST_ROWS
 
 
-def found_rows(rows: DataFrame, dead: Callable[[set[int]], pa.Table] | None = None) -> Found:
-    """The changed rows of a plan with :func:`few_rows`, mostly by one look at them. Raises as a write of Spark does.
-
-    ``dead`` gives the places in files that are deleted already, for rows among which they are.
-    """
+def found_rows(rows: DataFrame) -> Found:
+    """The changed rows of a plan with :func:`few_rows`, mostly by one look at them. Raises as a write of Spark does."""
     with writing():
         each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
         words = _words(rows) if each.num_rows > _MOST_PLACES else None
     changed, unclear = _distinct(each) if words is None else _of_words(words)
     in_files = pc.is_valid(changed.column(FILE_ID))
     stored, inlined = changed.filter(in_files), changed.filter(pc.invert(in_files))
-    if dead is not None:
-        gone = dead(set(pc.unique(stored.column(FILE_ID)).to_pylist())).rename_columns([FILE_ID, POSITION])
-        stored = stored.join(gone, [FILE_ID, POSITION], join_type="left anti") if gone.num_rows else stored
     return Found(
         _counts(stored, FILE_ID),
         _counts(inlined, VERSION),

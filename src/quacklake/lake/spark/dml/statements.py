@@ -72,7 +72,7 @@ def change(
     """
     require(parts.writer.session, "to change rows")
     changes = Changes(parts, tx, table, tx.plan(table, predicate))
-    rows, clause, read = choose(changes.deletable() if deletes else changes.rows())
+    rows, clause, read = choose(changes.rows())
     tx.pending(table).add_read(read)
     rows = rows.alias("target")
     if deletes and changes.at_once:

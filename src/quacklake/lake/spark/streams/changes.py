@@ -13,7 +13,7 @@ from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.lake import operations
+from quacklake.lake import evolution, operations
 from quacklake.lake.frames import to_source
 from quacklake.lake.settings import Shared
 from quacklake.lake.spark.feed_names import CHANGE_TYPE, COMMIT_VERSION, FEED_NAMES
@@ -51,12 +51,14 @@ def apply_changes(
     Keys are updated or inserted as their last change says, or deleted. Raises ``ConstraintError`` for a key that was
     put twice by one commit, ``SchemaMismatchError`` without the columns that tell what happened.
     """
-    last = _last_changes(shared, rows, on)
+    if evolve:
+        table = _evolved(shared, tx, table, rows)
+    last = _last_changes(shared, table, rows, on)
     put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
     last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
     deleted = operations.delete_keys(shared, tx, table, last_rows.filter(pc.invert(put)), on)
     source = to_source(last_rows.filter(put))
-    merged = operations.merge(shared, tx, table, source, on, evolve=evolve)
+    merged = operations.merge(shared, tx, table, source, on)
     return ChangeCounts(merged.updated, merged.inserted, deleted)
 
 
@@ -77,7 +79,8 @@ def upsert(
     if order_by is not None:
         check_names(rows.column_names, [order_by, *on])
         whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL is no other's
-        rows = _last(shared, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
+        table = _evolved(shared, tx, table, rows) if evolve else table
+        rows = _last(shared, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
     merged = operations.merge(shared, tx, table, to_source(rows), on, evolve=evolve)
     return ChangeCounts(merged.updated, merged.inserted, 0)
 
@@ -105,7 +108,13 @@ def null_key(name: str) -> ConstraintError:
 # -- the last of each key ----------------------------------------------------------------------------------------------
 
 
-def _last_changes(shared: Shared, rows: pa.Table, on: Sequence[str]) -> pa.Table:
+def _evolved(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
+    """The table with room for the rows of a feed."""
+    names = [name for name in rows.column_names if name not in FEED_NAMES]
+    return evolution.evolve(shared, tx, table, rows.select(names).schema)
+
+
+def _last_changes(shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> pa.Table:
     check_names(rows.column_names, (CHANGE_TYPE, *on))
     known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
     if not pc.all(known, min_count=0).as_py():
@@ -116,12 +125,17 @@ def _last_changes(shared: Shared, rows: pa.Table, on: Sequence[str]) -> pa.Table
     put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))})"
     version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
     # of one commit: what went, went before what came
-    return _last(shared, rows, on, f"{version}{put} DESC")
+    return _last(shared, table, rows, on, f"{version}{put} DESC")
 
 
-def _last(shared: Shared, rows: pa.Table, on: Sequence[str], order: str, others: str = "") -> pa.Table:
+def _last(
+    shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence[str], order: str, others: str = ""
+) -> pa.Table:
     """The rows that come first in an order among those of their key; ``others`` is what is taken besides."""
-    rank = f"rank() OVER (PARTITION BY {', '.join(map(quote, on))} ORDER BY {order})"
+    keys = [table.schema.find(name) for name in on]
+    # a key may have several spellings
+    values = ", ".join(f"CAST({quote(name)} AS {key.duckdb_type()})" for name, key in zip(on, keys, strict=True))
+    rank = f"rank() OVER (PARTITION BY {values} ORDER BY {order})"
     with shared.engine.connection() as connection, writing():
         connection.register("ql_source", rows.append_column("_ql_number", pa.array(range(rows.num_rows), pa.int64())))
         found = arrow_table(connection, f"SELECT _ql_number FROM ql_source QUALIFY {rank} = 1{others}")

@@ -31,7 +31,7 @@ __all__ = ["FEED_TYPES", "batch_frame", "raw_schema", "shown_frame", "slices_of"
 
 _HERE = 1 << 20
 """Up to how many bytes of files are read sooner here than Spark has started Python on the executors."""
-FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP"
+FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
 
 
 def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake import faults, telemetry
 from quacklake.catalog import streams
-from quacklake.engines.spark import arrow_schema
+from quacklake.engines.spark import arrow_schema, has_time
 from quacklake.errors import StreamBatchDoneError
 from quacklake.format.streams import marked
 from quacklake.lake import evolution
 from quacklake.lake.reference import TableRef
+from quacklake.lake.spark.dml.keys import conform_keys
 from quacklake.lake.spark.dml.merge import SparkMerge
+from quacklake.lake.spark.feed_names import FEED_NAMES
 from quacklake.lake.spark.fetching import Fetch
 from quacklake.lake.spark.streams.changes import apply_changes, upsert
 from quacklake.lake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
+from quacklake.lake.spark.writing import carried_alike, given_columns
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -118,8 +121,15 @@ class SparkSink:
     def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         if self.mode == "append":
             return self._append(frame, epoch, position)
-        few = self.fetch.few(frame)
-        return self._merge(frame, epoch, position) if few is None else self._merge_here(few, epoch, position)
+        table = self.spark._lake._view().find_table(self.table.schema, self.table.name)
+        time = has_time(self.spark.session)
+        given = given_columns(frame.schema, table, time=time)
+        few = self.fetch.few(frame) if carried_alike(given, table) else None
+        if few is not None:
+            return self._merge_here(few, epoch, position)
+        # of each key the last one counts, whatever its spelling
+        rows = conform_keys(frame, table, self.on, time=time, evolve=self.evolve, beside=FEED_NAMES)
+        return self._merge(rows, epoch, position)
 
     def _mark(self, tx: Transaction, epoch: int, position: str | None) -> Mapping[str, int]:
         """Let the mark be part of a transaction; tells the files and rows that are in it."""
