@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
+from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SqlError
 from tests.layout import NAMED
 
 
@@ -216,3 +216,14 @@ def test_an_encrypted_lake_is_asked_again_and_again(tmp_path: Path) -> None:
             os.utime(path, (0, 0))  # DuckDB keeps the footers of old files only
         for _ in range(3):
             assert session.sql("SELECT sum(rowid), sum(i) FROM t").fetchall() == [(499_500, 499_500)]
+
+
+def test_a_table_that_comes_after_rows_were_registered_is_seen(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=tmp_path / "data") as lake:
+        lake.register("rows", [{"id": 1}])
+        lake.create_table("t", [{"id": 2}])
+        assert lake.sql("FROM t").fetchall() == [(2,)]
+        with pytest.raises(AlreadyExistsError):
+            lake.register("t", [{"id": 3}])
+        lake.create_table("u", [{"id": 4}])
+        assert lake.sql("FROM u").fetchall() == [(4,)]

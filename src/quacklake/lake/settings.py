@@ -14,7 +14,7 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.objects import macros
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, Vectors, WriteOptions
-from quacklake.format import inline
+from quacklake.format import inline, inline_width
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
@@ -122,7 +122,7 @@ class Shared:
         return effective(self.options(), name, schema_id=schema_id, table_id=table_id, otherwise=given)
 
     def inline_limit(self, table: TableInfo) -> int:
-        """Up to how many rows of one change live in the catalog; 0 when the table's types cannot."""
+        """Up to how many rows of one change live in the catalog; 0 when its columns cannot."""
         if not _inlines(table.schema, self.catalog.encoding, self.catalog.is_next):
             return 0
         return self.delete_limit(table)
@@ -171,4 +171,5 @@ class Shared:
 @lru_cache(maxsize=1024)
 def _inlines(schema: TableSchema, database: str, prefixed: bool) -> bool:
     """Whether a database can hold rows of a table inlined; asked with every change."""
-    return all(inline.supports(column, database, prefixed=prefixed) for column in schema.columns)
+    known = all(inline.supports(column, database, prefixed=prefixed) for column in schema.columns)
+    return known and inline_width.fits(schema.columns, database)

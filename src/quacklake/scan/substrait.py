@@ -33,20 +33,35 @@ _DAY = 86_400_000_000_000
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
     """What an Arrow expression says about column bounds. Raises ``PredicateError`` when it does not fit the columns."""
-    arrow = schema.to_arrow()
+    _check(expression, schema.to_arrow())
     try:
-        encoded = expression.to_substrait(arrow, allow_arrow_extensions=True)
+        encoded = expression.to_substrait(_signed(schema.to_arrow()), allow_arrow_extensions=True)
         message = ExtendedExpression.FromString(bytes(encoded))
-    except (pa.ArrowNotImplementedError, DecodeError):
-        return ANYTHING  # a function without an open form: the engine evaluates it
-    except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError) as error:
-        raise PredicateError(f"the expression {expression} does not fit the table: {error}") from None
+    except (pa.ArrowException, KeyError, DecodeError):
+        return ANYTHING  # a function or a cast without an open form: the engine evaluates it
     names = {
         entry.extension_function.function_anchor: entry.extension_function.name
         for entry in message.extensions
         if entry.WhichOneof("mapping_type") == "extension_function"
     }
     return _Translator(schema, names).translate(message.referred_expr[0].expression)
+
+
+def _check(expression: pc.Expression, schema: pa.Schema) -> None:
+    """Raise ``PredicateError`` unless rows of a schema can be filtered by an expression; tried on no rows."""
+    try:
+        schema.empty_table().filter(expression)
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise PredicateError(
+            f"the expression {expression} does not fit the table: {error}",
+            hint="compare columns with values of their own types, or write the filter as SQL text",
+        ) from None
+
+
+def _signed(schema: pa.Schema) -> pa.Schema:
+    """The schema with unsigned numbers as signed ones: Substrait has no others, and a bound is the same in both."""
+    unsigned = (pa.uint8(), pa.uint16(), pa.uint32())
+    return pa.schema([field.with_type(pa.int64()) if field.type in unsigned else field for field in schema])
 
 
 class _Translator:

@@ -136,9 +136,12 @@ class Session:
         """
         check_name(name, "table")
         found = registrable(rows)
-        for place in self.names.places([name]):
-            if self.view(place.attached).get_table(place.schema, place.name) is not None:
-                raise AlreadyExistsError(f"{place.shown} is a table of a lake", hint="choose another name")
+        try:
+            for place in self.names.places([name]):
+                if self.view(place.attached).get_table(place.schema, place.name) is not None:
+                    raise AlreadyExistsError(f"{place.shown} is a table of a lake", hint="choose another name")
+        finally:
+            self.work.forget_views()  # the next statement sees the lake as it is then
         self.attachments.frames[fold(name)] = found
 
     def unregister(self, name: str) -> None:
@@ -315,6 +318,7 @@ class Session:
                     cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(catalog)}.{quote(schema)}")
         target = quote(catalog) if schema is None else f"{quote(catalog)}.{quote(schema)}"
         self.connection.execute(f"USE {target}")
+        self.work.forget_views()
         self.look_around()
 
     def look_around(self) -> None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading, translate
+from quacklake.errors import PredicateError
 
 __all__ = ["ROW_ID", "Gate", "stream"]
 
@@ -55,7 +56,13 @@ def stream(
 
 def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schema, left: int | None) -> pa.RecordBatch:
     names = ["_ql_row_id" if name == ROW_ID.name and name not in batch.schema.names else name for name in schema.names]
-    found = batch.filter(expression).select(names)
+    try:
+        found = batch.filter(expression).select(names)
+    except pa.ArrowException as error:
+        raise PredicateError(
+            f"the expression {expression} fails on a row: {error}",
+            hint="compare columns with values of their own types, or write the filter as SQL text",
+        ) from None
     return found if left is None else found.slice(0, left)
 
 

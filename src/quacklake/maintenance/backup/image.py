@@ -12,7 +12,7 @@ import pyarrow as pa
 from quacklake import faults
 from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
-from quacklake.format import inline
+from quacklake.format import inline, inline_width
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 from quacklake.scan import inlined
 from quacklake.scan.plan import column_key
@@ -143,6 +143,9 @@ def make_inlined(
     make_inlined_table(writer, database, id_, _table_schema(next(batches)))
 
 
+_NO_PLACE = "use the kind of database it came from, or flush the table's inlined rows into files first"
+
+
 def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
     """Make a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
     strange = [
@@ -151,7 +154,11 @@ def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schem
     if strange:
         raise UnsupportedFeatureError(
             f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
-            hint="use the kind of database it came from, or flush the table's inlined rows into files first",
+            hint=_NO_PLACE,
+        )
+    if not inline_width.fits(schema.columns, database):
+        raise UnsupportedFeatureError(
+            f"the {database} catalog cannot hold inlined rows with {len(schema.columns)} columns", hint=_NO_PLACE
         )
     writer.make_inlined(id_, schema)
 
