@@ -62,6 +62,8 @@ class Binder(Values):
     _mentions: list[Mention] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _steady: bool = True
+    _guarded: bool = False
+    """Whether anything says IS DISTINCT FROM, which DuckDB's readers do not filter by rightly."""
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -144,6 +146,7 @@ class Binder(Values):
         if not isinstance(node, dict):
             return
         kind = node.get("type")
+        self._guarded = self._guarded or kind in ("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM")
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
             return
@@ -271,7 +274,12 @@ class Binder(Values):
             shared = scan.attached.shared
             scan.plan = self.session.plan(scan)
             query = shared.engine.bind(
-                connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
+                connection,
+                scan.plan,
+                rows=scan.rows,
+                columns=scan.virtual or None,
+                prefix=scan.name,
+                guarded=self._guarded,
             )
             if "rowid" in scan.virtual:
                 query = with_local_ids(query, scan)
