@@ -74,9 +74,9 @@ def test_a_query_runs_as_it_was_written(lake: quacklake.Lake) -> None:
     assert bound.sql == (
         f'SELECT lower( name ), "t"."id" FROM "temp"."main"."{scan.name}" AS "t" WHERE id>1e0 /* many */ LIMIT 5'
     )
-    given = Binder(session, [1, 2]).bind("SELECT ?::INT + id FROM t x WHERE id < ?")
-    assert given.sql.endswith("x WHERE id < ?")
-    assert given.values == [1, 2]
+    given = Binder(session, {"1": 1, "2": 2, "3": 3}).bind("SELECT $2::INT + id FROM t x WHERE id < $3")
+    assert given.sql.endswith("x WHERE id < $3")
+    assert given.values == {"2": 2, "3": 3}
 
 
 def test_what_cannot_stay_as_it_is_is_written_anew(lake: quacklake.Lake) -> None:

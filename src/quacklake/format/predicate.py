@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quacklake.format import stats
@@ -26,6 +26,7 @@ __all__ = [
     "IsNull",
     "Predicate",
     "Some",
+    "coarse",
     "columns_of",
     "compare",
     "every",
@@ -115,6 +116,43 @@ def some(parts: Iterable[Predicate]) -> Predicate:
     if any(part == ANYTHING for part in found):
         return ANYTHING
     return found[0] if len(found) == 1 else Some(found)
+
+
+def coarse(predicate: Predicate, most: int = 64) -> Predicate:
+    """Return a predicate of few comparisons that holds wherever this one does, for what takes long over many.
+
+    Of many values of one column neighbours become ranges; what is still too much becomes "anything".
+    """
+    if isinstance(predicate, Compare | IsNull):
+        return predicate
+    parts = [coarse(part, most) for part in predicate.parts]
+    if isinstance(predicate, Every):
+        found = every(parts)
+        return found if _leaves(found) <= most else every(part for part in parts if _leaves(part) == 1)
+    if sum(map(_leaves, parts)) > most:
+        parts = _ranges(parts, most // 4)
+    return some(parts) if sum(map(_leaves, parts)) <= most else ANYTHING
+
+
+def _leaves(predicate: Predicate) -> int:
+    return 1 if isinstance(predicate, Compare | IsNull) else sum(map(_leaves, predicate.parts))
+
+
+def _ranges(parts: Iterable[Predicate], number: int) -> list[Predicate]:
+    """The parts of a disjunction, with at most so many ranges in place of the values of each column."""
+    others: list[Predicate] = []
+    equal: dict[tuple[int, str], list[Compare]] = {}
+    for part in parts:
+        if isinstance(part, Compare) and part.operator == "=" and part.value == part.value:
+            equal.setdefault((part.column_id, part.type), []).append(part)
+        else:
+            others.append(part)
+    for found in equal.values():
+        found.sort(key=lambda part: part.value)
+        length = -(-len(found) // number)
+        chunks = [found[at : at + length] for at in range(0, len(found), length)]
+        others += [every((replace(one[0], operator=">="), replace(one[-1], operator="<="))) for one in chunks]
+    return others
 
 
 def columns_of(predicate: Predicate) -> frozenset[int]:

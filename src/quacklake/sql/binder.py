@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,18 @@ from quacklake.sql.attached import Attached, Target
 from quacklake.sql.in_place import with_names
 from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
+from quacklake.sql.scopes import Mention, settle_names
 from quacklake.sql.steady import is_steady, settle
+from quacklake.sql.titles import titles
 from quacklake.sql.tree import Node
 from quacklake.sql.values import Values
 
 if TYPE_CHECKING:
     from quacklake.transaction import Transaction
 
-__all__ = ["Binder", "Bound", "Scan"]
+__all__ = ["Binder", "Bound", "Scan", "StandIns"]
+
+StandIns = Mapping[tuple[str, str, str], str]
 
 _DEPTH = 16
 _TARGET = "_quacklake_target"
@@ -46,6 +50,8 @@ class _Scope:
 class Binder(Values):
     """Binds one statement. Objects are made on two connections: one plans over empty tables, one runs over files."""
 
+    stand_ins: StandIns = field(default_factory=dict)
+    """Temporary relations that have the rows of tables, by catalog, schema and name."""
     scans: list[Scan] = field(default_factory=list)
     hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of relations that ``*`` does not mean."""
@@ -53,9 +59,11 @@ class Binder(Values):
     """The virtual columns that the query block around a call speaks of."""
     _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
     _makers: dict[str, Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=dict)
-    _renamed: list[tuple[str, ...]] = field(default_factory=list)
+    _mentions: list[Mention] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _steady: bool = True
+    _guarded: bool = False
+    """Whether anything says IS DISTINCT FROM, which DuckDB's readers do not filter by rightly."""
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -75,10 +83,13 @@ class Binder(Values):
             first_table(parsed["node"]["from_table"])[_TARGET] = True
         self._rewrite(parsed, _Scope())
         answered = self._learn(parsed, looking=looking) if self.scans else ()
-        values = self.used(parsed, renumber=True)
-        text = self._text(sql, given, parsed)
+        values = self.used(parsed)
+        kept = None if given is None else with_names(self.session.connection, sql, given, parsed)
+        text = tree.render(self.session.connection, parsed) if kept is None else kept
         found = next((scan for scan in self.scans if scan.rows), None)
         bound = Bound(text, values, self.scans, found, answered)
+        if looking and given is not None and text != sql:
+            bound.titles = titles(self.session.connection, given, parsed, rendered=kept is None)
         self._prune(bound, parsed)
         self._install()
         return bound
@@ -120,9 +131,9 @@ class Binder(Values):
         self.session.guard.check(parsed, lambda names, is_table: self._has_macro(names, scope, is_table))
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
+            settle_names(parsed, self._mentions)
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
-        self._shorten(parsed)
 
     # -- the walk ------------------------------------------------------------------------------------------------------
 
@@ -135,6 +146,7 @@ class Binder(Values):
         if not isinstance(node, dict):
             return
         kind = node.get("type")
+        self._guarded = self._guarded or kind in ("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM")
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
             return
@@ -171,19 +183,6 @@ class Binder(Values):
             hidden = hidden | {name}
         return hidden
 
-    def _shorten(self, parsed: Node) -> None:
-        """Columns named with catalog or schema: our scans have neither."""
-        if not self._renamed:
-            return
-        for node in tree.nodes(parsed):
-            if node.get("class") == "COLUMN_REF" and len(node["column_names"]) > 2:
-                names = node["column_names"]
-                for known in self._renamed:
-                    length = len(known)
-                    if len(names) > length and tuple(fold(name) for name in names[:length]) == known:
-                        node["column_names"] = names[length - 1 :]
-                        break
-
     # -- tables and views ----------------------------------------------------------------------------------------------
 
     def _table(self, node: Node, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
@@ -197,7 +196,10 @@ class Binder(Values):
             return
         attached, tx, info = found
         past = node.get("at_clause") is not None
-        if isinstance(info, ViewInfo):
+        stand_in = None if is_target or past or scope.depth else self._stand_in(attached, info)
+        if stand_in is not None:
+            name = stand_in
+        elif isinstance(info, ViewInfo):
             name = self._view(Target(attached, info.schema_name, info.name), tx, info, scope)
         else:
             extra = tuple(sorted(v for v in wanted if virtual_columns.get(info.schema, v) is not None))
@@ -207,14 +209,14 @@ class Binder(Values):
             self._made.append(make)
             name = scan.name
         alias = node["alias"] or names[-1]
-        if not node["alias"] and len(names) > 1:
-            self._renamed += [tuple(fold(part) for part in names[at:]) for at in range(len(names) - 1)]
         if not node["alias"]:
-            full = (fold(attached.alias), fold(info.schema_name), fold(info.name))
-            self._renamed += [full, full[1:], (full[0], full[2])]
+            self._mentions.append(Mention(node, fold(attached.alias), fold(info.schema_name), fold(info.name)))
         replaced = tree.base_table(name, alias, node)
         node.clear()
         node.update(replaced)
+
+    def _stand_in(self, attached: Attached, info: TableInfo | ViewInfo) -> str | None:
+        return self.stand_ins.get((fold(attached.alias), fold(info.schema_name), fold(info.name)))
 
     def _look_up(
         self, names: Sequence[str], node: Node, scope: _Scope
@@ -272,7 +274,12 @@ class Binder(Values):
             shared = scan.attached.shared
             scan.plan = self.session.plan(scan)
             query = shared.engine.bind(
-                connection, scan.plan, rows=scan.rows, columns=scan.virtual or None, prefix=scan.name
+                connection,
+                scan.plan,
+                rows=scan.rows,
+                columns=scan.virtual or None,
+                prefix=scan.name,
+                guarded=self._guarded,
             )
             if "rowid" in scan.virtual:
                 query = with_local_ids(query, scan)

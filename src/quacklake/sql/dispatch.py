@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from quacklake.errors import SqlError
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
@@ -98,14 +99,13 @@ def _creator(cursor: Cursor) -> str:
 def _with(cursor: Cursor) -> str:
     """The statement behind the common tables decides."""
     ahead = Cursor(cursor.text, cursor.words)
-    while not ahead.done:
-        ahead.until("INSERT", "UPDATE", "DELETE", "MERGE", "SELECT", "FROM", "VALUES")
-        word = ahead.peek()
-        if word is None:
-            break
-        if word.upper in ("INSERT", "UPDATE", "DELETE", "MERGE"):
-            return _HANDLERS[word.upper]
-        break
+    try:
+        ahead.common_tables()
+    except SqlError:
+        return "queries.query"  # DuckDB tells what is wrong with it
+    word = ahead.peek()
+    if word is not None and word.upper in ("INSERT", "UPDATE", "DELETE", "MERGE"):
+        return _HANDLERS[word.upper]
     return "queries.query"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from quacklake.format.names import fold, quote
@@ -55,6 +55,8 @@ class Bound:
     target: Scan | None = None
     answered: tuple[Scan, ...] = ()
     """Mentions of tables for which their metadata answers."""
+    titles: Mapping[int, str] = field(default_factory=dict)
+    """What columns are called, by place, that the text itself would call otherwise."""
 
 
 _LOCAL_IDS = 10**18

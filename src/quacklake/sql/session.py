@@ -7,7 +7,7 @@ import itertools
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,12 +22,13 @@ from quacklake.format.names import check_name, fold, quote
 from quacklake.lake.result import Result
 from quacklake.sql import dispatch
 from quacklake.sql.attached import PREFIX, Attached, Attachments, attached_as
-from quacklake.sql.binder import Binder
+from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import translated
 from quacklake.sql.frames import find_frame, registrable
 from quacklake.sql.guard import Guard
 from quacklake.sql.names import Names
 from quacklake.sql.own_words import in_own_words
+from quacklake.sql.parameters import numbered, supplied
 from quacklake.sql.plans import Footers, Plans
 from quacklake.sql.running import Budget, Running
 from quacklake.sql.timetravel import with_at
@@ -241,9 +242,9 @@ class Session:
             self._budget = Budget(self.guard.seconds)
         try:
             with telemetry.timed("sql", sql), self.running.working(self._budget), self._translated():
-                cursor = self.guard.admit(self, Cursor(with_at(sql)))
+                cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
                 self.work.check(ends=dispatch.ends_transaction(cursor))
-                result = dispatch.handler(cursor)(self, cursor, params)
+                result = dispatch.handler(cursor)(self, cursor, supplied(cursor, params))
         except BaseException as error:
             self.work.failed(error)
             self._tell(error, sql)
@@ -394,9 +395,9 @@ class Session:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def query(self, sql: str, params: Parameters = None) -> Result:
-        """Run a query over lakes."""
-        bound = Binder(self, params).bind(sql, looking=True)
+    def query(self, sql: str, params: Parameters = None, stand_ins: StandIns | None = None) -> Result:
+        """Run a query over lakes; ``stand_ins`` are temporary relations in place of tables."""
+        bound = Binder(self, params, stand_ins or {}).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
         # a query is one scan of each catalog, however many of its tables it reads
         engines = {scan.attached.shared.catalog.tenant_row: scan.attached.shared.engine for scan in bound.scans}
@@ -404,7 +405,7 @@ class Session:
             with ExitStack() as gates:
                 for engine in engines.values():
                     gates.enter_context(engine.gate())
-                return self.run(bound.sql, bound.values, odd=odd, gates=gates)
+                return self.run(bound.sql, bound.values, odd=odd, gates=gates, titles=bound.titles)
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             raise self._in_own_words(sql, params, error) from error
 
@@ -427,15 +428,24 @@ class Session:
         types, reader = run(self.connection, sql, params, batch_rows=self.guard.batch_rows)
         return Result() if reader is None else self._result(types, reader)
 
-    def run(self, sql: str, values: Any = None, *, odd: bool = False, gates: ExitStack | None = None) -> Result:
+    def run(
+        self,
+        sql: str,
+        values: Any = None,
+        *,
+        odd: bool = False,
+        gates: ExitStack | None = None,
+        titles: Mapping[int, str] | None = None,
+    ) -> Result:
         """Run a bound query; ``odd`` when it may give values that Arrow does not carry.
 
-        What ``gates`` holds is left when the rows have been read, or nobody can read them any more.
+        Columns are called as ``titles`` says, by place. What ``gates`` holds is left when the rows have been read, or
+        nobody can read them any more.
         """
         if odd or "variant" in sql.lower() or "hugeint" in sql.lower():
             sql = self._exportable(sql, values)
         types, reader = run(self.connection, sql, values, batch_rows=self.guard.batch_rows)
-        return Result() if reader is None else self._result(types, reader, gates)
+        return Result() if reader is None else self._result(types, reader, gates, titles)
 
     def _exportable(self, sql: str, values: Any) -> str:
         try:
@@ -448,11 +458,22 @@ class Session:
         changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
         return f"SELECT * REPLACE ({changed}) FROM ({sql})"
 
-    def _result(self, types: tuple[str, ...], reader: pa.RecordBatchReader, gates: ExitStack | None = None) -> Result:
+    def _result(
+        self,
+        types: tuple[str, ...],
+        reader: pa.RecordBatchReader,
+        gates: ExitStack | None = None,
+        titles: Mapping[int, str] | None = None,
+    ) -> Result:
         self._reader = weakref.ref(reader)
         held = ExitStack() if gates is None else gates.pop_all()
         batches = self.guard.limited(self._batches(reader, self._budget, held, self._sql))
-        return Result(_started(reader.schema, batches, self.guard.batch_rows), types=types)
+        schema = reader.schema
+        if titles:
+            fields = [field.with_name(titles.get(place, field.name)) for place, field in enumerate(schema)]
+            schema = pa.schema(fields, metadata=schema.metadata)
+            batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+        return Result(_started(schema, batches, self.guard.batch_rows), types=types)
 
     def _batches(
         self, reader: pa.RecordBatchReader, budget: Budget, held: ExitStack, sql: str

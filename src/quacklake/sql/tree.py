@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from quacklake.engines.duckdb.trees import Node, TooManyParts, constant_of, nodes, render, serialize
+from quacklake.engines.duckdb.trees import Node, TooManyParts, constant_of, nodes, render, serialize, written
 from quacklake.errors import SqlError
 from quacklake.sql.words import caret
 
@@ -20,6 +20,7 @@ __all__ = [
     "parse",
     "render",
     "type_node",
+    "written",
 ]
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.duckdb_versions import arrow_table, first_row
-from quacklake.errors import SqlError
-from quacklake.format.names import literal
+from quacklake.format.names import fold, literal
 from quacklake.sql import tree
 from quacklake.sql.tree import Node
 
@@ -25,33 +23,20 @@ class Values:
     session: Session
     parameters: Any = None
 
-    def used(self, node: Node, *, renumber: bool = False) -> Any:
-        """The values of the parameters in a tree; those with numbers are counted anew."""
+    def used(self, node: Node) -> dict[str, Any] | None:
+        """The values of the parameters in a tree, by name or number: DuckDB wants those of its text and no others."""
         given = self.parameters
         if given is None:
             return None
-        marks = [found for found in tree.nodes(node) if found.get("class") == "PARAMETER"]
-        names = sorted({str(mark["identifier"]) for mark in marks}, key=lambda text: (len(text), text))
-        if isinstance(given, Mapping):
-            return {name: given[name] for name in names if name in given} or None
-        places = [int(name) for name in names if name.isdigit()]
-        if len(places) != len(names) or any(place > len(given) for place in places):
-            raise SqlError(f"{len(given)} parameters were given, and the statement has {', '.join(names)}")
-        if renumber:
-            order = {str(place): str(number) for number, place in enumerate(places, 1)}
-            for mark in marks:
-                mark["identifier"] = order[mark["identifier"]]
-            node["named_param_map"] = [{"key": str(n), "value": n} for n in range(1, len(places) + 1)]
-        return [given[place - 1] for place in places] or None
+        names = {str(found["identifier"]) for found in tree.nodes(node) if found.get("class") == "PARAMETER"}
+        return {name: given[fold(name)] for name in names} or None
 
     def evaluate(self, expression: Node) -> Any:
         """The value of an expression without columns."""
         self.session.guard.value(expression)
         query: Node = tree.parse(self.session.connection, "SELECT 1")
         query["node"]["select_list"] = [{**expression, "alias": ""}]
-        values = self.used(query, renumber=False)
-        if isinstance(values, list):
-            values = self.used(query, renumber=True)
+        values = self.used(query)
         connection = self.session.connection
         found = arrow_table(connection, f"{tree.render(connection, query)} LIMIT 1", values)
         return found.column(0)[0].as_py()

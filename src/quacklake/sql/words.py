@@ -200,6 +200,25 @@ class Cursor:
         self.skip_group()
         return self.slice(first + 1, self.at - 1)
 
+    def common_tables(self) -> str:
+        """The WITH clause that comes next, whatever its tables are called; empty when none does."""
+        first = self.at
+        if not self.accept("WITH"):
+            return ""
+        self.accept("RECURSIVE")
+        while True:
+            self.name()
+            if self.sees("("):  # its columns; in Spark perhaps the query
+                self.skip_group()
+            if self.accept("USING", "KEY"):
+                self.parens()
+            if self.accept("AS"):
+                self.accept("NOT")
+                self.accept("MATERIALIZED")
+                self.parens()
+            if not self.accept(","):
+                return self.slice(first, self.at)
+
     def skip_group(self) -> None:
         """Go behind the bracket that closes the one here."""
         depth = 0

@@ -108,7 +108,7 @@ def test_a_merge_takes_the_first_clause_that_fits(people: Run) -> None:
 def test_a_merge_can_take_whole_rows(people: Run) -> None:
     rows = people(
         "MERGE INTO t USING (SELECT 'Z' AS name, 1 AS id UNION ALL SELECT 'Y', 7) s USING (id)"
-        " WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT RETURNING merge_action, id, name"
+        " WHEN MATCHED THEN UPDATE BY NAME WHEN NOT MATCHED THEN INSERT BY NAME RETURNING merge_action, id, name"
     )
     assert sorted(rows) == [("INSERT", 7, "Y"), ("UPDATE", 1, "Z")]
     assert people(

@@ -16,7 +16,7 @@ from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mapping
 from quacklake.format.objects import TableInfo
 from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.partitions import PartitionSpec
-from quacklake.format.predicate import ANYTHING, Predicate, columns_of
+from quacklake.format.predicate import ANYTHING, Predicate, coarse, columns_of
 from quacklake.format.snapshots import Snapshot
 
 __all__ = ["FILE_COLUMNS", "FileReader"]
@@ -56,9 +56,10 @@ class FileReader(InlinedReader):
         One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
         buckets = self._wanted_buckets(table, predicate)
-        key = ("files", pruning.shape(predicate), *buckets)
-        statement = self._cached(key, lambda: self._select_files(predicate, list(buckets)))
-        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(predicate)}
+        asked = coarse(predicate)  # databases take long over many comparisons, or refuse them
+        key = ("files", pruning.shape(asked), *buckets)
+        statement = self._cached(key, lambda: self._select_files(asked, list(buckets)))
+        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(asked)}
         parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
         found = arrow_table(self.run("files", statement, parameters), FILE_COLUMNS)
         return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)

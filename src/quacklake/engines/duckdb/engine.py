@@ -24,7 +24,7 @@ from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import FileShapes
-from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, scan_sql
+from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, needs_guard, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
 from quacklake.errors import ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
@@ -128,17 +128,22 @@ class DuckDBEngine:
         where: Filter | None = None,
         virtual: Mapping[str, str] = MappingProxyType({}),
         prefix: str | None = None,
+        guarded: bool = False,
     ) -> str:
         """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request).
 
         Virtual columns are there when ``columns`` or ``where`` name them, or ``virtual``: name -> the name it gets.
         ``prefix`` begins the names of what is prepared, on a connection where plans of several engines meet.
+        ``guarded`` is for queries with ``IS DISTINCT FROM``, as ``needs_guard`` finds it in ``where``.
         """
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
             shapes = self._shapes.find(connection, plan, plan.schema.columns)
         asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
-        sql = scan_sql(plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes)
+        guarded = guarded or needs_guard(where)
+        sql = scan_sql(
+            plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes, guarded=guarded
+        )
         return self.prepare(connection, sql)
 
     @staticmethod

@@ -17,7 +17,7 @@ import duckdb
 from quacklake.duckdb_versions import first_row
 from quacklake.format.names import literal
 
-__all__ = ["Constant", "Node", "TooManyParts", "constant_of", "nodes", "render", "serialize"]
+__all__ = ["Constant", "Node", "TooManyParts", "constant_of", "nodes", "render", "serialize", "written"]
 
 Node = dict[str, Any]
 
@@ -48,8 +48,13 @@ def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 
 def render(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
-    """Return the text of a tree."""
-    document = json.dumps({"error": False, "statements": [_typed(tree)]})
+    """Return a text of a tree, which means the same."""
+    return written(connection, _typed(tree))
+
+
+def written(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
+    """Return the text that DuckDB gives for a tree, in which numbers may be of another type."""
+    document = json.dumps({"error": False, "statements": [tree]})
     row = first_row(connection, f"SELECT json_deserialize_sql(CAST({literal(document)} AS JSON))")
     assert row is not None
     return str(row[0])

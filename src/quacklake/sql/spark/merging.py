@@ -83,7 +83,7 @@ class _Names:
 
 def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """MERGE [WITH SCHEMA EVOLUTION] INTO name [alias] USING source [alias] ON condition WHEN …."""
-    prefix = prefix_of(cursor, "MERGE")
+    prefix = prefix_of(cursor)
     cursor.expect("MERGE")
     evolving = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")

@@ -47,7 +47,7 @@ _SET = "_ql_set_"
 
 def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """INSERT INTO | OVERWRITE [TABLE] name [PARTITION (…)] [(columns) | BY NAME] | REPLACE WHERE condition query."""
-    prefix = prefix_of(cursor, "INSERT")
+    prefix = prefix_of(cursor)
     first = cursor.at
     cursor.expect("INSERT")
     overwriting = cursor.accept("OVERWRITE")

@@ -83,8 +83,9 @@ def _statements(session: Session, source: str, target: str, what: str) -> list[s
                 f"{'' if default in (None, 'NULL') else f' DEFAULT {default}'}"
                 for column, type_, nullable, default in session.query(
                     "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()"
-                    " WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index",
-                    [source, schema, name],
+                    " WHERE database_name = $source AND schema_name = $schema AND table_name = $name"
+                    " ORDER BY column_index",
+                    {"source": source, "schema": schema, "name": name},
                 )
             )
             found.append(f"CREATE TABLE {quote(target)}.{place} ({columns})")

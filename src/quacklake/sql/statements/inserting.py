@@ -24,7 +24,7 @@ from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.on_conflict import Conflict, parse_conflict
-from quacklake.sql.statements.rows import counted, find_table, prefix_of
+from quacklake.sql.statements.rows import counted, find_table, prefix_of, returning_of, stand_in
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -55,7 +55,7 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     """INSERT [OR REPLACE | OR IGNORE] INTO name [(columns)] [BY NAME] query | VALUES … | DEFAULT VALUES
     [ON CONFLICT …] [RETURNING …].
     """
-    prefix = prefix_of(cursor, "INSERT")
+    prefix = prefix_of(cursor)
     cursor.expect("INSERT")
     replacing, ignoring = cursor.accept("OR", "REPLACE"), cursor.accept("OR", "IGNORE")
     cursor.expect("INTO")
@@ -74,7 +74,7 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     if not cursor.accept("DEFAULT", "VALUES"):
         query = prefix + _query(cursor)
     conflict = parse_conflict(cursor, replacing=replacing, ignoring=ignoring)
-    returning = cursor.rest() if cursor.accept("RETURNING") else ""
+    returning = returning_of(cursor)
     cursor.end()
     statement = Insert(target, columns, by_name, query, returning, named, alias, conflict)
     if conflict is None:
@@ -101,19 +101,20 @@ def _is_query(cursor: Cursor) -> bool:
 
 
 def _insert(session: Session, statement: Insert, params: Any) -> Result:
-    returned: list[str] = []
+    returned: list[Result] = []
 
     def work(tx: Transaction) -> int:
         table = find_table(statement.target, tx)
         sql, values, _ = proposed(session, statement, table, params)
         if not statement.returning:
             return append_bound(session, tx, statement.target.attached, table, sql, values)
-        returned[:] = [session.fresh_name()]
-        session.connection.execute(f"CREATE TEMP TABLE {returned[0]} AS {sql}", values)
-        return append_bound(session, tx, statement.target.attached, table, f"FROM {returned[0]}", None)
+        rows = session.fresh_name()
+        session.connection.execute(f"CREATE TEMP TABLE {rows} AS {sql}", values)
+        returned[:] = [_returning(session, statement, rows)]
+        return append_bound(session, tx, statement.target.attached, table, f"FROM {rows}", None)
 
     count = session.write(statement.target.attached, work)
-    return _returning(session, statement, returned[0], params) if statement.returning else counted(count)
+    return returned[0] if statement.returning else counted(count)
 
 
 def proposed(session: Session, statement: Insert, table: TableInfo, params: Any) -> tuple[str, Any, list[Column]]:
@@ -130,9 +131,12 @@ def proposed(session: Session, statement: Insert, table: TableInfo, params: Any)
     return conforming(table, places, bound.sql), bound.values, columns
 
 
-def _returning(session: Session, statement: Insert, name: str, params: Any) -> Result:
-    alias = quote(statement.target.name)
-    return session.query(f"SELECT {statement.returning} FROM temp.main.{name} AS {alias}", params)
+def _returning(session: Session, statement: Insert, name: str) -> Result:
+    alias = "" if statement.alias is None else f" AS {quote(statement.alias)}"
+    query = f"SELECT {statement.returning} FROM {statement.named}{alias}"
+    result = session.query(query, stand_ins=stand_in(statement.target, name))
+    result.keep()  # an error in it changes nothing
+    return result
 
 
 def _chosen(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:

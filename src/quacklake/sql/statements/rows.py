@@ -19,8 +19,9 @@ from quacklake.lake import inserting, operations
 from quacklake.lake.conform import default_value
 from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
-from quacklake.sql.binder import Binder, Bound, Scan
+from quacklake.sql.binder import Binder, Bound, Scan, StandIns
 from quacklake.sql.names import missing
+from quacklake.sql.parameters import refuse_parameters
 from quacklake.sql.statements import queries
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -38,7 +39,10 @@ __all__ = [
     "find_table",
     "new_values",
     "note_read",
+    "own_name",
     "prefix_of",
+    "returning_of",
+    "stand_in",
     "truncate",
     "update",
 ]
@@ -62,11 +66,10 @@ def find_table(target: Target, tx: Transaction) -> TableInfo:
     raise missing(target, tx)
 
 
-def prefix_of(cursor: Cursor, keyword: str) -> str:
+def prefix_of(cursor: Cursor) -> str:
     """The common tables before a statement, with the blank behind them."""
-    if not cursor.sees("WITH"):
-        return ""
-    return f"{cursor.until(keyword)} "
+    found = cursor.common_tables()
+    return f"{found} " if found else ""
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
@@ -80,7 +83,7 @@ def note_read(tx: Transaction, bound: Bound, scan: Scan) -> None:
 
 def update(session: Session, cursor: Cursor, params: Any) -> Result:
     """UPDATE name [alias] SET column = value, … [FROM …] [WHERE …] [RETURNING …]."""
-    prefix = prefix_of(cursor, "UPDATE")
+    prefix = prefix_of(cursor)
     cursor.expect("UPDATE")
     first = cursor.at
     target = session.names.target(cursor.names())
@@ -92,12 +95,13 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
     assigned = assignments(cursor)
     others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
     where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
-    returning = cursor.rest() if cursor.accept("RETURNING") else ""
+    returning = returning_of(cursor)
     cursor.end()
-    own = quote(alias or target.name)
-    source = named + (f" AS {quote(alias)}" if alias else "") + (f", {others}" if others else "")
+    own = own_name(target, alias)
+    changed_table = named + (f" AS {quote(alias)}" if alias else "")
+    source = changed_table + (f", {others}" if others else "")
     condition = f" WHERE {where}" if where else ""
-    kept: list[str] = []
+    returned: list[Result] = []
 
     def work(tx: Transaction) -> int:
         tx.asks(Operation.UPDATE)
@@ -105,17 +109,22 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
         values = new_values(table, assigned)
         select = [
             f"{cast_to(values[column.id], column) if column.id in values else f'{own}.{quote(column.name)}'}"
-            f" AS {quote(column.name)}"
+            f" AS _ql_c{column.id}"  # an expression must not mean another one by the name of its column
             for column in table.schema.columns
         ]
+        names = ", ".join(f"_ql_c{column.id} AS {quote(column.name)}" for column in table.schema.columns)
         places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
         bound = Binder(session, params).bind(
             f"{prefix}SELECT {', '.join(select)}, {places} FROM {source}{condition}", target=True
         )
         changed = session.fresh_name()
         once = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if others else ""
-        session.connection.execute(f"CREATE TEMP TABLE {changed} AS SELECT * FROM ({bound.sql}){once}", bound.values)
-        kept[:] = [changed]
+        session.connection.execute(
+            f"CREATE TEMP TABLE {changed} AS SELECT {names}, {', '.join(ROW_COLUMNS)} FROM ({bound.sql}){once}",
+            bound.values,
+        )
+        if returning:
+            returned[:] = [_returned(session, changed, target, changed_table, returning)]
         assert bound.target is not None
         assert bound.target.plan is not None
         note_read(tx, bound, bound.target)
@@ -126,14 +135,37 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
         return inserting.replace_rows(shared, tx, session.connection, table, bound.target.plan, changed)
 
     count = session.write(target.attached, work)
-    return _returned(session, kept[0], own, returning, params) if returning else counted(count)
+    return returned[0] if returning else counted(count)
 
 
-def _returned(session: Session, rows: str, alias: str, returning: str, params: Any) -> Result:
+def _returned(session: Session, rows: str, target: Target, named: str, returning: str) -> Result:
+    """What RETURNING asks for, read before anything is changed: an error in it then changes nothing."""
+    shown = session.fresh_name()
     hidden = ", ".join(ROW_COLUMNS)
-    return session.query(
-        f"SELECT {returning} FROM (SELECT * EXCLUDE ({hidden}) FROM temp.main.{rows}) AS {alias}", params
-    )
+    session.connection.execute(f"CREATE TEMP VIEW {shown} AS SELECT * EXCLUDE ({hidden}) FROM temp.main.{rows}")
+    result = session.query(f"SELECT {returning} FROM {named}", stand_ins=stand_in(target, shown))
+    result.keep()
+    return result
+
+
+def returning_of(cursor: Cursor) -> str:
+    """The text behind RETURNING, or none. Raises ``SqlError`` for a parameter in it, as DuckDB does."""
+    if not cursor.accept("RETURNING"):
+        return ""
+    refuse_parameters(cursor.words[cursor.at :])
+    return cursor.rest()
+
+
+def own_name(target: Target, alias: str | None) -> str:
+    """What the columns of the table that a statement changes are written with: another may have its last name."""
+    if alias is not None:
+        return quote(alias)
+    return ".".join(quote(name) for name in (target.attached.alias, target.schema, target.name))
+
+
+def stand_in(target: Target, name: str) -> StandIns:
+    """Let a temporary relation stand for a table."""
+    return {(fold(target.attached.alias), fold(target.schema), fold(target.name)): name}
 
 
 def alias_of(cursor: Cursor, *keywords: str) -> str | None:
@@ -154,6 +186,9 @@ def assignments(cursor: Cursor) -> list[tuple[str, str]]:
             names = [type(cursor)(item).name() for item in cursor.items()]
             cursor.expect("=")
             cursor.accept("ROW")
+            following = cursor.peek(1)
+            if following is not None and following.upper in ("SELECT", "FROM", "VALUES", "WITH", "TABLE"):
+                raise cursor.fail("Binder Error: a subquery cannot give several columns of SET")
             values = cursor.items()
             if len(values) != len(names):
                 raise cursor.fail("the number of columns and of values differ")
@@ -201,7 +236,7 @@ def cast_to(sql: str, column: Column) -> str:
 
 def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     """DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
-    prefix = prefix_of(cursor, "DELETE")
+    prefix = prefix_of(cursor)
     cursor.expect("DELETE", "FROM")
     first = cursor.at
     target = session.names.target(cursor.names())
@@ -211,29 +246,28 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     alias = alias_of(cursor, "USING", "WHERE", "RETURNING")
     others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
     where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
-    returning = cursor.rest() if cursor.accept("RETURNING") else ""
+    returning = returning_of(cursor)
     cursor.end()
     if not (others or where or returning):
         return _delete_all(session, target)
-    own = quote(alias or target.name)
-    source = named + (f" AS {quote(alias)}" if alias else "") + (f", {others}" if others else "")
+    own = own_name(target, alias)
+    changed_table = named + (f" AS {quote(alias)}" if alias else "")
+    source = changed_table + (f", {others}" if others else "")
     condition = f" WHERE {where}" if where else ""
-    kept: list[str] = []
+    returned: list[Result] = []
 
     def work(tx: Transaction) -> int:
         tx.asks(Operation.DELETE)
         table = find_table(target, tx)
         places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
-        columns = f"{own}.*, " if returning else ""
-        query = f"{prefix}SELECT DISTINCT {columns}{places} FROM {source}{condition}"
-        if returning:
-            names = ", ".join(f"{own}.{quote(column.name)}" for column in table.schema.columns)
-            query = f"{prefix}SELECT DISTINCT {names}, {places} FROM {source}{condition}"
+        shown = [f"{own}.{quote(column.name)}" for column in table.schema.columns] if returning else []
+        query = f"{prefix}SELECT DISTINCT {', '.join([*shown, places])} FROM {source}{condition}"
         bound = Binder(session, params).bind(query, target=True)
         if returning:
-            kept[:] = [session.fresh_name()]
-            session.connection.execute(f"CREATE TEMP TABLE {kept[0]} AS {bound.sql}", bound.values)
-            rows = session.rows(f"SELECT {PLACES} FROM {kept[0]}")
+            kept = session.fresh_name()
+            session.connection.execute(f"CREATE TEMP TABLE {kept} AS {bound.sql}", bound.values)
+            rows = session.rows(f"SELECT {PLACES} FROM {kept}")
+            returned[:] = [_returned(session, kept, target, changed_table, returning)]
         else:
             rows = session.rows(f"SELECT {PLACES} FROM ({bound.sql})", bound.values)
         assert bound.target is not None
@@ -244,7 +278,7 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
         return found.count
 
     count = session.write(target.attached, work)
-    return _returned(session, kept[0], own, returning, params) if returning else counted(count)
+    return returned[0] if returning else counted(count)
 
 
 def truncate(session: Session, cursor: Cursor, params: Any) -> Result:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
@@ -17,9 +15,9 @@ from quacklake.format.schema import Column
 from quacklake.lake import inserting as rows
 from quacklake.lake.result import Result
 from quacklake.sql.statements.inserting import Insert, proposed
-from quacklake.sql.statements.merging import Clause, Merge, answer, change_rows
+from quacklake.sql.statements.merge_rows import Clause, Merge, Source, change_rows
 from quacklake.sql.statements.on_conflict import Conflict
-from quacklake.sql.statements.rows import find_table
+from quacklake.sql.statements.rows import counted, find_table, own_name
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -32,8 +30,7 @@ _ROWS = "_ql_proposed"
 
 def upsert(session: Session, statement: Insert, conflict: Conflict, params: Any) -> Result:
     """Insert rows, and do what ``conflict`` says with those whose key is there."""
-    returned: list[pa.Table] = []
-    merges: list[Merge] = []
+    returned: list[Result] = []
 
     def work(tx: Transaction) -> int:
         table = find_table(statement.target, tx)
@@ -43,18 +40,18 @@ def upsert(session: Session, statement: Insert, conflict: Conflict, params: Any)
         name = session.fresh_name()
         session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
         rows.check_not_null(session.connection, name, [table.schema.find(column) for column in key])
-        merges[:] = [_merge(statement, conflict, table, key, name, given)]
-        return change_rows(session, tx, merges[0], params, returned, Operation.INSERT)
+        meant = _merge(statement, conflict, table, key, name, given)
+        return change_rows(session, tx, meant, params, returned, Operation.INSERT)
 
     count = session.write(statement.target.attached, work)
-    return answer(session, merges[0], count, returned, params)
+    return returned[0] if statement.returning else counted(count)
 
 
 def _merge(
     statement: Insert, conflict: Conflict, table: TableInfo, key: tuple[str, ...], name: str, given: list[Column]
 ) -> Merge:
     """The merge that an INSERT means. Its source has one column, ``excluded``: other names are those of the table."""
-    own = quote(statement.alias or statement.target.name)
+    own = own_name(statement.target, statement.alias)
     fields = ", ".join(f"{quote(column.name)} := {quote(column.name)}" for column in table.schema.columns)
     keys = ", ".join(quote(column) for column in key)
     first = f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY rowid) = 1"
@@ -72,10 +69,8 @@ def _merge(
         statement.target,
         statement.named,
         statement.alias,
-        source,
-        _ROWS,
-        on,
-        (),
+        Source(f"{source} AS {_ROWS}", None, _ROWS, None),
+        f"ON {on}",
         tuple(clauses),
         statement.returning,
     )

@@ -1,0 +1,313 @@
+"""How the rows of a MERGE are found and changed.
+
+The source is read once, into a temporary table. Its rows are joined with the target, which gives those that match; what
+nothing matched is then found on each side. So an expression sees the columns that its clause is about, as in DuckDB:
+those of both sides, or of one alone. Each row goes by the first clause that fits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quacklake.duckdb_versions import first_row
+from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.engines.duckdb.sql import ROW_COLUMNS
+from quacklake.errors import ConstraintError, SqlError
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.predicate import ANYTHING
+from quacklake.format.schema import Column
+from quacklake.lake import inserting
+from quacklake.lake.conform import default_value
+from quacklake.lake.result import Result
+from quacklake.sql.attached import Target
+from quacklake.sql.binder import Binder, StandIns
+from quacklake.sql.statements.inserting import append_bound, conforming
+from quacklake.sql.statements.rows import PLACES, cast_to, find_table, new_values, own_name, stand_in
+from quacklake.sql.words import Cursor
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.scan import ScanPlan
+    from quacklake.sql.session import Session
+
+__all__ = ["Clause", "Merge", "Source", "change_rows"]
+
+_SOURCE = "_ql_source"
+_ACTION = "_ql_action"
+_MESSAGE = "_ql_message"
+_HERE = " AND ".join(f"_ql_m.{name} IS NOT DISTINCT FROM {{own}}.{name}" for name in PLACES.split(", "))
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """WHEN …: ``matched`` says which rows it is for (both, target only, source only), and what happens to them.
+
+    An update without ``assigned`` and an insert without ``values`` take the columns of the source.
+    """
+
+    matched: str
+    condition: str
+    action: str
+    columns: tuple[str, ...] | None = None
+    values: tuple[str, ...] | None = None
+    assigned: tuple[tuple[str, str], ...] | None = None
+    message: str = ""
+    by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The relation that is merged: its text, what its columns are written with, and the table of a lake that it is.
+
+    ``named`` is the text that still means it when a temporary relation stands for the table.
+    """
+
+    text: str
+    named: str | None
+    own: str
+    table: Target | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A statement: the target, the source, how their rows are matched, and what becomes of each."""
+
+    prefix: str
+    target: Target
+    named: str
+    alias: str | None
+    source: Source
+    how: str
+    clauses: tuple[Clause, ...]
+    returning: str
+
+    @property
+    def changed(self) -> str:
+        """The target as it stands in FROM."""
+        return self.named + (f" AS {quote(self.alias)}" if self.alias else "")
+
+    def has(self, matched: str) -> bool:
+        """True when a clause is about such rows."""
+        return any(clause.matched == matched for clause in self.clauses)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A temporary table of rows with what becomes of them, and where rows of the target come from."""
+
+    name: str
+    plan: ScanPlan | None = None
+
+
+def change_rows(
+    session: Session, tx: Transaction, statement: Merge, params: Any, returned: list[Result], asked: Operation
+) -> int:
+    """Change the rows of the target; ``returned`` gets what RETURNING asks for. Returns how many rows there are."""
+    tx.asks(asked)
+    table = find_table(statement.target, tx)
+    found = _Finder(session, statement, table, params).find()
+    tx.pending(table).add_read(ANYTHING)
+    for rows in found:
+        _check_errors(session, rows.name, statement)
+    if statement.returning:
+        returned[:] = [_returned(session, statement, table, found)]
+    return _apply(session, tx, statement, table, found, asked)
+
+
+class _Finder:
+    """Finds the rows of one statement, by one query for each side."""
+
+    def __init__(self, session: Session, statement: Merge, table: TableInfo, params: Any) -> None:
+        self.session = session
+        self.statement = statement
+        self.table = table
+        self.params = params
+        self.own = own_name(statement.target, statement.alias)
+        self.source, self.given = self._materialized()
+        self.stand_ins: StandIns = {}
+        self.here = f"temp.main.{self.source} AS {statement.source.own}"
+        if statement.source.named is not None and statement.source.table is not None:
+            self.stand_ins = stand_in(statement.source.table, self.source)
+            self.here = statement.source.named
+
+    def find(self) -> list[_Found]:
+        """The rows that match, then those of the source and of the target that do not, as far as clauses ask."""
+        statement, places = self.statement, [f"{self.own}.{name} AS {name}" for name in ROW_COLUMNS]
+        both = self._made(
+            "both",
+            [*places, f"{statement.source.own}.{_SOURCE} AS {_SOURCE}"],
+            f"{statement.changed} JOIN {self.here} {statement.how}",
+        )
+        found = [both] if statement.has("both") else []
+        if statement.has("source"):
+            alone = f"{statement.source.own}.{_SOURCE} NOT IN (SELECT {_SOURCE} FROM temp.main.{both.name})"
+            found.append(self._made("source", [], f"{self.here} WHERE {alone}"))
+        if statement.has("target"):
+            unmatched = f"ANTI JOIN temp.main.{both.name} AS _ql_m ON {_HERE.format(own=self.own)}"
+            found.append(self._made("target", places, f"{statement.changed} {unmatched}"))
+        return found
+
+    def _materialized(self) -> tuple[str, list[str]]:
+        """The source as a temporary relation whose rows have numbers, and its own columns."""
+        connection = self.session.connection
+        bound = Binder(self.session, self.params).bind(
+            f"{self.statement.prefix}SELECT * FROM {self.statement.source.text}"
+        )
+        rows, name = self.session.fresh_name(), self.session.fresh_name()
+        connection.execute(f"CREATE TEMP TABLE {rows} AS {bound.sql}", bound.values)
+        columns = [str(row[0]) for row in connection.execute(f"DESCRIBE {rows}").fetchall()]
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT *, rowid AS {_SOURCE} FROM {rows}")
+        return name, columns
+
+    def _made(self, matched: str, beside: list[str], source: str) -> _Found:
+        """A temporary table of the rows of a query, each with what is to be done and the columns it then has."""
+        clauses = [(f"{c.action}:{at}", c) for at, c in enumerate(self.statement.clauses) if c.matched == matched]
+        cases = " ".join(f"WHEN {clause.condition or 'true'} THEN '{label}'" for label, clause in clauses)
+        messages = " ".join(f"WHEN '{label}' THEN CAST(({c.message}) AS VARCHAR)" for label, c in clauses if c.message)
+        select = [f"CASE {cases} END AS {_ACTION}", f"{_case(messages)} AS {_MESSAGE}"] if clauses else []
+        names = [_ACTION, _MESSAGE] if clauses else []
+        for column in self.table.schema.columns if clauses else ():
+            select.append(f"{self._column(column, clauses, matched)} AS _ql_c{column.id}")
+            names.append(f"_ql_c{column.id} AS {quote(column.name)}")
+        names += [item.rpartition(" AS ")[2] for item in beside]
+        bound = Binder(self.session, self.params, self.stand_ins).bind(
+            f"{self.statement.prefix}SELECT {', '.join([*select, *beside])} FROM {source}", target=matched != "source"
+        )
+        name = self.session.fresh_name()
+        self.session.connection.execute(
+            f"CREATE TEMP TABLE {name} AS SELECT {', '.join(names)} FROM ({bound.sql})", bound.values
+        )
+        return _Found(name, None if bound.target is None else bound.target.plan)
+
+    def _column(self, column: Column, clauses: Sequence[tuple[str, Clause]], matched: str) -> str:
+        """What a column has when the row's clause has been followed."""
+        values = [(label, self._values(clause)) for label, clause in clauses]
+        options = " ".join(
+            f"WHEN '{label}' THEN {cast_to(found[column.id], column)}" for label, found in values if column.id in found
+        )
+        kept = f"CAST(NULL AS {column.duckdb_type()})" if matched == "source" else f"{self.own}.{quote(column.name)}"
+        return f"CASE {_ACTION} {options} ELSE {kept} END" if options else kept
+
+    def _values(self, clause: Clause) -> dict[int, str]:
+        """The SQL of the values that a clause gives, by column id."""
+        columns = self.table.schema.columns
+        if clause.action == "update":
+            return self._taken(clause) if clause.assigned is None else new_values(self.table, clause.assigned)
+        if clause.action != "insert":
+            return {}
+        found = {column.id: default_value(column) for column in columns}
+        if clause.values is None:
+            return found | self._taken(clause)
+        chosen = columns if clause.columns is None else [self.table.schema.find(name) for name in clause.columns]
+        self._check_number(len(chosen), len(clause.values), clause)
+        pairs = zip(chosen, clause.values, strict=True)
+        return found | {column.id: value for column, value in pairs if fold(value) != "default"}
+
+    def _taken(self, clause: Clause) -> dict[int, str]:
+        """The columns of the source, by name or place."""
+        columns = self.table.schema.columns
+        if clause.by_name:
+            pairs = [(self.table.schema.find(name), name) for name in self.given]
+        else:
+            self._check_number(len(columns), len(self.given), clause)
+            pairs = list(zip(columns, self.given, strict=True))
+        return {column.id: f"{self.statement.source.own}.{quote(name)}" for column, name in pairs}
+
+    def _check_number(self, wanted: int, given: int, clause: Clause) -> None:
+        if wanted == given:
+            return
+        if clause.columns is not None:
+            raise SqlError(f"Binder Error: {wanted} columns are named but {given} values were supplied")
+        raise SqlError(f"Binder Error: table {self.table.name} has {wanted} columns but {given} values were supplied")
+
+
+def _case(options: str) -> str:
+    return f"CASE {_ACTION} {options} END" if options else "CAST(NULL AS VARCHAR)"
+
+
+_WHEN = {"both": "WHEN MATCHED", "source": "WHEN NOT MATCHED", "target": "WHEN NOT MATCHED BY SOURCE"}
+
+
+def _check_errors(session: Session, rows: str, statement: Merge) -> None:
+    query = f"SELECT {_ACTION}, {_MESSAGE} FROM {rows} WHERE {_ACTION} LIKE 'error:%' LIMIT 1"
+    row = first_row(session.connection, query)
+    if row is not None:
+        clause = statement.clauses[int(str(row[0]).split(":")[1])]
+        condition = f" AND {clause.condition}" if clause.condition else ""
+        message = "" if row[1] is None else f": {row[1]}"
+        raise ConstraintError(f"Merge error condition {_WHEN[clause.matched]}{condition}{message}")
+
+
+def _apply(
+    session: Session,
+    tx: Transaction,
+    statement: Merge,
+    table: TableInfo,
+    found: Sequence[_Found],
+    asked: Operation,
+) -> int:
+    """Insert, delete and update; a row of the target that several rows of the source fit is changed once."""
+    attached, connection = statement.target.attached, session.connection
+    names = ", ".join(quote(column.name) for column in table.schema.columns)
+    changed = {rows.name: session.fresh_name() for rows in found if rows.plan is not None}
+    for rows, name in changed.items():
+        connection.execute(
+            f"CREATE TEMP TABLE {name} AS SELECT {names}, {', '.join(ROW_COLUMNS)} FROM {rows}"
+            f" WHERE {_ACTION} LIKE 'update:%' QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1"
+        )
+        inserting.check_not_null(connection, name, list(table.schema.columns))
+    gone = {
+        rows: session.rows(f"SELECT DISTINCT {PLACES} FROM {rows} WHERE {_ACTION} LIKE 'delete:%'") for rows in changed
+    }
+    places = {column.id: place for place, column in enumerate(table.schema.columns)}
+    count = 0
+    for rows in (each.name for each in found if each.plan is None):
+        fresh = f"SELECT {names} FROM {rows} WHERE {_ACTION} LIKE 'insert:%'"
+        if first_row(connection, f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None:
+            count += append_bound(session, tx, attached, table, conforming(table, places, fresh), None, asked)
+    for each in found:
+        if each.plan is not None:
+            inserting.replace_rows(attached.shared, tx, connection, table, each.plan, changed[each.name])
+            if gone[each.name].num_rows:
+                tx.pending(table).delete(each.plan, places_to_target(gone[each.name]))
+            count += _number(session, each.name)
+    return count
+
+
+def _number(session: Session, rows: str) -> int:
+    """The rows that an update or delete is about, as DuckDB counts them: one that is matched twice is two."""
+    question = f"SELECT count(*) FROM {rows} WHERE {_ACTION} LIKE 'update:%' OR {_ACTION} LIKE 'delete:%'"
+    row = first_row(session.connection, question)
+    assert row is not None
+    return int(row[0])
+
+
+def _returned(session: Session, statement: Merge, table: TableInfo, found: Sequence[_Found]) -> Result:
+    """What RETURNING asks for, read before anything is changed: an error in it then changes nothing."""
+    columns = ", ".join(quote(column.name) for column in table.schema.columns)
+    parts = [
+        f"SELECT upper(split_part({_ACTION}, ':', 1)) AS merge_action, {columns} FROM {rows.name}"
+        f" WHERE {_ACTION} NOT LIKE 'nothing:%'"
+        for rows in found
+    ]
+    name = session.fresh_name()
+    session.connection.execute(f"CREATE TEMP TABLE {name} AS {' UNION ALL '.join(parts)}")
+    query = f"SELECT {_without_action(statement.returning)} FROM {statement.changed}"
+    result = session.query(query, stand_ins=stand_in(statement.target, name))
+    result.keep()
+    return result
+
+
+def _without_action(returning: str) -> str:
+    """What is returned, where ``*`` means the table's columns only."""
+    words = Cursor(returning).words
+    parts, done = [], 0
+    for number, word in enumerate(words):
+        if word.text == "*" and (number == 0 or words[number - 1].text == ","):
+            parts += [returning[done : word.end], " EXCLUDE (merge_action)"]
+            done = word.end
+    return "".join([*parts, returning[done:]])

@@ -1,0 +1,49 @@
+"""What the columns of a query are called that have no name: as the text says that the user wrote.
+
+DuckDB calls such a column by its expression, and our own names would show in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+
+from quacklake.sql import tree
+from quacklake.sql.tree import Node
+
+__all__ = ["titles"]
+
+
+def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, rendered: bool) -> Mapping[int, str]:
+    """Return the titles of columns, by place, that another text would give other ones.
+
+    ``before`` is the tree of the text that was written, ``after`` the one that runs; ``rendered`` when its text is
+    DuckDB's own, in which constants look different too.
+    """
+    old, new = _first_select(before["node"]), _first_select(after["node"])
+    if old is None or new is None or len(old["select_list"]) != len(new["select_list"]):
+        return {}
+    found: dict[int, str] = {}
+    for place, (item, other) in enumerate(zip(old["select_list"], new["select_list"], strict=True)):
+        if any(node.get("class") == "STAR" for node in tree.nodes(item)):
+            break  # nobody knows how many columns it is
+        if item["alias"] or other["alias"] or not (rendered or item != other):
+            continue
+        plain = item.get("class") == "COLUMN_REF"
+        found[place] = item["column_names"][-1] if plain else _text(connection, item)
+    return found
+
+
+def _first_select(node: Node) -> Node | None:
+    """The query block that names the columns."""
+    while node.get("type") == "SET_OPERATION_NODE":
+        children = node.get("children")
+        node = children[0] if children else node["left"]
+    return node if node.get("type") == "SELECT_NODE" else None
+
+
+def _text(connection: duckdb.DuckDBPyConnection, item: Node) -> str:
+    bare = tree.parse(connection, "SELECT 1")
+    bare["node"]["select_list"] = [item]
+    return tree.written(connection, bare).removeprefix("SELECT ")
