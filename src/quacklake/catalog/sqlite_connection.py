@@ -51,10 +51,14 @@ class LockedConnection(sqlite3.Connection):
             raise
 
     def commit(self) -> None:
-        """Commit; the file is written when nobody reads it any more."""
-        if self._writing and self.in_transaction:
-            self.lock.exclude(self.seconds)
-        super().commit()
+        """Commit; the file is written when nobody reads it any more. A commit that fails is undone."""
+        try:
+            if self._writing and self.in_transaction:
+                self.lock.exclude(self.seconds)
+            super().commit()
+        except BaseException:
+            self.rollback()
+            raise
         self._leave()
 
     def rollback(self) -> None:

@@ -31,6 +31,14 @@ class GuardedConnection(sqlite3.Connection):
     log: _Identity | None = None
     given_up = False
 
+    def commit(self) -> None:
+        """Commit, or undo it all: nobody may wait for a transaction that has failed."""
+        try:
+            super().commit()
+        except BaseException:
+            self.rollback()
+            raise
+
     def close(self) -> None:
         """Close, except where that would remove a log that is not ours."""
         with suppress(sqlite3.Error):
