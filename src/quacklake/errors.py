@@ -25,6 +25,7 @@ The tree::
     │       └── TenantBusyError        … commits in a second, or scans at a time            (Transient)
     ├── CatalogError                   the metadata database failed
     │   └── CatalogUnavailableError    … and trying again may help        (Transient)
+    │       └── CatalogLockedError     another client in this process has locked it (Transient)
     ├── StorageError                   the object store failed
     │   ├── PathError                  a path would leave the data root
     │   ├── CorruptFileError           a file is missing, truncated or not what it should be
@@ -54,6 +55,7 @@ __all__ = [
     "AlreadyExistsError",
     "CancelledError",
     "CatalogError",
+    "CatalogLockedError",
     "CatalogUnavailableError",
     "CommitConflict",
     "CommitError",
@@ -229,6 +231,12 @@ class CatalogError(QuacklakeError):
 
 class CatalogUnavailableError(CatalogError, Transient):
     code = "catalog.unavailable"
+
+
+class CatalogLockedError(CatalogUnavailableError):
+    """Another client in this process has locked the database, and gives it back when its transaction ends."""
+
+    code = "catalog.locked"
 
 
 class StorageError(QuacklakeError):

@@ -43,11 +43,19 @@ def new_lake(url: str, tmp_path: Path) -> Iterator[Lake]:
         yield lake
 
 
+@contextmanager
+def writing(lake: Lake) -> Iterator[sa.Connection]:
+    """A transaction that may change the metadata, for damage by hand."""
+    catalog = lake._shared.catalog
+    with catalog._engine.connect() as connection, catalog._database.begin_commit(connection).begin():
+        yield connection
+
+
 def classify(lake: Lake, statement: str) -> Failure:
     """What the catalog makes of the error that a statement raises."""
     catalog = lake._shared.catalog
     with catalog._engine.connect() as connection, pytest.raises(sa.exc.DBAPIError) as caught:
-        connection.exec_driver_sql(statement)
+        catalog._database.begin_commit(connection).exec_driver_sql(statement)
     assert caught.value.orig is not None
     return catalog._database.classify(caught.value.orig)
 
@@ -174,7 +182,7 @@ def test_a_file_that_is_not_there_is_not_found_unless_it_may_be_made(tmp_path: P
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", POSTGRES])
 def test_an_unknown_version_is_refused(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     url = new_url(database)
-    with new_lake(url, tmp_path) as lake, lake._shared.catalog._engine.begin() as connection:
+    with new_lake(url, tmp_path) as lake, writing(lake) as connection:
         connection.exec_driver_sql("UPDATE ducklake_metadata SET value = '7.3' WHERE key = 'version'")
     with pytest.raises(UnsupportedVersionError, match=r"7\.3"):
         quacklake.connect(url)
@@ -202,7 +210,7 @@ def test_a_connection_lost_while_inlined_rows_are_read_is_an_error_of_ours(
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", POSTGRES, MYSQL])
 def test_metadata_that_is_damaged_is_an_error_of_ours(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     with new_lake(new_url(database), tmp_path) as lake:
-        with lake._shared.catalog._engine.begin() as connection:
+        with writing(lake) as connection:
             connection.exec_driver_sql(f"DROP TABLE {inlined_rows(1, 1)[0]}")
         with pytest.raises(QuacklakeError):
             lake.table("t").to_arrow()

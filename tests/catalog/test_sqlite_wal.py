@@ -1,4 +1,4 @@
-"""DuckDB's SQLite extension in the same process must not make our commits invisible."""
+"""DuckDB's SQLite extension in the same process must not make our commits invisible, in WAL mode either."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _use_duckdb(path: Path, *, write: bool) -> None:
 
 def test_commits_after_duckdb_has_closed_the_same_file_are_seen_by_other_processes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
-    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+    with quacklake.connect(url, data_path=tmp_path / "data", sqlite_journal="wal") as lake:
         table = lake.create_table("t", [{"id": 1}])
         for write in (False, True, True):
             table.append([{"id": 2}])
@@ -56,7 +56,7 @@ def test_a_log_that_is_replaced_during_a_commit_is_a_lost_answer_and_the_commit_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
-    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+    with quacklake.connect(url, data_path=tmp_path / "data", sqlite_journal="wal") as lake:
         table = lake.create_table("t", [{"id": 1}])
         database = lake._shared.catalog._database
         asked: list[bool] = []

@@ -76,6 +76,7 @@ class Catalog(Connections):
         pool_size: int = 5,
         max_overflow: int = 20,
         storage_version: str = "v1.5.0",
+        sqlite_journal: str = "rollback",
     ) -> None:
         super().__init__(
             url,
@@ -85,6 +86,7 @@ class Catalog(Connections):
             pool_size=pool_size,
             max_overflow=max_overflow,
             storage_version=storage_version,
+            sqlite_journal=sqlite_journal,
         )
         self.read_only = self._opened_read_only = read_only
         self._schema = metadata_schema or url.metadata_schema
@@ -367,7 +369,7 @@ class Catalog(Connections):
             )
 
     def prepare(self) -> None:
-        """Once before the first write: our tables and indexes, for which rights may be missing, and WAL on SQLite."""
+        """Once before the first write: our tables and indexes, for which rights may be missing."""
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
                 return

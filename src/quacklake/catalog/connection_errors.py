@@ -16,6 +16,8 @@ from typing import Any
 import duckdb
 
 from quacklake.catalog.postgres_probe import startup_state
+from quacklake.catalog.sqlite_connection import read_head
+from quacklake.catalog.sqlite_locks import LockedHere
 from quacklake.catalog.url import CatalogUrl
 
 __all__ = ["Cause", "cause_of"]
@@ -34,6 +36,8 @@ class Cause:
     message: str
     hint: str
     passes: bool = False
+    by_us: bool = False
+    """True when it is another client in this very process that stands in the way."""
 
 
 def cause_of(url: CatalogUrl, error: BaseException) -> Cause | None:
@@ -171,6 +175,13 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
     if not _is_about_the_file(error):
         return None
     holders = _holders(path)
+    if isinstance(error, LockedHere):
+        return Cause(
+            f"{path} is locked by another client in this process, such as DuckDB's own ducklake extension",
+            "end its transaction and read its results to their end, then try again",
+            passes=True,
+            by_us=True,
+        )
     if _is_locked(error) or holders:
         by = f" by {', '.join(holders)}" if holders else " by another program"
         hint = "DuckDB files are for one process at a time: end that one, or use SQLite or PostgreSQL"
@@ -187,8 +198,7 @@ def _unless(allowed: bool, message: str) -> Cause | None:
 
 def _is_database(database: str, path: Path) -> bool:
     offset, magic = _MAGIC[database]
-    with path.open("rb") as file:
-        begin = file.read(64)
+    begin = read_head(path, 64)
     return not begin or begin[offset : offset + len(magic)] == magic
 
 

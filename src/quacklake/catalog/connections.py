@@ -16,6 +16,7 @@ from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.catalog.url import CatalogUrl
 from quacklake.errors import (
     CatalogError,
+    CatalogLockedError,
     CatalogUnavailableError,
     CommitUnknown,
     ConfigError,
@@ -51,6 +52,7 @@ class Connections:
         pool_size: int,
         max_overflow: int,
         storage_version: str,
+        sqlite_journal: str,
     ) -> None:
         self.url = url
         self._database: Database = self.database_class(
@@ -60,6 +62,7 @@ class Connections:
             max_overflow=max_overflow,
             read_only=read_only,
             storage_version=storage_version,
+            sqlite_journal=sqlite_journal,
         )
         self._engine: Engine = self._database.create_engine(shared=shared)
         # some connections are left for those who read, and for what the head of the queue reads
@@ -174,8 +177,15 @@ class Connections:
         reason = cause_of(self.url, cause) if connecting or on_file else None
         if reason is not None:
             kind_of_error = CatalogUnavailableError if reason.passes else CatalogError
+            if reason.by_us:
+                kind_of_error = CatalogLockedError
             return kind_of_error(f"the catalog at {shown} cannot be used: {reason.message}", hint=reason.hint)
-        if kind is Failure.UNAVAILABLE:
+        if kind is Failure.FULL:
+            return CatalogError(
+                f"the catalog at {shown} has no room left; nothing was changed",
+                hint="free some space where the database has its files, then try again",
+            )
+        if kind in (Failure.UNAVAILABLE, Failure.BUSY):
             return CatalogUnavailableError(
                 f"the catalog at {shown} cannot be used now ({type(cause).__name__})",
                 hint="check that the database runs and can be reached, then try again",

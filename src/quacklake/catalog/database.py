@@ -45,7 +45,9 @@ class Failure(enum.Enum):
     """What a database error means for the caller."""
 
     COLLISION = "collision"  # another writer took the same key, or the database asks to try again
-    UNAVAILABLE = "unavailable"  # connection, lock or server trouble
+    UNAVAILABLE = "unavailable"  # connection or server trouble
+    BUSY = "busy"  # another client had a lock for too long; nothing was changed
+    FULL = "full"  # the database has no room left; nothing was changed
     FORBIDDEN = "forbidden"  # no rights, or a read-only database
     ABSENT = "absent"  # a table that does not exist
     OTHER = "other"
@@ -88,6 +90,7 @@ class Database(ABC):
         max_overflow: int,
         read_only: bool,
         storage_version: str = "v1.5.0",
+        sqlite_journal: str = "rollback",
     ) -> None:
         self.url = url
         self.busy_timeout_ms = busy_timeout_ms
@@ -96,6 +99,8 @@ class Database(ABC):
         self.max_overflow = max_overflow
         #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
         self.storage_version = storage_version
+        #: ``rollback`` or ``wal``; only SQLite has the choice.
+        self.sqlite_journal = sqlite_journal
         self._inserts: dict[sa.Table, sa.Insert] = {}
         self._updates: dict[sa.Table, sa.Update] = {}
 

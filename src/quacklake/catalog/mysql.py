@@ -21,6 +21,8 @@ _MYSQL: Mapping[int, Failure] = {
     1213: Failure.COLLISION,
     1050: Failure.COLLISION,
     _CHANGED: Failure.COLLISION,
+    1021: Failure.FULL,
+    1114: Failure.FULL,
     1205: Failure.UNAVAILABLE,
     1040: Failure.UNAVAILABLE,
     2002: Failure.UNAVAILABLE,

@@ -211,6 +211,8 @@ class PostgresDatabase(Database):
             )
         if state in ("23505", "40001", "40P01", "42P07"):
             return Failure.COLLISION
+        if state == "53100":
+            return Failure.FULL
         if state[:2] in ("08", "53", "57", "58") or state == "55P03":
             return Failure.UNAVAILABLE
         if state in ("42501", "25006"):

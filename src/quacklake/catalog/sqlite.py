@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import sqlite3
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog.database import Database, Failure, Question
+from quacklake.catalog.sqlite_connection import LockedConnection, open_locked
 from quacklake.catalog.sqlite_wal import GuardedConnection, guard, log_replaced
-from quacklake.catalog.url import CatalogUrl
 
 __all__ = ["SqliteDatabase"]
 
 
 class SqliteDatabase(Database):
-    """SQLite in WAL mode, through the standard library's driver. ``BEGIN IMMEDIATE`` is the commit queue."""
+    """SQLite through the standard library's driver. ``BEGIN IMMEDIATE`` is the commit queue.
+
+    Files have a rollback journal, and are locked by us, so that another SQLite in this process cannot take our locks;
+    with the setting ``sqlite_journal``, and where the system has no such locks, it is all left to SQLite.
+    """
 
     name = "sqlite"
     empty = "sqlite://"
@@ -25,33 +30,43 @@ class SqliteDatabase(Database):
     def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
         return sa.func.substr(element, -length)
 
-    def create_engine(self, *, shared: bool = False) -> Engine:
-        path = self.url.path
-        if path is not None and (self.read_only or (path.exists() and not os.access(path, os.W_OK))):
-            url = self.url.url.set(database=f"file:{path.resolve()}").update_query_dict({"mode": "ro", "uri": "true"})
-            self.url = CatalogUrl(self.name, url, self.url.catalog, None, self.url.data_path)
-        return super().create_engine(shared=shared)
-
     def engine_options(self) -> dict[str, Any]:
         if self.url.path is None:
             return {"poolclass": sa.pool.StaticPool, "connect_args": {"check_same_thread": False}}
-        timeout = self.busy_timeout_ms / 1000
-        arguments = {"check_same_thread": False, "timeout": timeout, "factory": GuardedConnection}
-        return {**super().engine_options(), "connect_args": arguments}
+        return {**super().engine_options(), "creator": self._open}
+
+    def _open(self) -> sqlite3.Connection:
+        path = self.url.path
+        assert path is not None
+        read_only = self.read_only or (path.exists() and not os.access(path, os.W_OK))
+        seconds = self.busy_timeout_ms / 1000
+        if self.sqlite_journal == "rollback":
+            connection = open_locked(str(path), seconds, read_only=read_only)
+            if connection is not None:
+                return connection
+        name = f"file:{quote(str(path.resolve()))}?mode={'ro' if read_only else 'rwc'}"
+        return sqlite3.connect(
+            name, timeout=seconds, uri=True, isolation_level=None, check_same_thread=False, factory=GuardedConnection
+        )
 
     def listen(self, engine: Engine) -> None:
-        if self.url.path is not None and not self.read_only:
-            guard(engine, str(self.url.path))
+        if self.url.path is not None:
+            guard(engine, str(self.url.path), read_only=self.read_only)
+        else:
 
-        @sa.event.listens_for(engine, "connect")
-        def own_transactions(connection: sqlite3.Connection, _: Any) -> None:
-            # the driver's implicit transactions start too late for a consistent read
-            connection.isolation_level = None
+            @sa.event.listens_for(engine, "connect")
+            def own_transactions(connection: sqlite3.Connection, _: Any) -> None:
+                # the driver's implicit transactions start too late for a consistent read
+                connection.isolation_level = None
 
         @sa.event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            mode = "IMMEDIATE" if connection.get_execution_options().get("quacklake_commit") else "DEFERRED"
-            connection.exec_driver_sql(f"BEGIN {mode}")
+            write = bool(connection.get_execution_options().get("quacklake_commit"))
+            driver = connection.connection.driver_connection
+            if isinstance(driver, LockedConnection):
+                driver.begin(write=write)
+            else:
+                connection.exec_driver_sql(f"BEGIN {'IMMEDIATE' if write else 'DEFERRED'}")
 
     def begin_commit(self, connection: Connection) -> Connection:
         return connection.execution_options(quacklake_commit=True)
@@ -70,8 +85,9 @@ class SqliteDatabase(Database):
     def prepare_write(self, connection: Connection) -> None:
         driver = connection.connection.driver_connection
         assert driver is not None
-        # WAL is a property of the file: readers then never block the writer
-        driver.execute("PRAGMA journal_mode=WAL")
+        if self.sqlite_journal == "wal":
+            # a property of the file: readers then never block the writer
+            driver.execute("PRAGMA journal_mode=WAL")
 
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
         known = sa.table("sqlite_master", sa.column("type", sa.String), sa.column("name", sa.String))
@@ -93,7 +109,11 @@ class SqliteDatabase(Database):
         primary = code & 0xFF
         if primary == sqlite3.SQLITE_CONSTRAINT:
             return Failure.COLLISION
-        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return Failure.BUSY
+        if primary == sqlite3.SQLITE_FULL:
+            return Failure.FULL
+        if primary == sqlite3.SQLITE_IOERR:
             return Failure.UNAVAILABLE
         if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
             return Failure.FORBIDDEN

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
+
+from quacklake.catalog.sqlite_connection import LockedConnection
 
 __all__ = ["GuardedConnection", "guard", "log_replaced"]
 
@@ -28,8 +31,19 @@ class GuardedConnection(sqlite3.Connection):
     log: _Identity | None = None
     given_up = False
 
+    def commit(self) -> None:
+        """Commit, or undo it all: nobody may wait for a transaction that has failed."""
+        try:
+            super().commit()
+        except BaseException:
+            self.rollback()
+            raise
+
     def close(self) -> None:
         """Close, except where that would remove a log that is not ours."""
+        with suppress(sqlite3.Error):
+            # a statement that was not read to its end would keep the connection, and its locks, alive
+            self.rollback()
         if self.given_up and self.log_path is not None and _identity(self.log_path) is not None:
             # SQLite removes the log by its name when it believes to be the last: keep it from ever doing so
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
@@ -37,9 +51,17 @@ class GuardedConnection(sqlite3.Connection):
         super().close()
 
 
-def guard(engine: Engine, path: str) -> None:
+def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
     """Watch every pooled connection to the database file at ``path``."""
     log_path = f"{path}-wal"
+
+    @sa.event.listens_for(engine, "checkout")
+    def look_at_journal(connection: Any, record: Any, proxy: Any) -> None:
+        if isinstance(connection, LockedConnection) and connection.lock.is_wal():
+            raise sa.exc.DisconnectionError("the database has got a write-ahead log meanwhile")
+
+    if read_only:
+        return
 
     @sa.event.listens_for(engine, "checkin")
     def remember(connection: Any, _: Any) -> None:

@@ -66,6 +66,7 @@ class Config:
     limit_wait_ms: int
     data_inlining_row_limit: int | None
     busy_timeout_ms: int
+    sqlite_journal: str
     pool_size: int
     pool_max_overflow: int
     duckdb_memory_limit: int | None

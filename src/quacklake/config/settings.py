@@ -141,6 +141,13 @@ SETTINGS: tuple[Setting, ...] = (
         1_000_000,
     ),
     _number("busy_timeout_ms", "QUACKLAKE_BUSY_TIMEOUT_MS", "Wait for a locked SQLite file", 30_000, 0, 3_600_000),
+    _text(
+        "sqlite_journal",
+        "QUACKLAKE_SQLITE_JOURNAL",
+        "Journal of a SQLite catalog; wal lets others read during a commit, but no other client in the same process",
+        "rollback",
+        ("rollback", "wal"),
+    ),
     _number("pool_size", "QUACKLAKE_POOL_SIZE", "Database connections kept open", 5, 1, 1000),
     _number("pool_max_overflow", "QUACKLAKE_POOL_MAX_OVERFLOW", "Connections beyond pool_size", 20, 0, 1000),
     Setting(

@@ -106,6 +106,7 @@ def open_metadata(
         pool_size=config.pool_size,
         max_overflow=config.pool_max_overflow,
         storage_version=config.duckdb_storage_version,
+        sqlite_journal=config.sqlite_journal,
     )
 
 

@@ -12,7 +12,14 @@ from types import TracebackType
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
-from quacklake.errors import CatalogError, CatalogUnavailableError, CommitConflict, CommitUnknown, TenantBusyError
+from quacklake.errors import (
+    CatalogError,
+    CatalogLockedError,
+    CatalogUnavailableError,
+    CommitConflict,
+    CommitUnknown,
+    TenantBusyError,
+)
 from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet
@@ -102,8 +109,8 @@ def commit(
             except TenantBusyError as error:
                 patience.wait(error)
                 continue
-            except CatalogUnavailableError:
-                if attempt == retry.count:
+            except CatalogUnavailableError as error:
+                if attempt == retry.count or isinstance(error, CatalogLockedError):
                     raise
             else:
                 work.remember(snapshot)
