@@ -36,9 +36,14 @@ class _Known:
 
 @dataclass
 class Plans:
-    """Plans by snapshot, table and predicate: what is committed does not change."""
+    """Plans by snapshot, table and predicate: what is committed does not change.
+
+    Only of the newest snapshot that the session has seen: a compaction gives older ones other files, and the former ones
+    may be removed.
+    """
 
     _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
+    _newest: dict[str, tuple[Shared, int]] = field(default_factory=dict)
 
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
         """The plan of a scan; ``clean`` when its transaction has changed nothing."""
@@ -48,7 +53,12 @@ class Plans:
         most = shared.config.plan_max_files
         if not clean or scan.table.id < 0 or isinstance(scan.attached.handle, LakeTransaction) or scan.tx.pendings():
             return scan.tx.plan(scan.table, scan.predicate, max_files=most)
-        key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
+        alias, base = scan.attached.alias, scan.tx.base.id
+        seen, newest = self._newest.get(alias, (shared, base))
+        if seen is shared and base < newest:
+            return scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        self._newest[alias] = shared, base
+        key = (alias, base, scan.table.id, scan.predicate, most)
         known, now = self._known.get(key), time.monotonic()
         if known is not None and known.shared is shared and known.table == scan.table and now - known.since < _SECONDS:
             self._known.move_to_end(key)
