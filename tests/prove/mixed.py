@@ -10,9 +10,8 @@ What stock DuckDB does wrong by itself is left out, with the reason beside it.
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,11 +20,15 @@ import duckdb
 
 import quacklake
 from quacklake import Lake
+from tests.catalog.stock import attached, connect
+from tests.prove.places import Places
 from tests.removal_oracle import watching
 
-__all__ = ["Reading", "Tally", "history"]
+__all__ = ["HISTORIES", "Here", "Reading", "Tally", "history", "round_of_histories"]
 
 STEPS = 14
+HISTORIES = 10
+"""Histories of a round."""
 _LOOK, _DEEP = 0.2, 0.3
 """How often both read the newest snapshot after a step, and how often the rows of files are verified too."""
 _TYPES = {"INTEGER": (0, 1, -7, 2**31 - 1), "VARCHAR": ("", "a", "ä'\"\n", "NULL"), "DOUBLE": (0.5, -1e300, 3.0)}
@@ -496,9 +499,31 @@ def _differ(who: str, query: str, rows: list[Row], right: list[Row]) -> str:
     return f"{who} reads {len(rows)} rows, not {len(right)}: {query}; missing {missing}, more {more}"
 
 
-def rounds(folder: Path, count: int, seed: str) -> Iterator[tuple[Path, str]]:
-    """Places and seeds for histories; each place is removed when the next one is asked for."""
+class Here:
+    """Stock DuckDB in this process, beside ours. Not for SQLite, of which both would bring a copy of their own."""
+
+    def __init__(self) -> None:
+        self._connection = connect()
+
+    def run(self, url: str, *statements: str) -> list[Row]:
+        return self.answers(url, *statements)[-1]
+
+    def answers(self, url: str, *statements: str) -> list[list[Row]]:
+        try:
+            with attached(self._connection, url):
+                return [self._connection.execute(statement).fetchall() for statement in statements]
+        except duckdb.Error as error:
+            raise AssertionError(f"stock DuckDB: {error}") from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def round_of_histories(places: Places, stock: Reading, database: str, count: int, seed: str) -> Tally:
+    """So many histories, each in a lake of its own, which stays where one of them has gone wrong."""
+    total = Tally()
     for number in range(count):
-        place = folder / f"history{number}"
-        yield place, seed if number == 0 else f"{seed}.{number}"
-        shutil.rmtree(place)
+        home = places.new(database)
+        total.add(history(home.url, home.data.parent, stock, seed if number == 0 else f"{seed}.{number}"))
+        places.remove(home)
+    return total

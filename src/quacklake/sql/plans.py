@@ -38,8 +38,8 @@ class _Known:
 class Plans:
     """Plans by snapshot, table and predicate: what is committed does not change.
 
-    Only of the newest snapshot that the session has seen: a compaction gives older ones other files, and the former ones
-    may be removed.
+    Only of the newest snapshot that the session has seen: a compaction gives older ones other files, and the former
+    ones may be removed.
     """
 
     _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
