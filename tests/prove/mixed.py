@@ -408,8 +408,7 @@ class _History:
 
     def _own_files(self, name: str) -> list[Path]:
         found = self.lake.table(_quote(name)).files().column("path").to_pylist()
-        paths = [path for path in (Path(text) for text in found) if path.is_absolute()]
-        return [path for path in paths if str(path).startswith(str(self.folder / "data"))]
+        return [self.folder / "data" / text for text in found if not text.startswith("/")]
 
     # -- maintenance, which changes no row -----------------------------------------------------------------------------
 
@@ -478,12 +477,12 @@ _STEPS: dict[str, tuple[_Step, float]] = {
     "drop_column": (_History.drop_column, 1),
     "rename_column": (_History.rename_column, 1),
     "rename": (_History.rename, 1.5),
-    "drop": (_History.drop, 1.5),
-    "undrop": (_History.undrop, 2),
+    "drop": (_History.drop, 2),
+    "undrop": (_History.undrop, 4),
     "partition": (_History.partition, 1),
     "sort": (_History.sort, 0.7),
     "add_files": (_History.add_files, 1.5),
-    "share_files": (_History.share_files, 0.7),
+    "share_files": (_History.share_files, 1),
     "flush": (_History.flush, 2.5),
     "merge": (_History.merge, 2.5),
     "rewrite": (_History.rewrite, 2),
