@@ -38,27 +38,19 @@ class _Known:
 class Plans:
     """Plans by snapshot, table and predicate: what is committed does not change.
 
-    Only of the newest snapshot that the session has seen: a compaction gives older ones other files, and the former
-    ones may be removed.
+    Not those of older snapshots: a compaction gives them other files, and the former ones may be removed.
     """
 
     _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
-    _newest: dict[str, tuple[Shared, int]] = field(default_factory=dict)
 
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
         """The plan of a scan; ``clean`` when its transaction has changed nothing."""
-        from quacklake.lake.lake import LakeTransaction
-
         shared = scan.attached.shared
         most = shared.config.plan_max_files
-        if not clean or scan.table.id < 0 or isinstance(scan.attached.handle, LakeTransaction) or scan.tx.pendings():
+        old = scan.past or scan.attached.whole is None
+        if not clean or old or scan.table.id < 0 or scan.tx.pendings():
             return scan.tx.plan(scan.table, scan.predicate, max_files=most)
-        alias, base = scan.attached.alias, scan.tx.base.id
-        seen, newest = self._newest.get(alias, (shared, base))
-        if seen is shared and base < newest:
-            return scan.tx.plan(scan.table, scan.predicate, max_files=most)
-        self._newest[alias] = shared, base
-        key = (alias, base, scan.table.id, scan.predicate, most)
+        key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
         known, now = self._known.get(key), time.monotonic()
         if known is not None and known.shared is shared and known.table == scan.table and now - known.since < _SECONDS:
             self._known.move_to_end(key)
