@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.lake.tenants import Tenants
+from quacklake.lake.tenant_folders import Occupancy
 from quacklake.maintenance import cleanup
 from quacklake.maintenance.backup import manifest, pruning
 from quacklake.maintenance.backup.manifest import BackupInfo
@@ -53,7 +53,7 @@ def test_a_purge_of_the_folder_of_another_is_caught(
         with tenants._tenancy._writing() as registry:
             registry._set(tenants.get("acme").id, folder="beta/", folder_key="beta/")
         tenants.drop("acme")
-        monkeypatch.setattr(Tenants, "_is_taken", lambda *_: False)
+        monkeypatch.setattr(Occupancy, "is_free", lambda *_: True)
         with pytest.raises(AssertionError, match="data_file of"):
             tenants.purge(grace=NOW)
         oracle.mistakes.clear()
