@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import quacklake
 from quacklake import Lake
-from quacklake.format.objects import NAME_ROW_ID
+from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from tests.catalog.stock import attached, connect
 from tests.prove.places import Places
 from tests.removal_oracle import watching
@@ -410,7 +410,8 @@ class _History:
     def _own_files(self, name: str) -> list[Path]:
         found = self.lake.table(_quote(name)).files().column("path").to_pylist()
         paths = [self.folder / "data" / text for text in found if not text.startswith("/")]
-        return [path for path in paths if NAME_ROW_ID not in pq.read_schema(path).names]  # those are not taken
+        internal = {NAME_ROW_ID, NAME_SNAPSHOT_ID}
+        return [path for path in paths if internal.isdisjoint(pq.read_schema(path).names)]  # others are not taken
 
     # -- maintenance, which changes no row -----------------------------------------------------------------------------
 
