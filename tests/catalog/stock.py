@@ -11,7 +11,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -80,6 +80,11 @@ class Stock:
         rows: list[tuple[Any, ...]] = self._ask(url, statements, tuple(options))
         return rows
 
+    def answers(self, url: str, *statements: str, options: Sequence[str] = ()) -> list[list[tuple[Any, ...]]]:
+        """Run statements; returns the rows of each."""
+        rows: list[list[tuple[Any, ...]]] = self._ask(url, list(statements), tuple(options))
+        return rows
+
 
 def connect() -> duckdb.DuckDBPyConnection:
     """A connection with the extensions and no lake; skips a test where this process's DuckDB has none."""
@@ -101,6 +106,10 @@ def attached(connection: duckdb.DuckDBPyConnection, url: str, options: Sequence[
     try:
         connection.execute("USE l")
         yield
+    except duckdb.Error:
+        with suppress(duckdb.TransactionException):
+            connection.rollback()  # else letting go of the lake fails, and tells nothing
+        raise
     finally:
         connection.execute("USE memory")
         connection.execute("DETACH l")
@@ -143,6 +152,8 @@ def _serve() -> None:
             with attached(connection, url, options):
                 if statements is None:
                     answer: Any = _all_rows(connection)
+                elif isinstance(statements, list):
+                    answer = [connection.execute(statement).fetchall() for statement in statements]
                 else:
                     for statement in statements:
                         answer = connection.execute(statement).fetchall()

@@ -15,8 +15,16 @@ import quacklake
 from tests.layout import move
 from tests.maintenance.history import rows
 from tests.maintenance.past import Past, make_past, states
+from tests.removal_oracle import watching
 
 Open = Callable[..., quacklake.Lake]
+
+
+@pytest.fixture(autouse=True)
+def nothing_named_is_removed() -> Iterator[None]:
+    """No test removes a file that anybody names."""
+    with watching():
+        yield
 
 
 def grow(lake: quacklake.Lake) -> None:

@@ -105,3 +105,15 @@ def test_one_file_in_two_rows_of_a_snapshot_is_told(tmp_path: Path) -> None:
         with lake._shared.catalog.commit() as writer:
             by_hand(writer, "UPDATE ducklake_data_file SET path = (SELECT min(path) FROM ducklake_data_file)")
         assert "V061" in {each.code for each in lake.verify().errors}
+
+
+def test_rows_that_stock_flushed_in_several_versions_are_counted_once(stock: Stock, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(url, data_path=tmp_path / "data") as lake:
+        lake.create_table("t", [{"id": number, "n": 0} for number in range(5)])
+        for number in range(3):
+            lake.table("t").update({"n": number})
+    stock.run(url, "CALL ducklake_flush_inlined_data('l')")
+    with quacklake.connect(url) as lake:
+        assert not lake.verify(deep=True).errors
+        assert lake.table("t").count() == 5

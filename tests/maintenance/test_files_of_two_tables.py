@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.errors import PathError
+from quacklake.errors import PathError, SchemaMismatchError
 from tests.catalog.stock import Stock
 from tests.layout import folder
 
@@ -149,3 +149,14 @@ def test_a_catalog_takes_no_files_of_another(tmp_path: Path) -> None:
             with pytest.raises(PathError, match="another catalog"):
                 table.add_files(str(mine))
             assert table.count() == 0
+
+
+def test_a_file_with_the_history_of_its_rows_is_not_added(url: str, tmp_path: Path) -> None:
+    with open_lake(url, tmp_path) as lake:
+        table = lake.create_table("a", [{"id": 1}, {"id": 2}])
+        table.delete("id = 1")
+        table.flush_inlined_data()
+        other = lake.create_table("b", {"id": "BIGINT"})
+        with pytest.raises(SchemaMismatchError, match="history of its rows"):
+            other.add_files(files_of(tmp_path, "a")[:1], ignore_extra_columns=True)
+        assert other.count() == 0

@@ -11,6 +11,14 @@ from services import Server
 from tests.crash.forks import Forks
 from tests.prove.places import SERVERS, Places
 from tests.prove.stands import Stand
+from tests.removal_oracle import watching
+
+
+@pytest.fixture(autouse=True)
+def nothing_named_is_removed() -> Iterator[None]:
+    """No test removes a file that anybody names."""
+    with watching():
+        yield
 
 
 @pytest.fixture

@@ -20,13 +20,15 @@ from services import DatabaseServer, S3Server, Server
 from services.background import ensure
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
-from tests.prove import kills, lists, pairs, stores, warm
+from tests.prove import kills, lists, mixed, pairs, stores, warm
 from tests.prove.places import SERVERS, Places
 from tests.prove.stands import Stand
 
 __all__ = ["Bench", "Result", "Task", "add", "begin", "facts", "plan", "work"]
 
 _TRANSACTIONS = 400
+_MIXED = ("sqlite", "postgres")
+"""Databases that stock DuckDB and ours can have open at once."""
 _STORM = 12
 _PARTS = 48
 """Into how many tasks all pairs of one database go: then two processes end at about the same time."""
@@ -34,7 +36,7 @@ _CLOSER = 25
 """Every so many meetings stock DuckDB and the verification look, too."""
 
 #: What a task is expected to take, for each of what it counts, until some were done.
-SECONDS = {"kills": 0.3, "pairs": 0.2, "transactions": 0.06, "storms": 0.3}
+SECONDS = {"kills": 0.3, "pairs": 0.2, "transactions": 0.06, "mixed": 2.0, "storms": 0.3}
 #: All pairs of a kind of database, about, until they were counted.
 PAIRS = 6_500
 
@@ -66,7 +68,15 @@ class Result:
 
 
 def plan(
-    databases: list[str], seed: str, *, kills_: int, pairs_: int | None, transactions: int, storms: int, s3: bool
+    databases: list[str],
+    seed: str,
+    *,
+    kills_: int,
+    pairs_: int | None,
+    transactions: int,
+    storms: int,
+    mixed_: int,
+    s3: bool,
 ) -> list[Task]:
     """The tasks of all proofs with these counts, proof by proof; ``pairs_`` None is all."""
     shared = [name for name in databases if name != "duckdb"]
@@ -78,6 +88,9 @@ def plan(
             found += [Task("pairs", database, seed, share, (part, parts)) for part in range(parts)]
     if shared:
         found += _rounds("transactions", shared, seed, transactions, _TRANSACTIONS)
+    found += _rounds(
+        "mixed", [name for name in databases if name in _MIXED] or ["sqlite"], seed, mixed_, mixed.HISTORIES
+    )
     places = ["local", "s3"] if s3 and storms > _STORM else ["local"]
     return [*found, *_rounds("storms", places, seed, storms, _STORM)]
 
@@ -168,6 +181,17 @@ class Bench:
             folder = self._folder / "lakes" / f"pairs-{database}-{id(self)}"
             self._stands[database] = Stand(database, folder, server)
         return self._stands[database]
+
+    @cached_property
+    def stock_here(self) -> mixed.Here:
+        found = mixed.Here()
+        self._stack.callback(found.close)
+        return found
+
+    def _mixed(self, task: Task, result: Result) -> None:
+        assert task.count is not None
+        stock = self.stock if task.database == "sqlite" else self.stock_here
+        result.done = facts(mixed.round_of_histories(self.places, stock, task.database, task.count, task.seed))
 
     def _storms(self, task: Task, result: Result) -> None:
         assert task.count is not None

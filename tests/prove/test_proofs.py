@@ -13,6 +13,7 @@ from tests.crash.forks import Forks
 from tests.prove.__main__ import main
 from tests.prove.kills import KILLS, round_of_kills
 from tests.prove.lists import KINDS, round_of_lists
+from tests.prove.mixed import Here, round_of_histories
 from tests.prove.pairs import meet, meetings
 from tests.prove.places import Places
 from tests.prove.stands import Stand
@@ -55,6 +56,19 @@ def test_histories_of_lists_have_no_anomalies(places: Places, forks: Forks, data
         assert tally.transactions >= 40
 
 
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_ours_and_stock_read_the_rows_of_every_snapshot_alike(places: Places, stock: Stock, database: str) -> None:
+    here = Here() if database == "postgres" else None
+    try:
+        count = 50 if LONG else 2 if database == "sqlite" else 1
+        tally = round_of_histories(places, here or stock, database, count, f"{SEED}.{database}")
+    finally:
+        if here is not None:
+            here.close()
+    assert tally.histories == count
+    assert tally.reads > 0
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.s3)], ids=["local", "s3"])
 def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
@@ -67,7 +81,7 @@ def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
 
 def test_the_command_says_what_it_has_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
-    words = f"--kills 0 --pairs 1 --transactions 0 --storms 1 --soak 0 --databases sqlite --seed {SEED} --json {told}"
+    words = f"--kills 0 --pairs 1 --transactions 0 --storms 1 --mixed 0 --soak 0 --databases sqlite --seed {SEED} --json {told}"
     assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 0
     assert f"seed {SEED}: 0 anomalies" in capsys.readouterr().out
     outcomes = {one["proof"]: one for one in json.loads(told.read_text())["outcomes"]}
@@ -78,7 +92,7 @@ def test_the_command_keeps_the_lake_that_shows_an_anomaly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.prove.stores.check_rows", _fail)
-    words = f"--kills 0 --pairs 0 --transactions 0 --storms 1 --soak 0 --databases sqlite --seed {SEED}"
+    words = f"--kills 0 --pairs 0 --transactions 0 --storms 1 --mixed 0 --soak 0 --databases sqlite --seed {SEED}"
     assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 1
     said = capsys.readouterr().out
     assert "planted" in said and f"seed '{SEED}'" in said

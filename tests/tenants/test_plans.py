@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import parse_url
+from quacklake.catalog import Tenancy, parse_url
 from services import PostgresServer
 from tests.tenants import histories
 from tests.tenants.plans import Statement, astray, captured, multiply
@@ -116,8 +116,26 @@ def test_one_of_many_catalogs_is_found_made_and_removed_without_looking_at_the_o
         for name in ("lonely", "child", "more", "most"):
             tenants.drop(name)
         assert len(tenants.dropped()) == 4
-        assert tenants.purge().catalogs == 4
+        with monkeypatch.context() as patch:
+            patch.setattr(Tenancy, "occupied", lambda *_: None)
+            assert tenants.purge().catalogs == 4
     _check(crowd, statements)
+
+
+def test_a_purge_looks_at_the_other_catalogs_once_however_many_it_removes(
+    crowd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quacklake.tenants(crowd) as tenants:
+        looks = []
+        for names in (["x1"], ["x2", "x3", "x4"]):
+            tenants.create_many(names)
+            for name in names:
+                tenants.drop(name)
+            with monkeypatch.context() as patch, captured(patch) as statements:
+                assert tenants.purge().catalogs == len(names)
+            looks.append([each.sql for each in statements if "dropped_ms IS NULL" in each.sql])
+        assert looks[0] == looks[1]
+        assert len(looks[0]) == 5
 
 
 def test_names_are_looked_for_with_a_plan_for_as_many_as_there_are(postgres_url: str, tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
-"""Which folders are in use by the catalogs of a shared lake, and by the other lakes of its database."""
+"""Which places are in use by the catalogs of a shared lake, and by the other lakes of its database.
+
+Only whoever removes a whole folder asks this, since it takes a look at all catalogs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import sqlalchemy as sa
 
 from quacklake.catalog.file_names import lake_data_paths
 from quacklake.catalog.registry import Registry
 
-__all__ = ["data_paths", "names_below", "whole_folders"]
+__all__ = ["data_paths", "named_paths", "whole_folders"]
 
 _TABLES = ("data_file", "delete_file", "table", "schema")
 """Tables with paths that may be absolute ones."""
@@ -25,25 +28,19 @@ def data_paths(registry: Registry) -> list[str]:
     return [*found, *lake_data_paths(registry._connection, registry._database, schema)]
 
 
+def named_paths(registry: Registry) -> Iterator[str]:
+    """Yield the absolute paths that catalogs name which were not dropped: no other path leads out of a folder."""
+    catalog = registry._t.catalog
+    for name in _TABLES:
+        t = registry._t[name]
+        absolute = t.c.path_is_relative == sa.literal(False, t.c.path_is_relative.type)
+        statement = sa.select(t.c.path).join(catalog, catalog.c.catalog_id == t.c.catalog_id)
+        for row in registry.run("named_paths", statement.where(absolute, catalog.c.dropped_ms.is_(None))):
+            yield row[0] or ""
+
+
 def whole_folders(registry: Registry) -> list[str]:
     """Return the folders of catalogs that are not below the data path of the lake: those of converted lakes."""
     t = registry._t.catalog
     elsewhere = sa.or_(t.c.folder.startswith("/"), t.c.folder.contains("://"))
     return [row[0] for row in registry.run("whole_folders", sa.select(t.c.folder).where(elsewhere))]
-
-
-def names_below(registry: Registry, id_: int, folders: Sequence[str]) -> bool:
-    """Return whether a catalog other than ``id_`` that was not dropped names anything below a folder.
-
-    ``folders`` are the spellings of that folder. Only absolute paths can lead there.
-    """
-    catalog = registry._t.catalog
-    alive = sa.select(catalog.c.catalog_id).where(catalog.c.dropped_ms.is_(None), catalog.c.catalog_id != id_)
-    for name in _TABLES:
-        t = registry._t[name]
-        absolute = t.c.path_is_relative == sa.literal(False, t.c.path_is_relative.type)
-        below = sa.or_(*(t.c.path.startswith(folder, autoescape=True) for folder in folders))
-        named = sa.select(t.c.path).where(absolute, below, t.c.catalog_id.in_(alive)).limit(1)
-        if registry.run("named_below", named).first() is not None:
-            return True
-    return False

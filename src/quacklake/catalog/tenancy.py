@@ -320,20 +320,18 @@ class Tenancy:
         with self._writing(f"#{row.id}") as registry:
             return not registry.settle(row, root)
 
-    def data_paths(self) -> list[str]:
-        """Return the data paths of the catalogs that were not dropped, and of the other lakes of the database."""
+    def occupied(self, folder: Callable[[str], None], path: Callable[[str], None]) -> None:
+        """Tell ``folder`` the data paths that are in use, and ``path`` what is named by absolute paths."""
         with self._reading() as registry:
-            return occupied.data_paths(registry)
+            for found in occupied.data_paths(registry):
+                folder(found)
+            for found in occupied.named_paths(registry):
+                path(found)
 
     def whole_folders(self) -> list[str]:
         """Return the folders of catalogs that are not below the data path of the lake."""
         with self._reading() as registry:
             return occupied.whole_folders(registry)
-
-    def names_below(self, row: CatalogRow, folders: Sequence[str]) -> bool:
-        """Return whether another catalog names anything below a folder; see ``occupied.names_below``."""
-        with self._reading() as registry:
-            return occupied.names_below(registry, row.id, folders)
 
     # -- roles of the database ---------------------------------------------------------------------------------------
 

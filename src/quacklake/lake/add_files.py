@@ -22,7 +22,7 @@ from quacklake.errors import (
 from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_values
 from quacklake.format.measure import of_array
 from quacklake.format.names import fold
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
@@ -174,6 +174,12 @@ class _Shapes:
     def _make(self, url: str, footer: Footer, folders: set[str]) -> _Shape:
         leaves = iter(footer.columns)
         nodes = tuple(_node(field, leaves) for field in footer.schema)
+        if any(node.name in (NAME_ROW_ID, NAME_SNAPSHOT_ID) for node in nodes):
+            raise SchemaMismatchError(
+                f'File "{url}" was written by a lake and keeps the history of its rows: some may be deleted there, and'
+                " stock clients cannot delete any of them here",
+                hint="append the rows of that table instead",
+            )
         mapper = _Mapper(url, self._table, self._options)
         for column in self._keys:
             if column.name not in folders:

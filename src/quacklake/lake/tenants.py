@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,11 +20,11 @@ from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
 from quacklake.lake.tenant_access import TenantAccess
-from quacklake.lake.tenant_folders import TakenFolders
+from quacklake.lake.tenant_folders import Occupancy
 from quacklake.lake.tenant_limits import TenantLimits
 from quacklake.lake.tenant_upkeep import TenantUpkeep
 from quacklake.maintenance.reports import Progress, silent
-from quacklake.storage.apart import overlap, spellings
+from quacklake.storage.apart import overlap
 
 __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
 
@@ -178,10 +178,10 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         waiting = self._tenancy.purgeable(limit, late_ms)
         catalogs = files = rows = left = 0
         free = [self._tenancy.settle(row, self._path(row.folder)) for row, _ in waiting]
-        taken = TakenFolders(self._root, self._tenancy.data_paths() if waiting else [], self._config)
+        occupancy = self._occupancy([row for row, _ in waiting])
         for number, (row, purged) in enumerate(waiting):
             progress("purge", number, len(waiting))
-            if not free[number] or self._is_taken(row, taken):
+            if not free[number] or not occupancy.is_free(self._path(row.folder)):
                 left += 1
                 continue
             files += self._remove_files(row.folder)
@@ -189,9 +189,12 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
             catalogs += not purged
         return PurgeReport(catalogs, files, rows, left)
 
-    def _is_taken(self, row: CatalogRow, taken: TakenFolders) -> bool:
-        path = self._path(row.folder)
-        return taken.holds(path) or self._tenancy.names_below(row, spellings(open_store(path, self._config)))
+    def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
+        """Whether the folders of catalogs that were dropped are in use by others."""
+        found = Occupancy(self._root, (self._path(row.folder) for row in rows), self._config)
+        if rows:
+            self._tenancy.occupied(found.add_folder, found.add_path)
+        return found
 
     def _remove_files(self, folder: str) -> int:
         store = open_store(self._path(folder), self._config)

@@ -36,17 +36,19 @@ class _Known:
 
 @dataclass
 class Plans:
-    """Plans by snapshot, table and predicate: what is committed does not change."""
+    """Plans by snapshot, table and predicate: what is committed does not change.
+
+    Not those of older snapshots: a compaction gives them other files, and the former ones may be removed.
+    """
 
     _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
 
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
         """The plan of a scan; ``clean`` when its transaction has changed nothing."""
-        from quacklake.lake.lake import LakeTransaction
-
         shared = scan.attached.shared
         most = shared.config.plan_max_files
-        if not clean or scan.table.id < 0 or isinstance(scan.attached.handle, LakeTransaction) or scan.tx.pendings():
+        old = scan.past or scan.attached.whole is None
+        if not clean or old or scan.table.id < 0 or scan.tx.pendings():
             return scan.tx.plan(scan.table, scan.predicate, max_files=most)
         key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
         known, now = self._known.get(key), time.monotonic()

@@ -158,7 +158,10 @@ class FileWriter(Inserts):
             gone = self._t[name]
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self.run(f"remove_{name}", sa.delete(gone).where(*mine))
-        self._schedule(table, [tuple(row[:3]) for row in found if row[3] is None], time)
+        # the cleanup of stock clients looks at nothing but the schedule
+        named = self._named([row[1] for row in found])
+        gone_files = [tuple(row[:3]) for row in found if row[3] is None and _file_name(row[1]) not in named]
+        self._schedule(table, gone_files, time)
 
     def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""
@@ -176,35 +179,26 @@ class FileWriter(Inserts):
     def _schedule(self, table: TableInfo, files: Sequence[tuple[int, str, bool]], time: dt.datetime | None) -> None:
         """Leave the removal of files (id, path, whether that is relative) to the cleanup of old files.
 
-        The cleanup of stock clients looks at nothing but the schedule. So what another row still names does not go
-        there, and neither does what is not below the data path: that is not the lake's to remove.
+        What is not below the data path is not the lake's to remove: the cleanup of stock clients would.
         """
         if not (table.path_is_relative and table.schema_path_is_relative):
             return
-        inside = [(id_, path) for id_, path, is_relative in files if is_relative]
-        named = self._named([path for _, path in inside])
         self._insert(
             "files_scheduled_for_deletion",
             [
-                {
-                    "data_file_id": id_,
-                    "path": table.location + path,
-                    "path_is_relative": True,
-                    "schedule_start": time,
-                }
-                for id_, path in inside
-                if _file_name(path) not in named
+                {"data_file_id": id_, "path": table.location + path, "path_is_relative": True, "schedule_start": time}
+                for id_, path, is_relative in files
+                if is_relative
             ],
         )
 
     def _named(self, paths: Sequence[str]) -> set[str]:
-        """Return the names of files, without their folders, that a row of the catalog may still mean."""
+        """Return the names of data files, without their folders, that a row of the catalog may still mean."""
         found: set[str] = set()
         for wanted in _by_length(paths):
-            for name in ("data_file", "delete_file"):
-                tail = self._database.tail(self._t[name].c.path, len(wanted[0]))
-                statement = sa.select(tail).where(tail.in_(wanted)).distinct()
-                found.update(row[0] for row in self.run(f"still_named_{name}", statement))
+            tail = self._database.tail(self._t["data_file"].c.path, len(wanted[0]))
+            statement = sa.select(tail).where(tail.in_(wanted)).distinct()
+            found.update(row[0] for row in self.run("still_named", statement))
         return found
 
     def unschedule_named(self, paths: Sequence[str]) -> None:
