@@ -30,6 +30,10 @@ __all__ = ["Collision", "Connections"]
 _RESERVED = 4
 
 
+_LOCKED = "55P03"
+"""What PostgreSQL says when a lock was not to be had in time."""
+
+
 class Collision(CatalogUnavailableError):
     """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
 
@@ -175,6 +179,11 @@ class Connections:
         if reason is not None:
             kind_of_error = CatalogUnavailableError if reason.passes else CatalogError
             return kind_of_error(f"the catalog at {shown} cannot be used: {reason.message}", hint=reason.hint)
+        if getattr(cause, "sqlstate", None) == _LOCKED:
+            return CatalogUnavailableError(
+                f"the catalog at {shown} was locked by another session for too long",
+                hint="try again; pg_locks and pg_stat_activity tell which session it is",
+            )
         if kind is Failure.UNAVAILABLE:
             return CatalogUnavailableError(
                 f"the catalog at {shown} cannot be used now ({type(cause).__name__})",

@@ -140,7 +140,14 @@ SETTINGS: tuple[Setting, ...] = (
         0,
         1_000_000,
     ),
-    _number("busy_timeout_ms", "QUACKLAKE_BUSY_TIMEOUT_MS", "Wait for a locked SQLite file", 30_000, 0, 3_600_000),
+    _number(
+        "busy_timeout_ms",
+        "QUACKLAKE_BUSY_TIMEOUT_MS",
+        "Wait for a lock of the metadata database, in milliseconds",
+        30_000,
+        0,
+        3_600_000,
+    ),
     _number("pool_size", "QUACKLAKE_POOL_SIZE", "Database connections kept open", 5, 1, 1000),
     _number("pool_max_overflow", "QUACKLAKE_POOL_MAX_OVERFLOW", "Connections beyond pool_size", 20, 0, 1000),
     Setting(
