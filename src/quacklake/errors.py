@@ -21,6 +21,7 @@ The tree::
     │   ├── StatementTimeoutError      … of time
     │   ├── MemoryLimitError           … of memory, or of room for what does not fit into it
     │   ├── ResultTooLargeError        … of rows or bytes in its result
+    │   ├── StatementTooLargeError     … of parts, tables or columns in the statement itself
     │   └── TenantLimitError           a catalog (tenant) would have more than it may
     │       └── TenantBusyError        … commits in a second, or scans at a time            (Transient)
     ├── CatalogError                   the metadata database failed
@@ -81,6 +82,7 @@ __all__ = [
     "SnapshotExpiredError",
     "SqlError",
     "StatementTimeoutError",
+    "StatementTooLargeError",
     "StorageError",
     "StorageUnavailableError",
     "StreamBatchDoneError",
@@ -202,6 +204,10 @@ class MemoryLimitError(LimitError):
 
 class ResultTooLargeError(LimitError):
     code = "limit.result"
+
+
+class StatementTooLargeError(LimitError):
+    code = "limit.statement"
 
 
 class TenantLimitError(LimitError):

@@ -31,6 +31,10 @@ __all__ = ["Collision", "Connections"]
 _RESERVED = 4
 
 
+_LOCKED = "55P03"
+"""What PostgreSQL says when a lock was not to be had in time."""
+
+
 class Collision(CatalogUnavailableError):
     """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
 
@@ -184,6 +188,11 @@ class Connections:
             return CatalogError(
                 f"the catalog at {shown} has no room left; nothing was changed",
                 hint="free some space where the database has its files, then try again",
+            )
+        if getattr(cause, "sqlstate", None) == _LOCKED:
+            return CatalogUnavailableError(
+                f"the catalog at {shown} was locked by another session for too long",
+                hint="try again; pg_locks and pg_stat_activity tell which session it is",
             )
         if kind in (Failure.UNAVAILABLE, Failure.BUSY):
             return CatalogUnavailableError(

@@ -87,6 +87,7 @@ def _no_inlining(place: Place, schema: str, table: str) -> list[str]:
         f" SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
         f" IF NEW.key = {literal(_LIMIT)} THEN NEW.value := '0'; END IF; RETURN NEW; END $$",
         f"ALTER FUNCTION {function} OWNER TO {quote(place.owner)}",
+        f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC",
         f"CREATE TRIGGER {MIRROR}_limit BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}",
         f"INSERT INTO {table} (key, value) VALUES ({literal(_LIMIT)}, '0')",
     ]

@@ -12,8 +12,9 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog import exposed_writes
 from quacklake.catalog.definer_functions import trigger_function
 from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.role_limits import timeouts, without_statistics
 from quacklake.catalog.row_security import Place, rows_of
-from quacklake.catalog.tables import WIDE_SPEC, Spec
+from quacklake.catalog.tables import SPEC, WIDE_SPEC, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 
@@ -82,6 +83,11 @@ def _foundation(place: Place) -> list[str]:
             for name in (ROWS, DELETES)
         ),
         *exposed_writes.mirrors(place, table),
+        *(
+            statement
+            for name, columns in SPEC.items()
+            for statement in without_statistics(place.name(f"ducklake_{name}"), [column.name for column in columns])
+        ),
     ]
 
 
@@ -144,6 +150,7 @@ def give(schema: str, role: str, spec: Spec, *, writable: bool) -> list[str]:
         f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
         *(exposed_writes.give_writes(schema, role, spec) if writable else []),
+        timeouts(role),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
@@ -27,6 +27,8 @@ _POSTGRES_LOCK = sa.select(
 )
 
 
+#: Unless the database, the role or the URL says how long to wait.
+_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
 _TOGETHER = 2_000
 """How many rows one statement inserts where COPY is not possible."""
 _NARROW = 16
@@ -56,6 +58,14 @@ class PostgresDatabase(Database):
             # in a commit each statement must see what was committed while it waited for the lock
             "isolation_level": "READ COMMITTED",
         }
+
+    def listen(self, engine: Engine) -> None:
+        @sa.event.listens_for(engine, "connect")
+        def connected(driver: Any, _: object) -> None:
+            # whoever may write one row of a table may lock all of it, and anybody the queue of commits
+            driver.autocommit = True
+            driver.execute(_LOCK_TIMEOUT, [str(self.busy_timeout_ms)])
+            driver.autocommit = False
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         if len(rows) == 1 and len(keys) <= _NARROW:

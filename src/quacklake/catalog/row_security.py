@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.role_limits import timeouts, without_statistics
 from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.errors import InputError, NotFoundError
@@ -102,6 +103,7 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
                 statements.append(f"GRANT SELECT ON {place.name(name)} TO {quote(place.group)}")
             else:
                 statements += _writable(place, name, table)
+                statements += without_statistics(place.name(name), [column.name for column in table.c])
     if "quacklake_shares" not in place.secured:
         statements += _lock(place, "quacklake_shares", _of_mine(place, writing=False, column="owner_id"))
         # for whom files are kept is not told
@@ -197,6 +199,7 @@ def grant(place: Place, role: str, catalog_id: int, *, writable: bool) -> list[s
         f"INSERT INTO {place.name(_GRANTS)} (role_name, role_id, catalog_id, writable)"
         f" SELECT rolname, oid, {catalog_id:d}, {str(writable).lower()} FROM pg_roles WHERE rolname = {literal(role)}"
         " ON CONFLICT (role_name, role_id, catalog_id) DO UPDATE SET writable = excluded.writable",
+        timeouts(role),
     ]
 
 

@@ -7,7 +7,7 @@ A setting comes from, in this order: an explicit flag or keyword, the environmen
     config.describe()  # what every setting is and where it came from, secrets masked
 """
 
-from quacklake.config.redaction import redact
+from quacklake.config.redaction import carries_secret, redact, redact_message, redact_statement
 from quacklake.config.resolver import Config, ConfigRow, resolve, unknown_variables
 from quacklake.config.settings import SETTINGS, Setting
 from quacklake.config.values import Secret, parse_duration, parse_size
@@ -18,9 +18,12 @@ __all__ = [
     "ConfigRow",
     "Secret",
     "Setting",
+    "carries_secret",
     "parse_duration",
     "parse_size",
     "redact",
+    "redact_message",
+    "redact_statement",
     "resolve",
     "unknown_variables",
 ]

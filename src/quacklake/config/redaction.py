@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MASK", "redact"]
+__all__ = ["MASK", "carries_secret", "redact", "redact_message", "redact_statement"]
 
 MASK = "***"
 
 _SENSITIVE = (
-    r"(?:password|passwd|passphrase|pwd|secret|token|credential|signature|key_id|identified\s+by"
+    r"(?:password|passwd|passphrase|pwd|secret|token|credential|signature|authorization|key_id|identified\s+by"
     r"|(?:access|api|account|private|session|encryption)[_-]?key)[\w.-]{0,40}"
 )
 _QUOTED = r"""'(?:[^'\\]|\\.|'')*'?|"(?:[^"\\]|\\.|"")*"?"""
 
+#: Statements in which any quoted text may be a secret, behind spaces and comments.
+_CARRIER = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
+    r"(?:ATTACH|SET|PRAGMA|CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:PERSISTENT|TEMPORARY|TEMP)\s+)?SECRET)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTATION = re.compile(r"'(?:[^']|'')*(?:'|\Z)|\$(\w*)\$.*?(?:\$\1\$|\Z)", re.DOTALL)
+_PLACE = re.compile(r"\s*\nLINE \d+:.*\Z", re.DOTALL)
+_TELLING = 3
+"""Letters from which on a quoted text is looked for in messages: shorter ones are in any sentence."""
 _WORD = re.compile(r"\S+")
 _LINE = re.compile(r"\A\s*[\w+.-]+://.*")
 _LOGIN = re.compile(r"://[^\s:/?#@]*:")
@@ -21,7 +31,7 @@ _PAIR = re.compile(
     # ?password=… and &secret_key=… end at the next parameter,
     rf"([?&][\w.-]*?{_SENSITIVE}=)[^&#\s]*"
     # password=…, SECRET '…' and "password": "…" at the end of the word or quotation.
-    rf"|({_SENSITIVE}(?:\s*=\s*|[\"']\s*[:=]\s*|\s+(?=['\"])))(?:{_QUOTED}|(?:[^\s\\]|\\.)+)",
+    rf"|({_SENSITIVE}(?:\s*:?={{1,2}}\s*|[\"']\s*[:=]\s*|\s+(?:TO\s+)?(?=['\"])))(?:{_QUOTED}|(?:[^\s\\]|\\.)+)",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -38,6 +48,31 @@ def redact(text: str) -> str:
     text = _LINE.sub(_without_login, text)
     text = _WORD.sub(_without_login, text)
     return _PAIR.sub(lambda match: f"{match[1] or match[2]}{MASK}", text)
+
+
+def carries_secret(sql: str) -> bool:
+    """True for a statement that holds a password or key, or is of a kind that may."""
+    return _CARRIER.match(sql) is not None or redact(sql) != sql
+
+
+def redact_statement(sql: str) -> str:
+    """A statement to be logged: where it is of a kind that may hold a secret, every quoted text in it is masked.
+
+    >>> redact_statement("ATTACH 'ducklake:postgres:password=x' AS (")
+    "ATTACH '***' AS ("
+    """
+    return _QUOTATION.sub(f"'{MASK}'", sql) if _CARRIER.match(sql) else redact(sql)
+
+
+def redact_message(message: str, sql: str) -> str:
+    """An error about a statement that carries a secret: without the lines that show the place, and quoted texts."""
+    body = _PLACE.sub("", message)
+    for quoted in sorted({found[0] for found in _QUOTATION.finditer(sql)}, key=len, reverse=True):
+        inner = quoted.strip("'") if quoted.startswith("'") else quoted.strip("$")
+        for text in (inner, inner.replace("''", "'")):
+            if len(text) >= _TELLING:
+                body = body.replace(text, MASK)
+    return redact(body)
 
 
 def _without_login(match: re.Match[str]) -> str:

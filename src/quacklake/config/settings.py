@@ -140,7 +140,14 @@ SETTINGS: tuple[Setting, ...] = (
         0,
         1_000_000,
     ),
-    _number("busy_timeout_ms", "QUACKLAKE_BUSY_TIMEOUT_MS", "Wait for a locked SQLite file", 30_000, 0, 3_600_000),
+    _number(
+        "busy_timeout_ms",
+        "QUACKLAKE_BUSY_TIMEOUT_MS",
+        "Wait for a lock of the metadata database, in milliseconds",
+        30_000,
+        0,
+        3_600_000,
+    ),
     _text(
         "sqlite_journal",
         "QUACKLAKE_SQLITE_JOURNAL",

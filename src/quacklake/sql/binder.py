@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -21,6 +22,7 @@ from quacklake.sql.in_place import with_names
 from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
 from quacklake.sql.scopes import Mention, settle_names
+from quacklake.sql.sizes import Size
 from quacklake.sql.steady import is_steady, settle
 from quacklake.sql.titles import titles
 from quacklake.sql.tree import Node
@@ -35,6 +37,7 @@ StandIns = Mapping[tuple[str, str, str], str]
 
 _DEPTH = 16
 _TARGET = "_quacklake_target"
+_ONE = Size(1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Binder(Values):
     _makers: dict[str, Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=dict)
     _mentions: list[Mention] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _sizes: dict[str, Size] = field(default_factory=dict)
     _steady: bool = True
     _guarded: bool = False
     """Whether anything says IS DISTINCT FROM, which DuckDB's readers do not filter by rightly."""
@@ -127,13 +131,17 @@ class Binder(Values):
             planner.execute(f"CREATE TEMP VIEW {self.session.fresh_name()}{columns} AS {bound}")
         return text
 
-    def _rewrite(self, parsed: Node, scope: _Scope) -> None:
+    def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
+        """Put in what the names of a query mean; returns its size where the session measures it."""
         self.session.guard.check(parsed, lambda names, is_table: self._has_macro(names, scope, is_table))
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
             settle_names(parsed, self._mentions)
+            size = self.session.guard.measure(parsed, self._sizes)
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
+        self.session.running.check()
+        return size
 
     # -- the walk ------------------------------------------------------------------------------------------------------
 
@@ -205,6 +213,7 @@ class Binder(Values):
             extra = tuple(sorted(v for v in wanted if virtual_columns.get(info.schema, v) is not None))
             scan = Scan(self.session.fresh_name(), attached, tx, info, extra, rows=bool(is_target), past=past)
             self.scans.append(scan)
+            self._sizes[scan.name] = Size(1, 1, len(info.schema.columns) + len(extra))
             make = self._makers[scan.name] = self._maker(scan)
             self._made.append(make)
             name = scan.name
@@ -268,6 +277,7 @@ class Binder(Values):
 
     def _maker(self, scan: Scan) -> Callable[[duckdb.DuckDBPyConnection, bool], None]:
         def make(connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
+            self.session.running.check()
             if empty:
                 connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
                 return
@@ -299,9 +309,11 @@ class Binder(Values):
         sql = view.sql.replace(LAKE, "")
         parsed = tree.parse(self.session.connection, sql)
         given = self._given(parsed)
-        self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
+        size = self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
         self._steady = self._steady and is_steady(parsed)
         name = self._known[key] = self.session.fresh_name()
+        if size is not None:
+            self._sizes[name] = size
         columns = f"({', '.join(quote(alias) for alias in view.aliases)})" if view.aliases else ""
         statement = f"CREATE TEMP VIEW {name}{columns} AS {self._text(sql, given, parsed)}"
         self._made.append(lambda connection, _: _done(connection.execute(statement)))
@@ -379,16 +391,17 @@ class Binder(Values):
             raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
         connection = self.session.connection
         inside = _Scope(target, tx, scope.depth + 1)
-        forms = []
+        forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
             parsed = tree.parse(connection, sql if macro.is_table else f"SELECT {sql}")
-            self._rewrite(parsed, inside)
+            sizes.append(self._rewrite(parsed, inside))
             self._steady = self._steady and is_steady(parsed)
             body = tree.render(connection, parsed)
             text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
         name = self._known[key] = self.session.fresh_name(macro=True)
+        self._sizes[name] = max((size for size in sizes if size is not None), key=attrgetter("nodes"), default=_ONE)
         statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
         self._made.append(lambda connection, _: _done(connection.execute(statement)))
         return name

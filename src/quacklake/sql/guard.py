@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from quacklake.sql.safety.walk import Known
     from quacklake.sql.scans import Scan
     from quacklake.sql.session import Session
+    from quacklake.sql.sizes import Size
     from quacklake.sql.tree import Node
     from quacklake.sql.words import Cursor
 
@@ -43,6 +44,10 @@ class Guard:
 
     def check(self, parsed: Node, known: Known) -> None:
         """Before anything of a parsed query or expression is computed."""
+
+    def measure(self, parsed: Node, made: Mapping[str, Size]) -> Size | None:
+        """Before a query whose names have been looked up is bound; ``made`` are the sizes of what it names."""
+        return None
 
     def value(self, expression: Node) -> None:
         """Before an expression is computed whose names nobody looks up."""

@@ -84,6 +84,12 @@ class Running:
             if budget.left is not None:
                 budget.left -= time.monotonic() - start
 
+    def check(self) -> None:
+        """Raise what ``working`` would, between two steps of work that nothing interrupts."""
+        scope = self._scope
+        if scope is not None and (scope.late or scope.cancelled) and scope.thread == threading.get_ident():
+            raise _late() if scope.late else CancelledError("the statement was cancelled")
+
     def interrupt(self) -> bool:
         """Cancel what runs now, from any thread; False when nothing does."""
         with self._lock:

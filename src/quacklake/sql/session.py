@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
+from quacklake.config import carries_secret, redact_message, redact_statement
 from quacklake.duckdb_versions import arrow_table, first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
@@ -226,7 +227,11 @@ class Session:
 
     def _run(self, text: str, params: Parameters) -> Result:
         self.guard.text(text)
-        statements = split(text)
+        try:
+            statements = split(text)
+        except SqlError as error:
+            self._tell(error, text)
+            raise
         result = Result()
         for number, statement in enumerate(statements, 1):
             result = self.statement(statement, params if number == len(statements) else None)
@@ -241,7 +246,7 @@ class Session:
         if not self.running.busy:
             self._budget = Budget(self.guard.seconds)
         try:
-            with telemetry.timed("sql", sql), self.running.working(self._budget), self._translated():
+            with telemetry.timed("sql", _Shown(sql)), self.running.working(self._budget), self._translated():
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
                 self.work.check(ends=dispatch.ends_transaction(cursor))
                 result = dispatch.handler(cursor)(self, cursor, supplied(cursor, params))
@@ -262,6 +267,11 @@ class Session:
             error.message = in_own_words(error.message, sql)
             error.args = (error.message,)
             self._told = weakref.ref(error)
+            if carries_secret(sql):
+                error.message = redact_message(error.message, sql)
+                error.args = (error.message,)
+                error.hint = None if error.hint is None else redact_message(error.hint, sql)
+                error.__cause__ = error.__context__ = None  # DuckDB's own error shows the statement
             self.guard.failed(self, error)
 
     def _translated(self) -> AbstractContextManager[None]:
@@ -534,6 +544,16 @@ class Session:
             self._planner = None
         self._made.clear()
         self._has_macros = False
+
+
+class _Shown:
+    """A statement as a log shows it; most are never logged."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+
+    def __str__(self) -> str:
+        return redact_statement(self._sql)
 
 
 def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch], full: int) -> pa.RecordBatchReader:

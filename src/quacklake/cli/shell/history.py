@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from prompt_toolkit.history import FileHistory
@@ -10,6 +11,9 @@ from prompt_toolkit.history import FileHistory
 from quacklake.config import redact
 
 __all__ = ["History", "history_file"]
+
+#: Statements that are about secrets, however these are written.
+_SECRET = re.compile(r"\s*(?:CREATE\b.{0,60}\bSECRET\b|PRAGMA\s+add_parquet_key\b)", re.IGNORECASE | re.DOTALL)
 
 
 def history_file() -> Path:
@@ -28,5 +32,5 @@ class History(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Write a statement down."""
-        if redact(string) == string:
+        if redact(string) == string and not _SECRET.match(string):
             super().store_string(string)

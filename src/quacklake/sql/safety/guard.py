@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,11 +11,12 @@ from quacklake.errors import ConfigError, NotPermittedError, QuacklakeError, Res
 from quacklake.format.names import fold
 from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.guard import Guard
-from quacklake.sql.safety import places, statements, walk
+from quacklake.sql.safety import measure, places, statements, walk
 from quacklake.sql.safety.limits import Safety
 from quacklake.sql.safety.sealing import Seal
 from quacklake.sql.safety.walk import Known
 from quacklake.sql.scans import Scan
+from quacklake.sql.sizes import Size
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 
@@ -61,10 +62,15 @@ class SafeGuard(Guard):
     def native(self) -> None:
         raise NotPermittedError("a safe session does not run such a statement")
 
+    def measure(self, parsed: Node, made: Mapping[str, Size]) -> Size:
+        return measure.measure(parsed, made, self.safety)
+
     def check(self, parsed: Node, known: Known) -> None:
+        measure.check_shape(parsed, self.safety)
         walk.check(parsed, known)
 
     def value(self, expression: Node) -> None:
+        measure.check_shape(expression, self.safety)
         walk.check_value(expression)
 
     def foreign(self, session: Session, names: Sequence[str]) -> None:

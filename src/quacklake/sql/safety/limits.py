@@ -38,6 +38,16 @@ class Safety:
     """Room in a private directory for what does not fit into memory; 0 for none."""
     max_text: int = 100_000
     """Characters that a text of statements may have."""
+    max_depth: int = 200
+    """Levels of queries and expressions within others."""
+    max_nodes: int | None = 20_000
+    """Parts of expressions that a statement may have, with its common tables, views and macros put in."""
+    max_tables: int | None = 200
+    """Mentions of tables that a statement may have, counted in the same way."""
+    max_columns: int | None = 10_000
+    """Columns that a query within a statement may have, counted in the same way."""
+    max_repeats: int | None = 1_000_000
+    """How large ``repeat``, ``range`` and functions like them may make one value."""
     threads: int | None = None
     """Threads of DuckDB; one per core when it is ``None``."""
 
@@ -84,6 +94,11 @@ _PARSERS: dict[str, Any] = {
     "max_memory": parse_size,
     "max_spill": parse_size,
     "max_text": _whole,
+    "max_depth": _whole,
+    "max_nodes": _whole,
+    "max_tables": _whole,
+    "max_columns": _whole,
+    "max_repeats": _whole,
     "threads": _whole,
 }
 _LEAST: dict[str, float] = {"timeout": 0.001, "max_rows": 0, "max_bytes": 0, "max_memory": 1 << 20, "max_spill": 0}
