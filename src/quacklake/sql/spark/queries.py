@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,8 @@ class _Walk:
     query: str
     travels: Sequence[TimeTravel]
     scope: _Scope
+    twice: Set[str] = frozenset()
+    """Names that tables of several schemas have."""
     renamed: dict[tuple[str, ...], str] = field(default_factory=dict)
 
 
@@ -142,10 +144,15 @@ class Rewriter:
         walk = _Walk(query, time_travel(SparkCursor(query)), scope)
         tree = parse(self.plain(query))
         edits: list[Edit] = []
-        for table in list(tree.find_all(exp.Table)):
-            # a hint only repeats a name
-            if declaration(table) is None and table.find_ancestor(exp.Hint) is None:
-                edits += self._relation(walk, table)
+        # a hint only repeats a name
+        tables = [
+            table
+            for table in tree.find_all(exp.Table)
+            if declaration(table) is None and table.find_ancestor(exp.Hint) is None
+        ]
+        walk.twice = self._twice(tables)
+        for table in tables:
+            edits += self._relation(walk, table)
         for column in tree.find_all(exp.Column) if walk.renamed else ():
             edits += _shortened(column, walk.renamed)
         return _replaced(query, edits)
@@ -157,7 +164,7 @@ class Rewriter:
         if self.target is not None and walk.scope.view is None and names == [TARGET]:
             rows, info = self.target
             if fold(table.alias) == fold(info.name):
-                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name]))
+                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name], info.name))
             return [Edit(first, last, self.add(rows))]
         travel = _travel(walk.query, last, walk.travels)
         if isinstance(table.this, exp.Func):
@@ -172,10 +179,22 @@ class Rewriter:
         if travel is not None:
             edits.append(Edit(travel.start, travel.end, ""))
         if not table.alias:
-            walk.renamed.update(_qualified(self.statement, names))
+            alias = names[-1]
+            if fold(alias) in walk.twice:
+                alias = ".".join(_whole(self.statement, names)[-2:])
+            walk.renamed.update(_qualified(self.statement, names, alias))
             place = _alias_place(walk.query, last, travel)
-            edits.append(Edit(place, place, f" AS {escaped(quote(names[-1]))}"))
+            edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
+
+    def _twice(self, tables: Sequence[exp.Table]) -> Set[str]:
+        """The names that tables without an alias have in more than one schema."""
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for table in tables:
+            names = names_of(table)
+            if not table.alias and not isinstance(table.this, exp.Func) and len(names) <= 3:
+                found.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
+        return {name for name, several in found.items() if len(several) > 1}
 
     # -- what names mean -----------------------------------------------------------------------------------------------
 
@@ -303,13 +322,21 @@ def _cursor_at(query: str, place: int) -> SparkCursor:
     return cursor
 
 
-def _qualified(statement: Statement, names: Sequence[str]) -> dict[tuple[str, ...], str]:
+def _whole(statement: Statement, names: Sequence[str]) -> list[str]:
+    """A name with its lake and schema, in one spelling."""
+    alias, full = fold(statement.attached.alias), [fold(part) for part in names]
+    if len(full) == 2 and full[0] == alias and not statement.session.names.has_schema(statement.attached, full[0]):
+        return [alias, DEFAULT_SCHEMA, full[1]]
+    return full if len(full) > 2 else [alias, *full] if len(full) == 2 else [alias, DEFAULT_SCHEMA, *full]
+
+
+def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[tuple[str, ...], str]:
     """The longer names by which columns may name their table, and the one that it then has."""
-    alias = fold(statement.attached.alias)
-    full = [fold(part) for part in names]
-    whole = full if len(full) > 2 else [alias, *full] if len(full) == 2 else [alias, DEFAULT_SCHEMA, *full]
-    found = {tuple(whole[at:]): names[-1] for at in range(len(whole) - 1)}
-    return {**found, (alias, whole[-1]): names[-1], tuple(full): names[-1]}
+    whole = _whole(statement, names)
+    found = {tuple(whole[at:]): known for at in range(len(whole) - 1)}
+    if whole[1] == DEFAULT_SCHEMA:
+        found[whole[0], whole[-1]] = known
+    return {**found, tuple(fold(part) for part in names): known}
 
 
 def _replaced(query: str, edits: Sequence[Edit]) -> str:
