@@ -6,7 +6,6 @@ A call is refused, or each of its values must be the same, of the type that Spar
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from quacklake.lake.spark import SparkLake
 
-__all__ = ["COLUMNS", "CONSTANTS", "Outcome", "aggregates", "calls", "casts", "compare", "make_table"]
+__all__ = ["COLUMNS", "Outcome", "aggregates", "calls", "casts", "compare", "make_table"]
 
 #: Columns with the values that functions stumble over. The first row has NULL in each.
 COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -58,8 +57,6 @@ COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
            "'7fffffff-0000-4000-8000-00000000000b'", "'0a000000-0000-4000-8000-00000000000c'", "NULL")),
     "li": ("INTEGER[]", ("[]", "[1, NULL]", "[NULL]", "[3, 3, 5]", "[-2147483648]", "[0]")),
 }  # fmt: skip
-CONSTANTS = ("NULL", "0", "1", "-1", "2", "100", "2.5", "'a'", "''", "'%a_'", "'é'", "'day'", "'year'", "'month'", "'hour'", "DATE '2024-01-31'",
-             "TIMESTAMP '2024-01-31 10:00:00'", "INTERVAL 1 MONTH", "INTERVAL '-36 hours'", "true", "1e0", "'nan'::DOUBLE", "3000000000")  # fmt: skip
 TYPES = ("BOOLEAN", "TINYINT", "INTEGER", "BIGINT", "UINTEGER", "UBIGINT", "FLOAT", "DOUBLE", "DECIMAL(9,2)", "DECIMAL(18,3)", "DECIMAL(38,10)",
          "VARCHAR", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "TIME")  # fmt: skip
 _OPERATORS = (
@@ -104,23 +101,36 @@ def make_table(lake: quacklake.Lake) -> None:
     lake.sql(f"INSERT INTO edges VALUES (0{', NULL' * len(COLUMNS)}), {', '.join(rows)}")
 
 
-def calls(count: int, *purpose: object) -> list[str]:
+#: Columns and constants that functions take together.
+_GROUPS = (
+    ("i8", "i32", "i64", "u32", "u64", "f32", "f64", "g64", "d9", "d18", "d38", "0", "1", "-1", "2", "2.5", "1e0", "3000000000", "NULL"),
+    ("v", "w", "'a'", "''", "'%a_'", "'é'", "1", "2", "100", "NULL"),
+    ("da", "ts", "tz", "DATE '2024-01-31'", "TIMESTAMP '2024-01-31 10:00:00'", "INTERVAL 1 MONTH", "INTERVAL '-36 hours'", "1"),
+    ("'day'", "'year'", "'month'", "'week'", "'hour'", "'dow'", "da", "ts", "tz"),
+    ("li", "i32", "1", "bo", "true", "uu", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"),
+)  # fmt: skip
+
+
+def calls(count: int) -> list[str]:
     """Some calls of the functions and operators that may be translated, with one to three arguments."""
-    columns, chosen = list(COLUMNS), chance("calls", *purpose)
     names = sorted(name for name in _MAKERS if name.isidentifier())
-    many = [f"{name}({column})" for name in names for column in columns]
-    pairs = [(one, two) for one in columns for two in (*columns, *CONSTANTS)]
-    pairs += [(two, one) for one, two in pairs if one not in CONSTANTS]
-    many += [f"{name}({one}, {two})" for name in names for one, two in pairs]
-    many += [
-        f"({one} {operator} {f'({two})' if operator == 'IN' else two})" for operator in _OPERATORS for one, two in pairs
-    ]
-    many += [
-        f"{name}({one}, {two}, {three})"
-        for name in names
-        for (one, two), three in zip(pairs, itertools.cycle(CONSTANTS), strict=False)
-    ]
-    return chosen.sample(many, min(count, len(many)))
+    chosen, found = chance("calls"), set()
+    while len(found) < count:
+        group = chosen.choice(_GROUPS)
+        one, two, three = (chosen.choice(group) for _ in range(3))
+        name, operator = chosen.choice(names), chosen.choice(_OPERATORS)
+        texts = (f"({one} {operator} {two})", f"({one} IN ({two}, {three}))", f"{name}({one})", f"{name}({one}, {two})")
+        found.add(
+            chosen.choice(
+                (
+                    *texts,
+                    texts[0],
+                    f"{name}({one}, {two}, {three})",
+                    f"CASE WHEN {one} < {two} THEN {one} ELSE {three} END",
+                )
+            )
+        )
+    return sorted(found)
 
 
 def casts() -> list[str]:
