@@ -15,13 +15,24 @@ from quacklake.engines.duckdb.queries import Name, Query, parse_expression, pars
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.type_text import parse_column
 from quacklake.lake.macros import declared
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.transaction import Transaction
 
-__all__ = ["COMMENT", "View", "check_macro", "check_tags", "check_view", "view_column"]
+__all__ = [
+    "COMMENT",
+    "View",
+    "check_macro",
+    "check_tags",
+    "check_view",
+    "view_column",
+    "view_rows",
+    "view_tables",
+]
 
 COMMENT = "comment"
 """The tag that is a comment."""
@@ -130,6 +141,41 @@ class View(Rows):
         return f"<View {self.name}: {self.sql}>"
 
 
+def view_rows(shared: Shared, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
+    """Return the columns of a view and at most so many of its rows, under the names ``c<number>``.
+
+    Values of types that Arrow has not are texts, large whole numbers decimals. Raises ``UnsupportedFeatureError`` for a
+    column of a type that a lake has not.
+    """
+    with shared.engine.gate(), closing(_Session(shared, tx)) as session:
+        session.add_view(view)
+        name = f"{quote(view.schema_name)}.{quote(view.name)}"
+        found = session.describe(f"SELECT * FROM {name}")
+        columns = []
+        for number, (title, type_) in enumerate(found):
+            try:
+                columns.append(replace(parse_column(title, type_), id=number))
+            except InputError as error:
+                raise UnsupportedFeatureError(f"{type_} is a type that Spark has not", hint=error.hint) from None
+        names = ", ".join(f"c{column.id}" for column in columns)
+        select = ", ".join(f"{_plain(f'c{column.id}', column)} AS c{column.id}" for column in columns)
+        rows = session.run(f"SELECT {select} FROM {name} AS ql_rows({names}) LIMIT {limit:d}")
+        return TableSchema(tuple(columns)), rows
+
+
+def _plain(name: str, column: Column) -> str:
+    if column.type in ("uuid", "interval", "timetz", "time_ns", "uint128"):
+        return f"CAST({name} AS VARCHAR)"
+    return f"CAST({name} AS DECIMAL(38,0))" if column.type == "int128" else name
+
+
+def view_tables(shared: Shared, tx: Transaction, view: ViewInfo) -> list[TableInfo]:
+    """Return the tables that a view reads, and those of views that it stands on."""
+    with closing(_Session(shared, tx)) as session:
+        session.add_view(view, empty=True)
+        return session.tables
+
+
 def view_column(shared: Shared, tx: Transaction, view: ViewInfo, name: str) -> str:
     """The name of a column of a view, as the view has it. Raises ``NotFoundError``."""
     with closing(_Session(shared, tx)) as session:
@@ -169,6 +215,7 @@ class _Session:
         self._shared = shared
         self._tx = tx
         self._known: set[tuple[str, str]] = set()
+        self.tables: list[TableInfo] = []
         self._connection = shared.engine.session()
         # replacement scans would let a query see Python's variables
         self._connection.execute("SET python_enable_replacements = false")
@@ -179,6 +226,12 @@ class _Session:
     def run(self, query: str) -> pa.Table:
         with reading():
             return arrow_table(self._connection, query)
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """The names and types of what a query gives."""
+        with reading():
+            found = self._connection.sql(query)
+            return list(zip(found.columns, map(str, found.types), strict=True))
 
     def check(self, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
         """Let DuckDB understand a query over the tables; returns it in DuckDB's own words."""
@@ -243,6 +296,7 @@ class _Session:
                 self.add_view(found, depth=depth + 1, empty=empty)
             else:
                 self._add_table(found, empty=empty)
+                self.tables.append(found)
             self._known.add(key)
 
     def _table_macro(self, called: Name, schema: str) -> MacroInfo:

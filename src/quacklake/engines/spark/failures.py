@@ -15,6 +15,10 @@ __all__ = ["computing", "reaching", "writing"]
 
 _NO_STORE = re.compile(r"S3AFileSystem not found|No FileSystem for scheme")
 _IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
+_OUR_CODE = re.compile(r'File "[^"]*[/\\]quacklake[/\\](engines|lake|storage)[/\\]')
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+_USERS = ("21", "22", "23", "42", "P0")
+"""Classes of SQLSTATEs: too many rows, data, constraints, names and syntax, and what a user raises."""
 _OURS = re.compile(re.escape(RAISED) + r"(.*)")
 
 
@@ -58,6 +62,16 @@ def _of_spark(error: Exception) -> bool:
     return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
 
 
+def _of_user(error: Exception) -> bool:
+    """Whether an error is one of rows, expressions or functions of the user's, and not of what stores them."""
+    if isinstance(error, AnalysisException):
+        return True
+    text = str(error)
+    if isinstance(error, PythonException):  # in Python on an executor: the user's, unless we were at work
+        return _OUR_CODE.search(text) is None
+    return any(state.startswith(_USERS) for state in _STATE.findall(text))
+
+
 @contextmanager
 def writing() -> Iterator[None]:
     """Turn what Spark raises while it writes into errors of Quacklake."""
@@ -70,6 +84,6 @@ def writing() -> Iterator[None]:
         found, first = _OURS.search(str(error)), _first(error)
         if found is not None:
             raise ConstraintError(found[1].removesuffix(" SQLSTATE: P0001").strip()) from error
-        if isinstance(error, AnalysisException):
+        if _of_user(error):
             raise InputError(f"Spark cannot compute the rows: {first}") from error
         raise StorageError(f"Spark could not write the rows: {first}") from error

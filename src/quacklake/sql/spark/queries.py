@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +10,18 @@ from pyspark.errors import ParseException
 from sqlglot import exp
 
 from quacklake.engines.duckdb.queries import LAKE
-from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
+from quacklake.errors import InputError, NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
+from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.format.spark import quote
 from quacklake.lake.reference import DEFAULT_SCHEMA
 from quacklake.sql.spark import metadata
 from quacklake.sql.spark.pruning import conditions, predicate_of
 from quacklake.sql.spark.statement import Statement, Text, unknown
-from quacklake.sql.spark.trees import Edit, declaration, edited, names_of, parse, span, to_spark
+from quacklake.sql.spark.trees import Edit, declaration, edited, names_of, parse, span
+from quacklake.sql.spark.view_queries import Named, Relation, escaped, unescaped
+from quacklake.sql.spark.views import computed_view, outside_conditions, translated_view, where_predicate
 from quacklake.sql.spark.words import SparkCursor
 from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
 from quacklake.transaction import Transaction
@@ -87,6 +90,8 @@ class _Walk:
     query: str
     travels: Sequence[TimeTravel]
     scope: _Scope
+    twice: Set[str] = frozenset()
+    """Names that tables of several schemas have."""
     renamed: dict[tuple[str, ...], str] = field(default_factory=dict)
 
 
@@ -96,12 +101,15 @@ class Rewriter:
 
     statement: Statement
     target: tuple[DataFrame, TableInfo] | None = None
+    whole: bool = False
+    """Whether tables are read whole, whatever is asked of them."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
     """The tables that were found, and where."""
     views: list[str] = field(default_factory=list)
     """The views that were translated."""
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _computed: dict[tuple[Any, ...], Relation] = field(default_factory=dict)
 
     def text(self, query: str, head: str = "") -> Text:
         """A query as Spark runs it. Raises ``SqlError``, and ``NotFoundError`` for a name of the lake."""
@@ -109,7 +117,10 @@ class Rewriter:
             sql = self._query(query, _Scope())
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
-        return Text(_escaped(head) + sql, self.frames) if self.frames else Text(f"{head}{query}")
+        if self.frames:
+            return Text(escaped(head) + sql, self.frames)
+        # a view may name no table
+        return Text(f"{head}{unescaped(sql) if self.views else query}")
 
     def add(self, frame: DataFrame) -> str:
         """What stands for a DataFrame in the text."""
@@ -133,10 +144,15 @@ class Rewriter:
         walk = _Walk(query, time_travel(SparkCursor(query)), scope)
         tree = parse(self.plain(query))
         edits: list[Edit] = []
-        for table in list(tree.find_all(exp.Table)):
-            # a hint only repeats a name
-            if declaration(table) is None and table.find_ancestor(exp.Hint) is None:
-                edits += self._relation(walk, table)
+        # a hint only repeats a name
+        tables = [
+            table
+            for table in tree.find_all(exp.Table)
+            if declaration(table) is None and table.find_ancestor(exp.Hint) is None
+        ]
+        walk.twice = self._twice(tables)
+        for table in tables:
+            edits += self._relation(walk, table)
         for column in tree.find_all(exp.Column) if walk.renamed else ():
             edits += _shortened(column, walk.renamed)
         return _replaced(query, edits)
@@ -148,7 +164,7 @@ class Rewriter:
         if self.target is not None and walk.scope.view is None and names == [TARGET]:
             rows, info = self.target
             if fold(table.alias) == fold(info.name):
-                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name]))
+                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name], info.name))
             return [Edit(first, last, self.add(rows))]
         travel = _travel(walk.query, last, walk.travels)
         if isinstance(table.this, exp.Func):
@@ -163,10 +179,22 @@ class Rewriter:
         if travel is not None:
             edits.append(Edit(travel.start, travel.end, ""))
         if not table.alias:
-            walk.renamed.update(_qualified(self.statement, names))
+            alias = names[-1]
+            if fold(alias) in walk.twice:
+                alias = ".".join(_whole(self.statement, names)[-2:])
+            walk.renamed.update(_qualified(self.statement, names, alias))
             place = _alias_place(walk.query, last, travel)
-            edits.append(Edit(place, place, f" AS {_escaped(quote(names[-1]))}"))
+            edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
+
+    def _twice(self, tables: Sequence[exp.Table]) -> Set[str]:
+        """The names that tables without an alias have in more than one schema."""
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for table in tables:
+            names = names_of(table)
+            if not table.alias and not isinstance(table.this, exp.Func) and len(names) <= 3:
+                found.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
+        return {name for name, several in found.items() if len(several) > 1}
 
     # -- what names mean -----------------------------------------------------------------------------------------------
 
@@ -211,27 +239,66 @@ class Rewriter:
     def _table(self, info: TableInfo, tx: Transaction, table: exp.Table, scope: _Scope) -> str:
         found = conditions(table, scope.outside)
         predicate = predicate_of(found, info.schema, zone_of(self.statement))
+        return self._frame(info, tx, predicate)
+
+    def _frame(self, info: TableInfo, tx: Transaction, predicate: Predicate) -> str:
+        """What stands for the rows of a table that a predicate does not rule out."""
         self.read.append((info, tx))
+        predicate = ANYTHING if self.whole else predicate
         key = (info.id, tx.base.id, predicate)
         if key not in self._known:
             self._known[key] = self.add(self.statement.spark._frame(tx, info, predicate))
         return self._known[key]
 
     def _view(self, view: ViewInfo, tx: Transaction, scope: _Scope, table: exp.Table) -> str:
-        if scope.depth >= _DEPTH:
-            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
-        if view.dialect not in ("duckdb", "spark"):
-            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
-        sql = view.sql.replace(LAKE, "")
         if view.dialect == "duckdb":
-            sql = to_spark(sql, f'the view "{view.qualified_name}"')
             self.views.append(view.qualified_name)
+            return self._view_relation(view, tx, scope.depth, conditions(table, scope.outside)).sql
+        if scope.depth >= _DEPTH:
+            raise _too_deep(view)
+        if view.dialect != "spark":
+            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         outside = () if view.aliases else conditions(table, scope.outside)
-        inner = self._query(sql, _Scope(view, tx, scope.depth + 1, outside))
+        inner = self._query(view.sql.replace(LAKE, ""), _Scope(view, tx, scope.depth + 1, outside))
         if not view.aliases:
             return f"({inner})"
-        columns = ", ".join(_escaped(quote(alias)) for alias in view.aliases)
+        columns = ", ".join(escaped(quote(alias)) for alias in view.aliases)
         return f"(SELECT * FROM ({inner}) AS ql_view({columns}))"
+
+    def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
+        """A view in the SQL of DuckDB: translated, or its rows as DuckDB computes them."""
+        if depth >= _DEPTH:
+            raise _too_deep(view)
+        try:
+            return self.translated(view, tx, depth, outside)
+        except NotFoundError:
+            raise
+        except QuacklakeError as error:
+            key = ("view", view.id, tx.base.id)
+            if key not in self._computed:
+                frame, schema = computed_view(self.statement.spark, tx, view, error)
+                self._computed[key] = Relation(self.add(frame), schema.columns)
+            return self._computed[key]
+
+    def translated(self, view: ViewInfo, tx: Transaction, depth: int = 0, outside: Sequence[exp.Expr] = ()) -> Relation:
+        """A view in the SQL of DuckDB, which Spark computes. Raises ``UnsupportedFeatureError`` where it cannot."""
+
+        def find(named: Named) -> Relation:
+            names = [part for part in (named.schema, named.name) if part is not None]
+            found = self._in_view(names, tx, view)
+            if found is None:
+                raise unknown(names, f'the view "{view.qualified_name}" names it')
+            inside = [] if view.aliases else outside_conditions(named, outside)
+            if isinstance(found, ViewInfo):
+                if found.dialect != "duckdb":
+                    raise UnsupportedFeatureError(f'the view "{found.qualified_name}" is written in {found.dialect}')
+                return self._view_relation(found, tx, depth + 1, inside)
+            predicate = predicate_of(inside, found.schema, zone_of(self.statement))
+            return Relation(
+                self._frame(found, tx, every([predicate, where_predicate(named, found.schema)])), found.schema.columns
+            )
+
+        return translated_view(self.statement.spark, view, find)
 
     def _function(self, query: str, first: int) -> tuple[str | None, int]:
         """What a call of a function of the lake becomes, and where it ends; None when it is none."""
@@ -243,6 +310,10 @@ class Rewriter:
         return self.add(frame), cursor.words[cursor.at - 1].end
 
 
+def _too_deep(view: ViewInfo) -> InputError:
+    return InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+
+
 def _cursor_at(query: str, place: int) -> SparkCursor:
     """A cursor that stands at a place of a text."""
     cursor = SparkCursor(query)
@@ -251,18 +322,21 @@ def _cursor_at(query: str, place: int) -> SparkCursor:
     return cursor
 
 
-def _qualified(statement: Statement, names: Sequence[str]) -> dict[tuple[str, ...], str]:
+def _whole(statement: Statement, names: Sequence[str]) -> list[str]:
+    """A name with its lake and schema, in one spelling."""
+    alias, full = fold(statement.attached.alias), [fold(part) for part in names]
+    if len(full) == 2 and full[0] == alias and not statement.session.names.has_schema(statement.attached, full[0]):
+        return [alias, DEFAULT_SCHEMA, full[1]]
+    return full if len(full) > 2 else [alias, *full] if len(full) == 2 else [alias, DEFAULT_SCHEMA, *full]
+
+
+def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[tuple[str, ...], str]:
     """The longer names by which columns may name their table, and the one that it then has."""
-    alias = fold(statement.attached.alias)
-    full = [fold(part) for part in names]
-    whole = full if len(full) > 2 else [alias, *full] if len(full) == 2 else [alias, DEFAULT_SCHEMA, *full]
-    found = {tuple(whole[at:]): names[-1] for at in range(len(whole) - 1)}
-    return {**found, (alias, whole[-1]): names[-1], tuple(full): names[-1]}
-
-
-def _escaped(text: str) -> str:
-    """A text in which braces mean themselves."""
-    return text.replace("{", "{{").replace("}", "}}")
+    whole = _whole(statement, names)
+    found = {tuple(whole[at:]): known for at in range(len(whole) - 1)}
+    if whole[1] == DEFAULT_SCHEMA:
+        found[whole[0], whole[-1]] = known
+    return {**found, tuple(fold(part) for part in names): known}
 
 
 def _replaced(query: str, edits: Sequence[Edit]) -> str:
@@ -270,9 +344,9 @@ def _replaced(query: str, edits: Sequence[Edit]) -> str:
     parts: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [_escaped(query[done : edit.start]), edit.text]
+        parts += [escaped(query[done : edit.start]), edit.text]
         done = edit.end
-    return "".join([*parts, _escaped(query[done:])])
+    return "".join([*parts, escaped(query[done:])])
 
 
 def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel | None:
@@ -305,7 +379,7 @@ def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[
     for length in range(len(parts) - 1, 1, -1):
         known = renamed.get(tuple(fold(part.name) for part in parts[:length]))
         if known is not None:
-            return [Edit(*span(parts[:length]), _escaped(quote(known)))]
+            return [Edit(*span(parts[:length]), escaped(quote(known)))]
     return []
 
 

@@ -20,7 +20,7 @@ from quacklake.sql.attached import Target
 from quacklake.sql.spark.altering import alterations, lake_columns, lake_key
 from quacklake.sql.spark.queries import run_query
 from quacklake.sql.spark.statement import Statement, Text
-from quacklake.sql.spark.trees import to_lake
+from quacklake.sql.spark.view_proof import lake_query
 from quacklake.sql.spark.words import SparkCursor
 from quacklake.sql.timetravel import time_travel
 from quacklake.transaction import Transaction
@@ -171,7 +171,7 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
     how = "CREATE OR REPLACE VIEW" if replacing else "CREATE VIEW"
     how += " IF NOT EXISTS" if if_not_exists else ""
     columns = f" ({', '.join(aliases)})" if aliases else ""
-    statement.session.sql(f"{how} {_named(target)}{columns} AS {to_lake(query, 'the query of the view')}")
+    statement.session.sql(f"{how} {_named(target)}{columns} AS {lake_query(statement, target, query)}")
     return statement.nothing()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot import exp
 
-from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
+from quacklake.errors import InputError, SqlError
 from quacklake.format.names import fold
 from quacklake.sql.words import caret
 
@@ -20,7 +20,6 @@ __all__ = [
     "parse",
     "span",
     "to_lake",
-    "to_spark",
 ]
 
 _SPARK = "spark"
@@ -114,72 +113,11 @@ def declaration(table: exp.Table) -> exp.CTE | None:
 
 
 def to_lake(text: str, what: str = "expression") -> str:
-    """A text in the SQL of Spark in that of the lake. Raises ``InputError``."""
-    return _translated(text, _SPARK, "duckdb", what)
-
-
-def to_spark(text: str, what: str) -> str:
-    """A text in the SQL of the lake in that of Spark. Raises ``UnsupportedFeatureError``."""
+    """A text in the SQL of Spark in that of the lake, which may mean something else. Raises ``InputError``."""
     try:
-        return _translated(text, "duckdb", _SPARK, what)
-    except InputError as error:
-        raise UnsupportedFeatureError(
-            f"{error.message} from the SQL of DuckDB to that of Spark", hint="read it with lake.sql"
-        ) from None
-
-
-def _translated(text: str, read: str, write: str, what: str) -> str:
-    try:
-        found = sqlglot.parse(text, dialect=read)
+        found = sqlglot.parse(text, dialect=_SPARK)
         if len(found) != 1 or found[0] is None:
             raise InputError(f"{what} is not one statement")
-        if any(join.method.upper() not in ("", "NATURAL") for join in found[0].find_all(exp.Join)):
-            raise ValueError("a join that Spark would take for an alias")
-        tree = found[0].transform(_own_function) if read == "duckdb" else found[0]
-        return str(tree.sql(write, unsupported_level=sqlglot.ErrorLevel.RAISE))
+        return str(found[0].sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE))
     except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
         raise InputError(f"{what} cannot be translated") from None
-
-
-#: DuckDB's functions that make intervals, by the arguments of Spark's that stand before theirs.
-_INTERVALS = {
-    "to_days": ("make_dt_interval", 0),
-    "to_hours": ("make_dt_interval", 1),
-    "to_minutes": ("make_dt_interval", 2),
-    "to_seconds": ("make_dt_interval", 3),
-    "to_years": ("make_ym_interval", 0),
-    "to_months": ("make_ym_interval", 1),
-}
-
-
-#: What is whole, or not a number: a cast to a whole number does not have to round it.
-_WHOLE = (exp.Predicate, exp.Connector, exp.Not, exp.Boolean, exp.Null, exp.Count, exp.Length)
-
-
-def _rounded(node: exp.Cast) -> exp.Expr:
-    """A cast of a number to a whole one, which rounds in DuckDB (floats to the even one) and cuts off in Spark."""
-    value = node.this.unnest()
-    is_whole = isinstance(value, _WHOLE) or value.is_int or value.is_string
-    if node.to.this in exp.DataType.INTEGER_TYPES and not is_whole:
-        floats = [exp.Literal.string(name) for name in ("double", "float")]
-        kind = exp.In(this=exp.func("typeof", value.copy()), expressions=floats)
-        even, up = (exp.Anonymous(this=name, expressions=[value.copy()]) for name in ("bround", "round"))
-        node.set("this", exp.If(this=kind, true=even, false=up))
-    return node
-
-
-def _own_function(node: exp.Expr) -> exp.Expr:
-    """A function as sqlglot knows it, where DuckDB writes it in its own words."""
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous) and node.this.name == "main":
-        arguments = [each.transform(_own_function) for each in node.expression.expressions]
-        return exp.func(node.expression.name, *arguments, dialect="duckdb")
-    if isinstance(node, exp.Cast):
-        return _rounded(node)
-    if not isinstance(node, exp.Func):
-        return node
-    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
-    known = _INTERVALS.get(name.lower())
-    if known is None:
-        return node
-    value = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
-    return exp.Anonymous(this=known[0], expressions=[*[exp.Literal.number(0)] * known[1], value])

@@ -122,4 +122,4 @@ def _float_of(value: str, plain: str, precision: int, scale: int) -> str:
         return plain
     wrong = failing("a decimal has more digits than a double")
     most = f"{Decimal(_EXACT).scaleb(-scale):f}BD"
-    return f"CASE WHEN abs({value}) > {most} THEN {wrong} ELSE {plain} END"
+    return f"CASE WHEN {value} NOT BETWEEN -{most} AND {most} THEN {wrong} ELSE {plain} END"

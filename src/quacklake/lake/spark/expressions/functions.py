@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["called"]
 
 _MOST_DIGITS = 38
+_ABSOLUTE = 34
+"""Up to how many digits Spark does not round what ``abs`` and ``%`` give."""
 
 
 def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
@@ -60,6 +62,8 @@ def _arithmetic(call: Call) -> str | None:
     """Two numbers, as the type of the result; one that is too large is an error in DuckDB and in Spark."""
     result = call.type.type
     call.translator.strict = True
+    if result in INTEGERS and not all(type_ in INTEGERS for type_ in call.types):
+        return None  # with a NULL that has no type
     if result in INTEGERS or result in FLOATS:
         one, two = call.all(call.type)
         made = f"({one} {call.name} {two})"
@@ -83,7 +87,7 @@ def _product(call: Call) -> str | None:
 
 
 def _divided(call: Call) -> str | None:
-    """``/``, and ``//`` of what is not whole: by zero it is infinite, or NaN."""
+    """``/``: by zero it is infinite, or NaN."""
     result = call.type.type
     if not all(map(is_number, call.types)) or result not in FLOATS:
         return None
@@ -101,8 +105,12 @@ def _divided(call: Call) -> str | None:
 
 
 def _whole_division(call: Call) -> str | None:
-    if call.type.type not in INTEGERS:
-        return _divided(call)
+    """``//``: by zero it is NULL, of floats too, which it divides as they are."""
+    if call.type.type in FLOATS:
+        made = _divided(call)
+        return None if made is None else f"CASE WHEN {call.all(call.type)[1]} <> 0 THEN {made} END"
+    if call.type.type not in INTEGERS or not all(type_ in INTEGERS for type_ in call.types):
+        return None
     one, two = call.all(call.type)
     call.translator.strict = True
     made = f"CAST({one} DIV {two} AS {type_name(call.type.type)})"
@@ -123,12 +131,19 @@ def _remainder(call: Call) -> str | None:
     if result in FLOATS:
         one, two = call.all(call.type)
         return f"{one} % {two}"
-    return None if any(type_ in FLOATS for type_ in call.types) else f"{call.sql(0)} % {call.sql(1)}"
+    if parse_type(result).base != "decimal" or any(type_ in FLOATS or not _exact(type_) for type_ in call.types):
+        return None
+    return f"CAST({call.sql(0)} % {call.sql(1)} AS {type_name(result)})"
+
+
+def _exact(type_: str) -> bool:
+    return precision(type_)[0] <= _ABSOLUTE
 
 
 def _absolute(call: Call) -> str | None:
     call.translator.strict = True
-    return f"abs({call.sql(0)})" if is_number(call.types[0]) else None
+    fits = is_number(call.types[0]) and (call.types[0] in FLOATS or _exact(call.types[0]))
+    return f"abs({call.sql(0)})" if fits else None
 
 
 def _sign(call: Call) -> str | None:
@@ -136,10 +151,10 @@ def _sign(call: Call) -> str | None:
 
 
 def _to_whole(call: Call) -> str | None:
-    """``ceil`` and ``floor``, which are of their argument's type in DuckDB."""
+    """``ceil`` and ``floor``, which are of their argument's type in DuckDB, or doubles of whole numbers."""
     kind, value, word = call.types[0], call.sql(0), call.name.removesuffix("ing")
     if kind in INTEGERS:
-        return value
+        return call.cast(0, call.type)
     if kind == "float64":  # what is larger is whole; Spark gives a bigint
         return f"CASE WHEN abs({value}) < 4503599627370496D THEN CAST({word}({value}) AS DOUBLE) ELSE {value} END"
     return f"CAST({word}({value}) AS {type_name(call.type.type)})" if parse_type(kind).base == "decimal" else None
@@ -155,7 +170,7 @@ def _round(call: Call) -> str | None:
         return f"round({value})" if digits == 0 else f"round({value} * 1e{digits}D) / 1e{digits}D"
     if parse_type(kind).base == "decimal":
         return f"CAST(round({value}, {digits}) AS {type_name(call.type.type)})"
-    return value if kind in INTEGERS else None
+    return value if kind in INTEGERS and call.type.type == kind else None
 
 
 def _extreme(call: Call) -> str | None:
