@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import duckdb
 import pyarrow as pa
 
+from quacklake.engines.duckdb.interval_files import CUT
 from quacklake.errors import (
     CancelledError,
     ConstraintError,
@@ -41,6 +42,11 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return InputError(f"not enough memory to {doing}: {first}", hint="raise the setting duckdb_memory_limit")
     if isinstance(error, duckdb.InvalidInputException) and "in the NOT NULL column" in text:
         return ConstraintError(first.removeprefix("Invalid Input Error: "))
+    if isinstance(error, duckdb.InvalidInputException) and CUT in text:
+        return ConstraintError(
+            first.removeprefix("Invalid Input Error: "),
+            hint="in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
+        )
     if isinstance(error, duckdb.IOException) and "Parquet files do not support" in text:
         return ConstraintError(f"a value does not fit into a file: {first}")
     if any(sign in text for sign in _KEY_SIGNS):

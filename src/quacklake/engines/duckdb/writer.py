@@ -24,6 +24,7 @@ from quacklake.engines.duckdb.copying import (
 )
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.interval_files import interval_columns, uncut
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote
@@ -143,6 +144,8 @@ class FileWriter:
             query = without_nulls(query, table, job.names)
         keys = partition_keys(table, epochs=options.facts)
         large = size_hint is not None and size_hint >= options.target_file_size
+        if spans := interval_columns(stored.schema):
+            query = uncut(query, spans, job.names)
         if keys is None:
             ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
             files = self._copy(job, ordered, folder, size_hint)
