@@ -18,7 +18,7 @@ from quacklake.engines.duckdb.copying import (
     WriteOptions,
     WrittenFacts,
     copy_clauses,
-    possible_clauses,
+    grouping,
     written_facts,
     written_statistics,
 )
@@ -188,10 +188,15 @@ class FileWriter:
     ) -> list[tuple[Any, ...]]:
         """Run one ``COPY``; of a failed one all files whose names begin with ``stem`` are announced."""
         faults.reach("engine.write.before")
-        clauses = possible_clauses(job.connection, clauses)
+        ordered = bool(job.order) or any(clause.startswith("PARTITION_BY") for clause in clauses)
         try:
-            with telemetry.timed("engine.write", location), writing():
-                rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
+            with (
+                telemetry.timed("engine.write", location),
+                writing(),
+                grouping(job.connection, query, job.names, clauses, ordered=ordered) as rows_to_copy,
+            ):
+                copy = f"COPY ({rows_to_copy}) TO {literal(target)} ({', '.join(clauses)})"
+                rows = job.connection.execute(copy).fetchall()
             faults.reach("engine.write.after")
         except BaseException:
             if stem is not None:
