@@ -23,7 +23,7 @@ from typing import Literal, TextIO
 from quacklake.config import redact
 from quacklake.errors import ConfigError
 
-__all__ = ["Snapshot", "Timing", "configure_logging", "count", "logged", "reset", "snapshot", "timed"]
+__all__ = ["Snapshot", "Timing", "configure_logging", "count", "gauge", "logged", "reset", "snapshot", "timed"]
 
 LOGGER_NAME = "quacklake"
 
@@ -36,6 +36,7 @@ _LONGEST = 400
 _loggers: dict[str, logging.Logger] = {}
 _lock = Lock()
 _counters: dict[str, int] = {}
+_gauges: dict[str, int] = {}
 _timings: dict[str, Timing] = {}
 
 
@@ -51,16 +52,23 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything counted and timed up to one moment. It does not change afterwards."""
+    """Everything counted and timed up to one moment, and what was measured last. It does not change afterwards."""
 
     counters: Mapping[str, int]
     timings: Mapping[str, Timing]
+    gauges: Mapping[str, int]
 
 
 def count(name: str, n: int = 1) -> None:
     """Add ``n`` to the counter ``name``."""
     with _lock:
         _counters[name] = _counters.get(name, 0) + n
+
+
+def gauge(name: str, value: int) -> None:
+    """Note what something measures now, under ``name``."""
+    with _lock:
+        _gauges[name] = value
 
 
 @contextmanager
@@ -110,14 +118,17 @@ def _log_step(name: str, detail: object, seconds: float) -> None:
 
 
 def snapshot() -> Snapshot:
-    """All counters and timings as they are now."""
+    """All counters, timings and measures as they are now."""
     with _lock:
-        return Snapshot(MappingProxyType(dict(_counters)), MappingProxyType(dict(_timings)))
+        return Snapshot(
+            MappingProxyType(dict(_counters)), MappingProxyType(dict(_timings)), MappingProxyType(dict(_gauges))
+        )
 
 
 def reset() -> None:
-    """Forget all counters and timings."""
+    """Forget all counters, timings and measures."""
     with _lock:
+        _gauges.clear()
         _counters.clear()
         _timings.clear()
 

@@ -200,3 +200,13 @@ def test_a_wrong_password_is_a_lack_of_rights_on_mysql(mysql_url: str) -> None:
     with pytest.raises(QuacklakeError) as caught:
         quacklake.connect(url, data_path="data/")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    "url", ["ducklake:md:lakes", "ducklake:md:", "DUCKLAKE:md:x".lower(), "md:lakes", "motherduck://x"]
+)
+def test_motherduck_is_refused_in_one_sentence(url: str) -> None:
+    with pytest.raises(ConfigError, match="MotherDuck cannot hold the metadata") as caught:
+        parse_url(url)
+    assert "PostgreSQL" in (caught.value.hint or "")
+    assert not Path("md").exists()

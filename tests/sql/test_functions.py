@@ -124,19 +124,22 @@ def test_wrong_calls_say_what_is_wrong(run: Run) -> None:
         run("FROM ducklake_table_changes('lake', 'main', 'nope', 0, 1)")
 
 
-def test_row_groups_are_limited_in_bytes_where_rows_need_not_keep_their_order(
-    run: Run, session: quacklake.Session
-) -> None:
+def test_row_groups_are_limited_in_bytes_and_rows_keep_their_order(run: Run, session: quacklake.Session) -> None:
     schema = session.names.schema
-    run("SET ducklake_parquet_row_group_size_bytes = '10KB'; CREATE TABLE t AS SELECT * FROM range(50000)")
+    run("SET ducklake_parquet_row_group_size_bytes = '10KB'; CREATE TABLE t AS SELECT * FROM range(50000) r(rowid)")
+    run("CREATE TABLE s (i INTEGER); ALTER TABLE s SET SORTED BY (i DESC); INSERT INTO s SELECT * FROM range(50000)")
     run("SET preserve_insertion_order = false; CREATE TABLE u AS SELECT * FROM range(50000)")
-    run("SET preserve_insertion_order = true; RESET ducklake_parquet_row_group_size_bytes")
-    groups = [
-        run(
-            "SELECT max(row_group_id) FROM parquet_metadata(?)",
-            [run(f"SELECT data_file FROM ducklake_list_files('lake', '{name}', schema => '{schema}')")[0][0]],
-        )[0][0]
-        for name in ("t", "u")
-    ]
-    assert groups[0] == 0
-    assert groups[1] > 0
+    run("SET preserve_insertion_order = true; CREATE TABLE p (i INTEGER, k INTEGER)")
+    run("ALTER TABLE p SET PARTITIONED BY (k); INSERT INTO p SELECT i, i % 2 FROM range(50000) r(i)")
+    run("CALL ducklake_rewrite_data_files('lake'); RESET ducklake_parquet_row_group_size_bytes")
+    run("CREATE TABLE w AS SELECT * FROM range(50000)")
+    files = {
+        name: run(f"SELECT data_file FROM ducklake_list_files('lake', '{name}', schema => '{schema}')")[0][0]
+        for name in "tsupw"
+    }
+    groups = {name: run("SELECT max(row_group_id) FROM parquet_metadata(?)", [files[name]])[0][0] for name in files}
+    assert groups["w"] == 0
+    assert all(groups[name] > 0 for name in "tsup")
+    for name, order in (("t", ">"), ("s", "<")):
+        rows = "SELECT #1 AS i, lag(#1) OVER (ORDER BY file_row_number) AS before FROM read_parquet(?, file_row_number = true)"
+        assert run(f"SELECT count(*) FROM ({rows}) WHERE before {order} i", [files[name]]) == [(0,)]

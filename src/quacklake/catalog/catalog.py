@@ -253,6 +253,16 @@ class Catalog(Connections):
         """True when every file of the lake is encrypted with a key of its own."""
         return self.metadata.get("encrypted") == "true"
 
+    def size(self) -> int | None:
+        """The bytes of the metadata; None in a shared lake, where they are of all catalogs, and where nobody knows."""
+        if self.shared:
+            return None
+        with self._translate("read"), self._connection() as connection:
+            found = self._database.size(connection, self._tables.metadata.schema)
+        if found is not None:
+            telemetry.gauge("catalog.bytes", found)
+        return found
+
     @property
     def outdated(self) -> bool:
         """True when the lake has an older format version, which is read but not written."""

@@ -146,6 +146,8 @@ class Connections:
         if not self._database.committed(connection):
             raise CommitUnknown("the database was changed under its connection while it was committing")
         telemetry.count("catalog.commits")
+        if self._database.url.path is not None and (size := self._database.size(connection, None)) is not None:
+            telemetry.gauge("catalog.bytes", size)
         faults.reach("catalog.commit.after")
 
     @contextmanager

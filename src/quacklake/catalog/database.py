@@ -151,6 +151,14 @@ class Database(ABC):
         Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
         """
 
+    def size(self, connection: Connection, schema: str | None) -> int | None:
+        """The bytes that the metadata takes in the database, those of a file in all; None where nobody knows."""
+        path = self.url.path
+        if path is None:
+            return None
+        beside = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.wal"))
+        return sum(each.stat().st_size for each in beside if each.is_file())
+
     def ask(self, connection: Connection, question: Question) -> Rows:
         """The answer to a question."""
         return connection.execute(question.statement, question.parameters).all()

@@ -54,6 +54,14 @@ class MySQLDatabase(Database):
     def _lock_name(self, scope: str) -> str:
         return f"quacklake:{self.url.url.database}:{scope}"[:64]
 
+    def size(self, connection: Connection, schema: str | None) -> int | None:
+        statement = (
+            "SELECT coalesce(sum(data_length + index_length), 0) FROM information_schema.tables"
+            " WHERE table_schema = coalesce(:schema, database())"
+            " AND (table_name LIKE 'ducklake\\_%' OR table_name LIKE 'quacklake\\_%')"
+        )
+        return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
+
     def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
         seconds = max(1, self.busy_timeout_ms // 1000)
         got = connection.execute(sa.select(func.get_lock(self._lock_name(scope), seconds))).scalar()

@@ -155,6 +155,15 @@ class PostgresDatabase(Database):
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")
 
+    def size(self, connection: Connection, schema: str | None) -> int | None:
+        statement = (
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r'"
+            " AND n.nspname = coalesce(:schema, current_schema())"
+            " AND (starts_with(c.relname, 'ducklake_') OR starts_with(c.relname, 'quacklake_'))"
+        )
+        return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
+
     def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
         lock = Question(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
         asked = None

@@ -29,6 +29,7 @@ _SCHEMES = {
 }
 _DRIVERS = {"sqlite": "sqlite", "duckdb": "duckdb", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _SPELLINGS = "sqlite:///lake.db, duckdb:///lake.db, postgresql://host/db, mysql://host/db or ducklake:sqlite:lake.db"
+_MOTHERDUCK = ("md", "motherduck")
 _OWN_PARAMETERS = ("catalog", "metadata_schema", "data_path")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _FILE = re.compile(r"[\w./~-]+\.(db|sqlite3?|ducklake)")
@@ -79,6 +80,8 @@ def _parse(text: str) -> CatalogUrl:
         raise ConfigError("the catalog URL is empty", hint=f"use {_SPELLINGS}")
     if text.startswith("ducklake:"):
         return _parse_ducklake(text[len("ducklake:") :])
+    if text.partition(":")[0].lower() in _MOTHERDUCK and ":" in text:
+        raise _no_motherduck()
     scheme, separator, rest = text.partition("://")
     database = _SCHEMES.get(scheme.split("+")[0].lower())
     if not separator or database is None:
@@ -102,8 +105,17 @@ def _parse(text: str) -> CatalogUrl:
     return CatalogUrl(database, url, **{name: str(value) for name, value in own.items() if value is not None})
 
 
+def _no_motherduck() -> ConfigError:
+    return ConfigError(
+        "MotherDuck cannot hold the metadata of a lake here",
+        hint="keep it in PostgreSQL, or open the lake in DuckDB with MotherDuck's own extension",
+    )
+
+
 def _parse_ducklake(rest: str) -> CatalogUrl:
     kind, separator, target = rest.partition(":")
+    if separator and kind.lower() in _MOTHERDUCK:
+        raise _no_motherduck()
     database = _SCHEMES.get(kind.lower()) if separator else None
     if kind == "ducklake":
         raise ConfigError("the URL says ducklake: twice", hint=f"use {_SPELLINGS}")

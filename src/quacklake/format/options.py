@@ -119,7 +119,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
                 "update_mode",
                 _T.UPDATE_MODE,
                 "auto",
-                "whether Spark writes files anew (copy_on_write), adds delete files (merge_on_read), or decides (auto)",
+                "whether changed files are written anew (copy_on_write) or get delete files (merge_on_read)",
             ),
             Option("write_deletion_vectors", _T.BOOLEAN, False, "write deletes as puffin vectors instead of Parquet"),
         )

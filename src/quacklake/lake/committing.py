@@ -59,6 +59,7 @@ class Committing:
             except (CommitConflict, Collision):
                 tx.rollback()
                 if attempt == retry.count or not replayable:
+                    telemetry.count("commit.failures")
                     raise
                 telemetry.count("commit.replans")
                 took = time.monotonic() - began
@@ -73,7 +74,7 @@ class Committing:
     def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: Turn | None) -> T:
         try:
             result = work(tx)
-            self._commit(tx, self._signature, turn)
+            self._commit(tx, self._signature, turn, again=True)
             return result
         finally:
             if turn is not None:
@@ -95,7 +96,18 @@ class Committing:
             tx.rollback()
             raise
 
-    def _commit(self, tx: Transaction, signature: Signature, turn: Turn | None = None) -> Snapshot:
+    def _commit(
+        self, tx: Transaction, signature: Signature, turn: Turn | None = None, *, again: bool = False
+    ) -> Snapshot:
+        """Commit a transaction; one that another excludes may be planned ``again``, and has not failed then."""
+        try:
+            return self._sealed(tx, signature, turn)
+        except BaseException as error:
+            if not (again and isinstance(error, CommitConflict | Collision)):
+                telemetry.count("commit.failures")
+            raise
+
+    def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:
         sealing.seal(self._shared, tx)
         shared = self._shared
         changes = tx.change_set(sealing.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)

@@ -151,8 +151,18 @@ def expressions(matches: Sequence[Match], values: Mapping[int, str | None] = Map
 def _value(found: Match) -> str:
     type_ = found.column.duckdb_type()
     if found.source is not None:
-        return f"CAST({quote(found.source)} AS {type_})"
+        value = quote(found.source)
+        if any(node.type == "json" for node in found.column.walk()):
+            # text that Arrow calls JSON may be any
+            value = f"CAST({value} AS {_as_text(found.column).duckdb_type()})"
+        return f"CAST({value} AS {type_})"
     return default_value(found.column)
+
+
+def _as_text(column: Column) -> Column:
+    """The column with text where it has JSON."""
+    children = tuple(map(_as_text, column.children))
+    return replace(column, type="varchar" if column.type == "json" else column.type, children=children)
 
 
 def default_value(column: Column) -> str:

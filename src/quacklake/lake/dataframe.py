@@ -13,6 +13,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.scan.manifest import encode_manifest
 from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 
@@ -112,6 +113,15 @@ class DataFrame(Frame):
         table = self._find(view)
         predicate = to_predicate(self._where, table.schema)
         return view.plan(table, predicate, max_files=self._shared.config.plan_max_files)
+
+    def manifest(self) -> bytes:
+        """Return the scan plan as an Arrow IPC file, with partition values and statistics of each file."""
+        view = self._view()
+        table = self._find(view)
+        plan = view.plan(table, to_predicate(self._where, table.schema), max_files=self._shared.config.plan_max_files)
+        with self._shared.catalog.read() as reader:
+            values = reader.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
+            return encode_manifest(plan, values, reader.column_statistics(view.base, table.id))
 
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""

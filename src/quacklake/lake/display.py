@@ -25,12 +25,43 @@ def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """The values of a column as Python's own; as text where Python has none, such as a time after the year 9999."""
+    """The values of a column as Python's own; as text where Python has none, such as a time after the year 9999.
+
+    A row without names, ``(1, 'a')`` in SQL, is a tuple.
+    """
+    if not _has_rows(column.type):
+        try:
+            values: list[Any] = column.to_pylist()
+        except (ValueError, OverflowError):
+            pass
+        else:
+            return values
+    return [_value(scalar) for scalar in column]
+
+
+def _has_rows(arrow: pa.DataType) -> bool:
+    """True for a type with a row in it whose fields have no names, or one twice."""
+    if pa.types.is_struct(arrow) and len({field.name for field in arrow} - {""}) < arrow.num_fields:
+        return True
+    return pa.types.is_nested(arrow) and any(_has_rows(arrow.field(index).type) for index in range(arrow.num_fields))
+
+
+def _value(scalar: Any) -> Any:
+    if not scalar.is_valid:
+        return None
+    arrow = scalar.type
+    if pa.types.is_struct(arrow):
+        values = [_value(scalar[index]) for index in range(arrow.num_fields)]
+        names = [field.name for field in arrow]
+        return dict(zip(names, values, strict=True)) if len(set(names) - {""}) == len(names) else tuple(values)
+    if pa.types.is_map(arrow):
+        return [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
+    if pa.types.is_nested(arrow) and not pa.types.is_union(arrow):
+        return [_value(each) for each in scalar.values]
     try:
-        values: list[Any] = column.to_pylist()
+        return scalar.as_py()
     except (ValueError, OverflowError):
-        values = column.cast(pa.string()).to_pylist()
-    return values
+        return scalar.cast(pa.string()).as_py()
 
 
 def _cell(value: object, max_cell: int) -> str:

@@ -450,6 +450,10 @@ class Lake(
         """The id of the newest snapshot."""
         return self._shared.latest().id
 
+    def catalog_bytes(self) -> int | None:
+        """Return the bytes that the metadata takes in its database; None for a catalog of a shared lake."""
+        return self._shared.catalog.size()
+
 
 class LakeAt(_Reading):
     """A lake at one snapshot. Read-only."""

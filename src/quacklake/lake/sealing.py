@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,18 +14,40 @@ from quacklake.lake.inserting import write_rows
 from quacklake.lake.settings import Shared
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "seal", "spill"]
+__all__ = ["DeleteFiles", "rewrite", "seal", "spill"]
 
 
 def seal(shared: Shared, tx: Transaction) -> None:
     """Before the commit: many small inserts of one table together become a file.
 
-    So does every insert into a table that has got a column which cannot be inlined.
+    So does every insert into a table that has got a column which cannot be inlined. With the option ``update_mode`` at
+    ``copy_on_write`` files of which some rows are gone are written anew.
     """
     for pending in tx.pendings():
+        rewrite(shared, tx, pending)
         limit = shared.inline_limit(pending.table)
         if sum(insert.rows.num_rows for insert in pending.inserts) > limit:
             spill(shared, tx, pending, updated=not limit)
+
+
+def rewrite(shared: Shared, tx: Transaction, pending: PendingTable) -> None:
+    """Write the rows that are left of changed files into new ones under their row ids, if the table wants that."""
+    deleted = {id_: len(gone) for id_, gone in pending.deleted_positions().items() if id_ >= 0}
+    if not deleted or shared.option("update_mode", pending.table) != "copy_on_write":
+        return
+    table = pending.table
+    plan = tx.plan(table)
+    partly = {id_ for id_, count in deleted.items() if pending.touched[id_].live != count}
+    chosen = pc.is_in(plan.files.column("data_file_id"), value_set=pa.array(sorted(partly), pa.int64()))
+    changed = replace(plan, files=plan.files.filter(chosen), inlined=None)
+    if not changed.files.num_rows:
+        return
+    names = ", ".join(quote(column.name) for column in table.schema.columns)
+    with shared.engine.connection() as connection:
+        rows = shared.engine.bind(connection, changed, rows=True)
+        query = f"SELECT {names}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({rows})"
+        write_rows(shared, tx, connection, query, table, row_ids=True)
+    pending.end_files(plan, changed.files.column("data_file_id").to_pylist())
 
 
 def spill(shared: Shared, tx: Transaction, pending: PendingTable, *, updated: bool = True) -> None:

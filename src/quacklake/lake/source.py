@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.format.schema import TableSchema
+from quacklake.format.value_ranges import check_values
+from quacklake.lake.arrow_forms import readable, readable_schema
 
 __all__ = ["ROWS_TAKEN", "Input", "Reopened", "Source"]
 
@@ -59,6 +61,14 @@ class Source:
     table: pa.Table | None = None
     stream: pa.RecordBatchReader | None = None
 
+    def __post_init__(self) -> None:
+        given, self.schema = self.schema, readable_schema(self.schema)
+        if self.schema is not given and self.table is not None:
+            self.table = readable(self.table, self.schema)
+        elif self.schema is not given and self.stream is not None:
+            batches = (readable(batch, self.schema) for batch in self.stream)
+            self.stream = pa.RecordBatchReader.from_batches(self.schema, batches)
+
     @property
     def replayable(self) -> bool:
         """True when the rows can be read again after a lost race."""
@@ -76,7 +86,7 @@ class Source:
     def first(self, limit: int) -> pa.Table | None:
         """All rows as a table when there are at most ``limit``, else None; a stream stays whole."""
         if self.table is not None:
-            return self.table if self.table.num_rows <= limit else None
+            return self._checked() if self.table.num_rows <= limit else None
         assert self.stream is not None
         taken: list[pa.RecordBatch] = []
         rows = 0
@@ -88,6 +98,12 @@ class Source:
                 self.stream = pa.RecordBatchReader.from_batches(self.schema, itertools.chain(taken, rest))
                 return None
         self.table, self.stream = pa.Table.from_batches(taken, self.schema), None
+        return self._checked()
+
+    def _checked(self) -> pa.Table:
+        """The rows in memory. Raises ``ConstraintError`` for a value that cannot be stored as it is."""
+        assert self.table is not None
+        check_values(self.table)
         return self.table
 
     @contextmanager
@@ -96,10 +112,11 @@ class Source:
 
         Arrow reads ahead in threads of its own, and a process that ends while they are in a Python iterator crashes. So
         when the block ends, early or not, they have been told that there is no more, and have taken note of it.
-        An error of the stream itself is raised as it is, not as what the engine makes of it.
+        An error of the stream itself is raised as it is, not as what the engine makes of it; so is ``ConstraintError``
+        for a value that cannot be stored as it is.
         """
         if self.table is not None:
-            yield self.table
+            yield self._checked()
             return
         assert self.stream is not None
         stopped, ended = threading.Event(), threading.Event()
@@ -128,6 +145,7 @@ def _until(
         for batch in batches:
             if stopped.is_set():
                 return
+            check_values(batch)
             yield batch
             telemetry.count(ROWS_TAKEN, batch.num_rows)
     except Exception as error:

@@ -173,6 +173,10 @@ class Table(TableCompaction, Restoring):
         """The scan plan of a read."""
         return self.scan(where=where).plan()
 
+    def manifest(self, where: Filter | None = None) -> bytes:
+        """Return the scan plan of a read as an Arrow IPC file, with partition values and statistics of each file."""
+        return self.scan(where=where).manifest()
+
     def to_arrow(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pa.Table:
         """The rows as an Arrow table."""
         return self.scan(columns, where).to_arrow()

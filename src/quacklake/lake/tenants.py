@@ -266,7 +266,7 @@ def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None)
     if data_path is None:
         raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
     root = open_store(data_path, config)
-    with connect(config.url, migrate=True) as lake:
+    with connect(config.url, migrate=True, metadata_schema=config.metadata_schema) as lake:
         own = open_store(lake.data_path, config)
         if overlap(root, own):
             raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")

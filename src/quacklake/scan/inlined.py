@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from quacklake.catalog import InlinedRows
 from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.errors import CatalogError
 from quacklake.format import inline
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
@@ -54,6 +55,11 @@ def _decode_one(found: InlinedRows, schema: TableSchema, database: str, *, ends:
     connection.register("stored", found.rows)
     try:
         return arrow_table(connection, query)
+    except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
+        raise CatalogError(
+            f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
+            hint="another client wrote a value that DuckDB has no form of; snapshots before it can be read",
+        ) from None
     finally:
         connection.unregister("stored")
 

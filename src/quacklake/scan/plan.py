@@ -161,6 +161,7 @@ class ScanPlan:
             files = _read(data)
             metadata: dict[bytes, bytes] = files.schema.metadata or {}
             facts: dict[str, Any] = json.loads(metadata[_FORMAT])
+            files = files.select(FILES.names)  # a manifest has more
             if facts.pop("version") != _VERSION or not files.schema.equals(FILES):
                 raise ValueError("version")
             schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))

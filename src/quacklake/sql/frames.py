@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.errors import InputError
+from quacklake.format.value_ranges import check_values
+from quacklake.lake.arrow_forms import readable, readable_schema
 from quacklake.lake.frames import to_source
 from quacklake.lake.input_paths import is_path
 
@@ -38,10 +40,12 @@ def find_frame(frame: FrameType | None, name: str) -> Any:
 def _rows(value: Any) -> Any:
     """What DuckDB can register: a table, or a pandas frame or a dataset as it is."""
     module = type(value).__module__.split(".")[0]
-    if isinstance(value, pa.Table | pa.RecordBatchReader):
+    if isinstance(value, pa.Table):
+        return _safe(value)
+    if isinstance(value, pa.RecordBatchReader):
         return value
     if isinstance(value, pa.RecordBatch):
-        return pa.Table.from_batches([value])
+        return _safe(pa.Table.from_batches([value]))
     if module == "pandas" and hasattr(value, "columns"):
         return value
     if type(value).__module__.startswith("pyarrow._dataset") and hasattr(value, "scanner"):
@@ -51,3 +55,9 @@ def _rows(value: Any) -> Any:
     if module in ("polars", "quacklake", "duckdb", "_duckdb") and hasattr(value, "__arrow_c_stream__"):
         return pa.table(value)
     return None
+
+
+def _safe(rows: pa.Table) -> pa.Table:
+    """Rows whose types and values do not end DuckDB. Raises ``SchemaMismatchError`` and ``ConstraintError``."""
+    check_values(rows, exact=False)
+    return readable(rows, readable_schema(rows.schema))

@@ -55,6 +55,27 @@ class RawReader(Statements):
         columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
         return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
 
+    def column_statistics(self, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
+        """What is known of the columns in the files of a table at a snapshot, by file."""
+        stats, files = self._t["file_column_stats"], self._t["data_file"]
+        names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
+        alive = sa.and_(
+            files.c.data_file_id == stats.c.data_file_id,
+            files.c.table_id == table_id,
+            files.c.begin_snapshot <= snapshot.id,
+            sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
+        )
+        statement = (
+            sa.select(stats.c.data_file_id, *(stats.c[name] for name in names))
+            .join(files, alive)
+            .where(stats.c.table_id == table_id)
+            .order_by(stats.c.data_file_id, stats.c.column_id)
+        )
+        found: dict[int, list[dict[str, Any]]] = {}
+        for id_, *values in self.run("column_statistics", statement):
+            found.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
+        return found
+
     def file_bounds(
         self, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
     ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:

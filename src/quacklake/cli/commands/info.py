@@ -27,6 +27,7 @@ def info(context: Context, at: At = None) -> None:
                 "inlined_rows": sum(size.inlined_rows or 0 for size in sizes),
                 "data_files": sum(size.files or 0 for size in sizes),
                 "data_bytes": sum(size.bytes or 0 for size in sizes),
+                "catalog_bytes": lake.catalog_bytes(),
                 "quacklake": quacklake.__version__,
             }
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -14,6 +15,7 @@ from quacklake.engines.duckdb.paths import file_name
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
+from quacklake.format.paths import uuid7
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats, is_always_exact
 from quacklake.format.variants import render_fields, shredded_fields
@@ -22,7 +24,7 @@ __all__ = [
     "WriteOptions",
     "WrittenFacts",
     "copy_clauses",
-    "possible_clauses",
+    "grouping",
     "written_facts",
     "written_statistics",
 ]
@@ -81,13 +83,34 @@ def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, s
     return clauses
 
 
-def possible_clauses(connection: duckdb.DuckDBPyConnection, clauses: Sequence[str]) -> Sequence[str]:
-    """The clauses that DuckDB takes: it limits the bytes of a row group only where rows need not keep their order."""
-    if not any(clause.startswith(_GROUP_BYTES) for clause in clauses):
-        return clauses
-    row = first_row(connection, "SELECT current_setting('preserve_insertion_order')")
-    ordered = row is None or bool(row[0])
-    return [clause for clause in clauses if not (ordered and clause.startswith(_GROUP_BYTES))]
+@contextmanager
+def grouping(
+    connection: duckdb.DuckDBPyConnection, query: str, names: Sequence[str], clauses: Sequence[str], *, ordered: bool
+) -> Iterator[str]:
+    """Let ``COPY`` limit the bytes of row groups, if clauses say so; gives the query to copy, with rows in their order.
+
+    DuckDB does it only where rows need not keep their order, unless the query itself gives them one (``ordered``). Else
+    the rows go through a table that numbers them.
+    """
+    limited = any(clause.startswith(_GROUP_BYTES) for clause in clauses)
+    row = first_row(connection, "SELECT current_setting('preserve_insertion_order')") if limited else None
+    if row is None or not row[0]:
+        yield query
+        return
+    rows = f"ql_grouped_{uuid7().hex}"
+    # named by their place: a user's column may be called rowid too
+    own = [f"c{index}" for index in range(len(names))]
+    if not ordered:
+        given = ", ".join(map(quote, names))
+        connection.execute(f"CREATE TEMP TABLE {rows}({', '.join(own)}) AS SELECT {given} FROM ({query})")
+        select = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(own, names, strict=True))
+        query = f"SELECT {select} FROM {rows} ORDER BY {rows}.rowid"
+    connection.execute("SET SESSION preserve_insertion_order = false")
+    try:
+        yield query
+    finally:
+        connection.execute("SET SESSION preserve_insertion_order = true")
+        connection.execute(f"DROP TABLE IF EXISTS {rows}")
 
 
 def _field_id(column: Column) -> str:

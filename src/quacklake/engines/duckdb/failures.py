@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.engines.duckdb.exactness import ROUNDED
+from quacklake.engines.duckdb.interval_files import CUT
 from quacklake.errors import (
     CancelledError,
     ConstraintError,
@@ -46,6 +47,11 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return ConstraintError(
             first.removeprefix("Invalid Input Error: "),
             hint="a column of the type DECIMAL(38, 0) keeps every digit, in files too",
+        )
+    if isinstance(error, duckdb.InvalidInputException) and CUT in text:
+        return ConstraintError(
+            first.removeprefix("Invalid Input Error: "),
+            hint="in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
         )
     if isinstance(error, duckdb.IOException) and "Parquet files do not support" in text:
         return ConstraintError(f"a value does not fit into a file: {first}")

@@ -18,13 +18,14 @@ from quacklake.engines.duckdb.copying import (
     WriteOptions,
     WrittenFacts,
     copy_clauses,
-    possible_clauses,
+    grouping,
     written_facts,
     written_statistics,
 )
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.exactness import huge_columns, unrounded
 from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.interval_files import interval_columns, uncut
 from quacklake.engines.duckdb.ordering import order_keys
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
@@ -147,6 +148,8 @@ class FileWriter:
             query = unrounded(query, huge, job.names)
         keys = partition_keys(table, epochs=options.facts)
         large = size_hint is not None and size_hint >= options.target_file_size
+        if spans := interval_columns(stored.schema):
+            query = uncut(query, spans, job.names)
         if keys is None:
             ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
             files = self._copy(job, ordered, folder, size_hint)
@@ -189,10 +192,15 @@ class FileWriter:
     ) -> list[tuple[Any, ...]]:
         """Run one ``COPY``; of a failed one all files whose names begin with ``stem`` are announced."""
         faults.reach("engine.write.before")
-        clauses = possible_clauses(job.connection, clauses)
+        ordered = bool(job.order) or any(clause.startswith("PARTITION_BY") for clause in clauses)
         try:
-            with telemetry.timed("engine.write", location), writing():
-                rows = job.connection.execute(f"COPY ({query}) TO {literal(target)} ({', '.join(clauses)})").fetchall()
+            with (
+                telemetry.timed("engine.write", location),
+                writing(),
+                grouping(job.connection, query, job.names, clauses, ordered=ordered) as rows_to_copy,
+            ):
+                copy = f"COPY ({rows_to_copy}) TO {literal(target)} ({', '.join(clauses)})"
+                rows = job.connection.execute(copy).fetchall()
             faults.reach("engine.write.after")
         except BaseException:
             if stem is not None:

@@ -14,6 +14,7 @@ from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.lake.result import Result
+from quacklake.lake.tenants import tenants
 from quacklake.sql import tree
 from quacklake.sql.attached import METADATA, SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
@@ -154,6 +155,9 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> Lake:
     A catalog of a shared lake is named by the statement itself, never by the settings: they are about another lake.
     """
     try:
+        if catalog and given.get("migrate") and not given.get("read_only") and _is_plain(url, given):
+            _share(url, catalog, given)
+            given = {name: value for name, value in given.items() if name != "data_path"}
         return connect(url, catalog=catalog, **given)
     except QuacklakeError as error:
         place = parse_url(url)
@@ -173,6 +177,20 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> Lake:
         for written, said in _WORDS:
             error.hint = None if error.hint is None else error.hint.replace(written, said)
         raise
+
+
+def _is_plain(url: str, given: dict[str, Any]) -> bool:
+    """True when there is a plain lake, which has no catalogs."""
+    try:
+        connect(url, catalog="", create=False, read_only=True, metadata_schema=given.get("metadata_schema")).close()
+    except (ConfigError, NotFoundError):
+        return False
+    return True
+
+
+def _share(url: str, catalog: str, given: dict[str, Any]) -> None:
+    """Make a shared lake of a plain one, which becomes its first catalog; ``DATA_PATH`` is where others have theirs."""
+    tenants(url, given.get("data_path"), convert=catalog, metadata_schema=given.get("metadata_schema")).close()
 
 
 def detach(session: Session, cursor: Cursor, params: Any) -> Result:
