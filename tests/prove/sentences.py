@@ -312,7 +312,8 @@ class Sentences:
         if columns:
             numbers = [column for column in seen if column.type == "INTEGER"]
             number = self.chance.choice(numbers).text if numbers else "1"
-            return f"SELECT {number} AS {columns[0]}, {self.value(seen, 1)} AS {columns[1]} FROM {source}{where}", 2
+            other = self.value(seen, 1) if len(columns) > 1 else "1"
+            return f"SELECT {number} AS id, {other} AS k FROM {source}{where}", 2
         roll = self.chance.random()
         if roll < 0.2:
             group = self._some(seen).text
@@ -337,8 +338,7 @@ class Sentences:
     def _query(self) -> str:
         roll = self.chance.random()
         if roll < 0.12:
-            first, second = (self._block(1, ("id", "k"))[0] for _ in range(2))
-            first, second = (re.sub(r", .* AS k FROM", ", 1 AS k FROM", one) for one in (first, second))
+            first, second = (self._block(1, ("id",))[0] for _ in range(2))
             word = self.chance.choice(("UNION", "UNION ALL", "INTERSECT", "EXCEPT"))
             return f"{first} {word} {second}"
         if roll < 0.24:

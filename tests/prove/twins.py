@@ -68,6 +68,15 @@ class Twins:
         for connection in (self.plain, self.session.connection):
             connection.execute("SET TimeZone = 'UTC'")
 
+    @property
+    def broken(self) -> bool:
+        """True when plain DuckDB answers nothing any more, after an error of its own."""
+        try:
+            self.plain.cursor().execute("SELECT 1")
+        except duckdb.Error:
+            return True
+        return False
+
     def close(self) -> None:
         self.plain.close()
         self.lake.close()

@@ -5,9 +5,11 @@ DuckDB calls such a column by its expression, and our own names would show in it
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
@@ -55,7 +57,7 @@ def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, 
             continue
         plain = item.get("class") == "COLUMN_REF"
         written = item["column_names"][-1] if plain else _text(connection, item)
-        found[place] = Title(written, "" if plain else _text(connection, other))
+        found[place] = Title(written, "" if plain else _text(connection, other, rendered=rendered))
     return found
 
 
@@ -67,7 +69,24 @@ def _first_select(node: Node) -> Node | None:
     return node if node.get("type") == "SELECT_NODE" else None
 
 
-def _text(connection: duckdb.DuckDBPyConnection, item: Node) -> str:
+def _text(connection: duckdb.DuckDBPyConnection, item: Node, *, rendered: bool = False) -> str:
     bare = tree.parse(connection, "SELECT 1")
-    bare["node"]["select_list"] = [item]
-    return tree.written(connection, bare).removeprefix("SELECT ")
+    bare["node"]["select_list"] = [item if rendered else _finite(item)]
+    text = tree.render(connection, bare) if rendered else tree.written(connection, bare)
+    return text.removeprefix("SELECT ").replace(_INFINITE, "1e1000")
+
+
+_INFINITE = "_ql_infinite"
+
+
+def _finite(node: Any) -> Any:
+    """A tree without numbers like 1e400, which DuckDB does not read from a tree: a name stands for them."""
+    if isinstance(node, list):
+        return [_finite(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    value = node["value"].get("value") if node.get("class") == "CONSTANT" and "value" in node else None
+    if isinstance(value, float) and not math.isfinite(value):
+        same = {key: node[key] for key in ("alias", "query_location")}
+        return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [_INFINITE], **same}
+    return {key: _finite(item) for key, item in node.items()}
