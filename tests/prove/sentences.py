@@ -47,7 +47,7 @@ LITERALS: dict[str, tuple[str, ...]] = {
     "BLOB": ("''::BLOB", "'\\x00\\xFF'::BLOB", "'abc'"),
     "INTERVAL": ("INTERVAL 1 DAY", "INTERVAL '2' MONTH", "INTERVAL (0) SECOND"),
     "INTEGER[]": ("[]", "[1, NULL, 3]", "[2147483647]"),
-    "STRUCT(x INTEGER, y VARCHAR)": ("{'x': 1, 'y': 'a'}", "ROW(NULL, '')", "{'x': -1, 'y': NULL}"),
+    "STRUCT(x INTEGER, y VARCHAR)": ("{'x': 1, 'y': 'a'}", "{'x': NULL, 'y': ''}", "{'x': -1, 'y': NULL}"),
 }
 _ODD = ("INTERVAL", "INTEGER[]", "STRUCT(x INTEGER, y VARCHAR)", "BLOB")
 _VALUES: dict[str, tuple[Any, ...]] = {
