@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.prove.sentences import LITERALS, Sentence, Sentences, Table, tables_of
@@ -83,7 +83,10 @@ def round_of_statements(folder: Path, seed: str, count: int = ROUND, catalog: st
         sentences = Sentences(chance, tables)
         for number in range(count):
             sentence = sentences.next()
-            found = _compare(twins, sentence, tables, tally, keep=chance.random() < 0.2)
+            other = chance.choice((None, None, None, "safe", "past"))
+            if sentence.changes or sentence.prepare:
+                other = None
+            found = _compare(twins, sentence, tables, tally, keep=chance.random() < 0.2, other=other)
             if found is not None:
                 tally.findings.append(Finding(f"{seed} statement {number}", sentence.sql, found))
                 if sentence.changes:
@@ -124,8 +127,10 @@ def _rows(chance: random.Random, table: Table, size: int) -> str:
     return ", ".join(f"({row})" for row in rows)
 
 
-def _compare(twins: Twins, sentence: Sentence, tables: list[Table], tally: Tally, *, keep: bool) -> str | None:
-    """Run a statement on both; returns how they differ."""
+def _compare(
+    twins: Twins, sentence: Sentence, tables: list[Table], tally: Tally, *, keep: bool, other: str | None = None
+) -> str | None:
+    """Run a statement on both; returns how they differ. ``other``: a query also in a safe session, or at a snapshot."""
     tally.statements += 1
     inside = sentence.changes and not keep
     if inside:
@@ -137,6 +142,12 @@ def _compare(twins: Twins, sentence: Sentence, tables: list[Table], tally: Tally
         mine, plain = twins.both(sentence.sql, sentence.params)
         tally.failed += plain.failed
         told = None if _same(mine, plain) else _difference(mine, plain)
+        if told is None and other is not None:
+            text = _past(sentence.sql, twins.version) if other == "past" else sentence.sql
+            again = twins.mine(text, sentence.params, safe=other == "safe")
+            again, expected = _plainly(again), _plainly(plain)
+            told = None if _same(again, expected) else f"{other}: {_difference(again, expected)}"
+            mine = again
         if told is None and sentence.changes and not plain.failed:
             told = _tables_differ(twins, [table for table in tables if table.path in sentence.sql + sentence.prepare])
         if told is not None:
@@ -154,6 +165,21 @@ def _compare(twins: Twins, sentence: Sentence, tables: list[Table], tally: Tally
                 run("DEALLOCATE prepared")
         if inside and not twins.broken:
             twins.prepare("ROLLBACK")
+
+
+_TABLE = re.compile(r"(?<=FROM )((?:main|s1)\.[tu](?: AS [xyq])?)(?= |,|\)|$)")
+
+
+def _past(sql: str, version: int) -> str:
+    """A query that says at which snapshot it reads its tables."""
+    return _TABLE.sub(rf"\1 AT (VERSION => {version:d})", sql)
+
+
+def _plainly(answer: Answer) -> Answer:
+    """An answer without what titles tell of the snapshot, and of how a type was written, which a tree does not know."""
+    names = (re.sub(r' AT \(VERSION => \d+\)|"', "", name) for name, _ in answer.columns)
+    types = (type_ for _, type_ in answer.columns)
+    return replace(answer, columns=tuple(zip(names, types, strict=True)))
 
 
 def _same(mine: Answer, plain: Answer) -> bool:
