@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["Column", "Sentence", "Sentences", "Table", "literal_of", "tables_of"]
+__all__ = ["KEYED", "LITERALS", "Column", "Sentence", "Sentences", "Table", "literal_of", "tables_of"]
 
 _NAMES = ("a", "b", "c", "d", "e")
 _TEXTS = ("''", "'a'", "'9'", "'A'", "'ä€'", "'it''s'", "' x '", "'null'", "'%a_'", "E'\\n'", "$$d$$")
@@ -81,6 +81,10 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
+KEYED = Table("main", "k", (Column("id", "INTEGER"), Column("a", "INTEGER"), Column("b", "VARCHAR")))
+"""A table with a primary key."""
+
+
 @dataclass(frozen=True)
 class Sentence:
     """A statement with its parameters, and whether it changes rows."""
@@ -139,7 +143,7 @@ class Sentences:
         self._values = []
         self._with_values = self.chance.random() < 0.35
         kind = self.chance.choices(
-            (self._query, self._insert, self._update, self._delete, self._merge), (60, 10, 12, 8, 10)
+            (self._query, self._insert, self._update, self._delete, self._merge, self._upsert), (60, 9, 11, 7, 9, 4)
         )[0]
         text = kind()
         return self._whole(text, changes=kind != self._query)
@@ -414,6 +418,23 @@ class Sentences:
             other = self.chance.choice([each for each in self.tables if each is not table])
             return f"DELETE FROM {table.path} USING {other.path} AS y WHERE y.id = {seen[0].text} AND {self.condition(seen, 1)}"
         return f"DELETE FROM {table.path} WHERE {self.condition(seen)}{self._returning(table)}"
+
+    def _upsert(self) -> str:
+        """An INSERT into ``KEYED`` that says what happens to keys that are there."""
+        columns = KEYED.columns
+        ids = self.chance.sample(range(12), self.chance.randint(1, 4))
+        rows = ", ".join(f"({id_}, {', '.join(self.literal(column.type) for column in columns[1:])})" for id_ in ids)
+        seen = [_Seen(f"k.{column.name}", column.type) for column in columns]
+        seen += [_Seen(f"excluded.{column.name}", column.type) for column in columns]
+        how = self.chance.choice(("", "", "OR REPLACE ", "OR IGNORE "))
+        if how:
+            return f"INSERT {how}INTO main.k VALUES {rows}"
+        where = f" WHERE {self.condition(seen, 0)}" if self.chance.random() < 0.4 else ""
+        action = f"UPDATE SET a = {self.chance.choice(('excluded.a', 'k.a', self.literal('INTEGER')))}, b = excluded.b"
+        target = self.chance.choice(("", " (id)"))
+        then = self.chance.choice(("NOTHING", f"{action}{where}"))
+        returning = "" if self._with_values else self.chance.choice(("", "", " RETURNING *", " RETURNING k.id, b"))
+        return f"INSERT INTO main.k VALUES {rows} ON CONFLICT{target} DO {then}{returning}"
 
     def _merge(self) -> str:
         table = self.chance.choice(self.tables)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.prove.sentences import LITERALS, Sentence, Sentences, Table, tables_of
+from tests.prove.sentences import KEYED, LITERALS, Sentence, Sentences, Table, tables_of
 from tests.prove.twins import Answer, Twins
 
 __all__ = ["PERMITTED", "Finding", "Tally", "round_of_statements"]
@@ -100,7 +100,8 @@ def round_of_statements(folder: Path, seed: str, count: int = ROUND, catalog: st
 
 def _fill(twins: Twins, chance: random.Random, tables: list[Table]) -> None:
     """Rows in the catalog, in files, in files with deletes, and files that hold NULL alone."""
-    twins.prepare("CREATE SCHEMA s1")
+    twins.prepare("CREATE SCHEMA s1", "CREATE TABLE main.k (id INTEGER PRIMARY KEY, a INTEGER, b VARCHAR)")
+    twins.prepare("INSERT INTO main.k VALUES (1, 1, 'a'), (2, NULL, ''), (3, 3, NULL), (9, 9, '9')")
     for table in tables:
         columns = ", ".join(f"{column.name} {column.type}" for column in table.columns)
         twins.prepare(f"CREATE TABLE {table.path} ({columns})")
@@ -149,7 +150,9 @@ def _compare(
             told = None if _same(again, expected) else f"{other}: {_difference(again, expected)}"
             mine = again
         if told is None and sentence.changes and not plain.failed:
-            told = _tables_differ(twins, [table for table in tables if table.path in sentence.sql + sentence.prepare])
+            told = _tables_differ(
+                twins, [each for each in (*tables, KEYED) if each.path in sentence.sql + sentence.prepare]
+            )
         if told is not None:
             whole = f"{sentence.prepare}; {sentence.sql}"
             if any(differs(whole, mine, plain) for _, differs in PERMITTED) and (inside or not sentence.changes):
