@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
+from quacklake.duckdb_versions import run
 
 __all__ = ["Answer", "Twins"]
 
@@ -144,6 +145,8 @@ class Twins:
         return _answer(zip(result.columns, types, strict=True), result.to_arrow())
 
     def _of_plain(self, sql: str, params: Parameters) -> Answer:
-        self.plain.execute(sql, params)
-        columns = [(name, str(type_)) for name, type_, *_ in self.plain.description or []]
-        return _answer(columns, self.plain.to_arrow_table())
+        types, reader = run(self.plain, sql, params, batch_rows=100_000)
+        if reader is None:
+            return Answer()
+        table = reader.read_all()
+        return _answer(zip(table.column_names, types, strict=True), table)
