@@ -36,8 +36,14 @@ __all__ = ["main"]
 _MOST = 20
 """Anomalies that end a proof."""
 #: What the proofs count.
-_COUNTED = {"kills": "kills", "pairs": "meetings", "transactions": "transactions"}
-_COUNTED |= {"storms": "operations", "mixed": "histories"}
+_COUNTED = {
+    "kills": "kills",
+    "pairs": "meetings",
+    "transactions": "transactions",
+    "storms": "operations",
+    "mixed": "histories",
+    "statements": "statements",
+}
 
 
 @dataclass
@@ -92,6 +98,7 @@ class Prover:
             storms=options.storms,
             mixed_=options.mixed,
             s3=options.storms > 0 and self._available("s3"),
+            statements_=options.statements,
         )
 
     def run(self, tasks: list[Task]) -> None:
@@ -217,6 +224,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--transactions", type=int, default=1000, help="transactions on lists")
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
     parser.add_argument("--mixed", type=int, default=20, help="histories of ours and stock DuckDB on one lake")
+    parser.add_argument("--statements", type=int, default=4000, help="statements to compare with plain DuckDB")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")

@@ -20,7 +20,7 @@ from services import DatabaseServer, S3Server, Server
 from services.background import ensure
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
-from tests.prove import kills, lists, mixed, pairs, stores, warm
+from tests.prove import kills, lists, mixed, pairs, statements, stores, warm
 from tests.prove.places import SERVERS, Places
 from tests.prove.stands import Stand
 
@@ -36,7 +36,7 @@ _CLOSER = 25
 """Every so many meetings stock DuckDB and the verification look, too."""
 
 #: What a task is expected to take, for each of what it counts, until some were done.
-SECONDS = {"kills": 0.3, "pairs": 0.2, "transactions": 0.06, "mixed": 2.0, "storms": 0.3}
+SECONDS = {"kills": 0.3, "pairs": 0.2, "transactions": 0.06, "mixed": 2.0, "storms": 0.3, "statements": 0.05}
 #: All pairs of a kind of database, about, until they were counted.
 PAIRS = 6_500
 
@@ -77,6 +77,7 @@ def plan(
     storms: int,
     mixed_: int,
     s3: bool,
+    statements_: int = 0,
 ) -> list[Task]:
     """The tasks of all proofs with these counts, proof by proof; ``pairs_`` None is all."""
     shared = [name for name in databases if name != "duckdb"]
@@ -92,7 +93,9 @@ def plan(
         "mixed", [name for name in databases if name in _MIXED] or ["sqlite"], seed, mixed_, mixed.HISTORIES
     )
     places = ["local", "s3"] if s3 and storms > _STORM else ["local"]
-    return [*found, *_rounds("storms", places, seed, storms, _STORM)]
+    found += _rounds("storms", places, seed, storms, _STORM)
+    files = [name for name in ("sqlite", "duckdb") if name in databases]
+    return [*found, *(_rounds("statements", files, seed, statements_, statements.ROUND) if files else ())]
 
 
 def _rounds(proof: str, databases: list[str], seed: str, count: int, most: int) -> Iterator[Task]:
@@ -199,6 +202,17 @@ class Bench:
         server = cast(S3Server, self.server("s3")) if task.database == "s3" else None
         result.done = facts(stores.storm(folder, server, task.count, task.seed))
         shutil.rmtree(folder)
+
+    def _statements(self, task: Task, result: Result) -> None:
+        assert task.count is not None
+        folder = self._folder / "lakes" / f"statements-{task.seed}"
+        folder.mkdir(parents=True)
+        tally = statements.round_of_statements(folder, task.seed, task.count, task.database)
+        result.done = {"statements": tally.statements, "failed": tally.failed, "permitted": tally.permitted}
+        shortest = sorted(tally.findings, key=lambda finding: len(finding.sql))
+        result.anomalies += [f"seed {finding.seed}: {finding.told}" for finding in shortest]
+        if not shortest:
+            shutil.rmtree(folder)
 
 
 def _note(result: Result, error: Exception) -> None:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
+from quacklake.duckdb_versions import run
 
 __all__ = ["Answer", "Twins"]
 
@@ -63,13 +64,26 @@ class Twins:
         database = {"sqlite": f"sqlite:///{folder}/twin.db", "duckdb": f"duckdb:///{folder}/twin.duckdb"}[catalog]
         self.lake = quacklake.connect(database, data_path=f"{folder}/data/")
         self.session = self.lake._session()
+        self.safe = quacklake.session(safety=quacklake.Safety())
+        self.safe.attach(self.lake)
+        self.safe.use("lake")
         self.plain = duckdb.connect()
         self.plain.execute("ATTACH ':memory:' AS lake; USE lake")
         for connection in (self.plain, self.session.connection):
             connection.execute("SET TimeZone = 'UTC'")
 
+    @property
+    def broken(self) -> bool:
+        """True when plain DuckDB answers nothing any more, after an error of its own."""
+        try:
+            self.plain.cursor().execute("SELECT 1")
+        except duckdb.Error:
+            return True
+        return False
+
     def close(self) -> None:
         self.plain.close()
+        self.safe.close()
         self.lake.close()
 
     def prepare(self, *statements: str) -> None:
@@ -80,7 +94,16 @@ class Twins:
 
     def both(self, sql: str, params: Parameters = None) -> tuple[Answer, Answer]:
         """What the lake and plain DuckDB make of a statement."""
-        return self._caught(self._of_lake, sql, params), self._caught(self._of_plain, sql, params)
+        return self.mine(sql, params), self._caught(self._of_plain, sql, params)
+
+    def mine(self, sql: str, params: Parameters = None, *, safe: bool = False) -> Answer:
+        """What the lake makes of a statement, in a safe session if you like."""
+        return self._caught(self._of_safe if safe else self._of_lake, sql, params)
+
+    @property
+    def version(self) -> int:
+        """The newest snapshot."""
+        return int(self.session.sql("FROM lake.current_snapshot()").fetchall()[0][0])
 
     def same(self, sql: str, params: Parameters = None) -> Answer:
         """Run a statement on both, which must agree; returns the answer."""
@@ -110,11 +133,20 @@ class Twins:
             return Answer(error=str(error) or type(error).__name__)
 
     def _of_lake(self, sql: str, params: Parameters) -> Answer:
-        result = self.session.sql(sql, params)
+        return self._of(self.session, sql, params)
+
+    def _of_safe(self, sql: str, params: Parameters) -> Answer:
+        return self._of(self.safe, sql, params)
+
+    @staticmethod
+    def _of(session: quacklake.Session, sql: str, params: Parameters) -> Answer:
+        result = session.sql(sql, params)
         types = [str(type_) for type_ in result.types]
         return _answer(zip(result.columns, types, strict=True), result.to_arrow())
 
     def _of_plain(self, sql: str, params: Parameters) -> Answer:
-        self.plain.execute(sql, params)
-        columns = [(name, str(type_)) for name, type_, *_ in self.plain.description or []]
-        return _answer(columns, self.plain.to_arrow_table())
+        types, reader = run(self.plain, sql, params, batch_rows=100_000)
+        if reader is None:
+            return Answer()
+        table = reader.read_all()
+        return _answer(zip(table.column_names, types, strict=True), table)

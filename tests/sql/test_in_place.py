@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import quacklake
@@ -12,7 +14,7 @@ from quacklake.sql.binder import Binder
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> quacklake.Lake:
+def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
         lake.sql("CREATE TABLE t AS SELECT range AS id, 'n' || range AS name FROM range(3)")
         lake.sql('CREATE SCHEMA s1; CREATE TABLE s1.t AS SELECT 7 AS id; CREATE TABLE "ünï cöde" AS SELECT 1 AS "ä"')
@@ -98,3 +100,55 @@ def test_a_value_may_say_distinct_from(lake: quacklake.Lake) -> None:
     lake.sql("CREATE TABLE m (id INTEGER, a BOOLEAN); INSERT INTO m VALUES (1, NULL), (2, NULL)")
     lake.sql("UPDATE m SET a = id IS DISTINCT FROM 1, id = id + 10 WHERE id IS NOT DISTINCT FROM id")
     assert lake.sql("SELECT * FROM m ORDER BY id").fetchall() == [(11, False), (12, True)]
+
+
+_LITERALS = (
+    "1e3",
+    "0.1e0 + 0.2e0",
+    "-0e0",
+    "1e400",
+    "5.",
+    ".5",
+    "1.10",
+    "2.5e0::INTEGER",
+    "12345678901234567890.5",
+    "[1e0, 5.]",
+    "CAST(1e0 AS DOUBLE) + 5.",
+)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as found:
+        found.execute("CREATE TABLE t (id INT); INSERT INTO t VALUES (1)")
+        yield found
+
+
+@pytest.mark.parametrize("literal", _LITERALS)
+def test_literals_are_what_they_are_in_duckdb_wherever_they_stand(
+    tmp_path: Path, plain: duckdb.DuckDBPyConnection, literal: str
+) -> None:
+    plain.execute(f"SELECT {literal}, typeof({literal}) FROM t")
+    titles, expected = [found[0] for found in plain.description or []], plain.fetchall()
+
+    with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=f"{tmp_path}/data/") as lake:
+        lake.sql("CREATE TABLE t (id INT); INSERT INTO t VALUES (1)")
+        now = lake.sql("FROM lake.current_snapshot()").fetchall()[0][0]
+        query = f"SELECT {literal}, typeof({literal}) FROM t"
+        for text in (query, f"{query} AT (VERSION => {now})", f"{query} AS x AT (VERSION => {now}) WHERE x.id = 1"):
+            result = lake.sql(text)
+            assert result.columns == titles, text
+            assert repr(result.fetchall()) == repr(expected), text
+        with quacklake.session(safety=quacklake.Safety()) as safe:
+            safe.attach(lake)
+            safe.use("lake")
+            result = safe.sql(query)
+            assert result.columns == titles
+            assert repr(result.fetchall()) == repr(expected)
+        lake.sql(f"CREATE VIEW v AS {query}")
+        lake.sql(f"CREATE MACRO m() AS {literal}")
+        lake.sql(f"CREATE MACRO r() AS TABLE SELECT {literal} AS x, typeof({literal}) AS y")
+        assert repr(lake.sql("FROM v").fetchall()) == repr(expected)
+        assert repr(lake.sql("SELECT m(), typeof(m()) FROM t").fetchall()) == repr(expected)
+        assert repr(lake.sql("FROM r()").fetchall()) == repr(expected)
+        assert repr(lake.sql(f"VALUES ({literal}, typeof({literal}))").fetchall()) == repr(expected)

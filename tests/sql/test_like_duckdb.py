@@ -250,3 +250,32 @@ def test_nothing_is_changed_when_what_is_returned_fails(twins: Twins, statement:
 )
 def test_updates_do_the_same(twins: Twins, statement: str) -> None:
     twins.undone(statement, None, TABLES)
+
+
+def test_times_with_a_zone_are_read_in_a_transaction_whatever_the_zone_of_the_session_is(twins: Twins) -> None:
+    twins.prepare("CREATE TABLE z (i INT, x TIMESTAMPTZ)", "INSERT INTO z VALUES (1, '2020-01-01 00:00:00+00')")
+    twins.prepare("SET TimeZone = 'Europe/Berlin'")
+    twins.undone("INSERT INTO z VALUES (2, '2020-01-01 00:00:00')", None, ["z"])
+    twins.undone("UPDATE z SET i = 5", None, ["z"])
+    twins.prepare("SET TimeZone = 'UTC'")
+
+
+def test_a_condition_of_merge_may_have_a_subquery(twins: Twins) -> None:
+    twins.undone(
+        "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED AND s.id IN (SELECT id FROM s1.t) THEN DELETE"
+        " WHEN MATCHED AND EXISTS (SELECT 1 FROM s1.t AS q WHERE q.id < t.id) THEN UPDATE SET a = (SELECT 5)"
+        " WHEN NOT MATCHED AND s.id IN (SELECT id FROM s1.t) THEN INSERT",
+        None,
+        TABLES,
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT TRY_CAST(main.t.id AS DOUBLE), CAST(s1.t.a AS INTEGER), s1.t.b::HUGEINT IS NULL FROM main.t, s1.t LIMIT 0",
+        "SELECT (SELECT max(q.a::DOUBLE) FROM s1.t AS q WHERE q.id = t.id), true, 5. FROM t",
+    ],
+)
+def test_titles_have_types_as_duckdb_writes_them(twins: Twins, statement: str) -> None:
+    twins.same(statement)

@@ -19,6 +19,7 @@ __all__ = ["encoded_insert"]
 
 def encoded_insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]) -> InlinedInsert:
     """Rows of the table's exact types, encoded for its catalog."""
+    rows = _in_utc(table, rows)
     database = shared.catalog.encoding
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
@@ -36,3 +37,12 @@ def encoded_insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Se
         for column, values in zip(table.schema.columns, columns, strict=True)
     ]
     return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
+
+
+def _in_utc(table: TableInfo, rows: pa.Table) -> pa.Table:
+    """The rows with times in the zone that all inlined rows have: DuckDB gives them in that of the session."""
+    for index, column in enumerate(table.schema.columns):
+        wanted, given = column.arrow_field(), rows.schema.field(index)
+        if not column.travels_as_text and "tz=" in str(given.type) and given.type != wanted.type:
+            rows = rows.set_column(index, given.with_type(wanted.type), rows.column(index).cast(wanted.type))
+    return rows

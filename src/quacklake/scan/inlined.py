@@ -30,6 +30,7 @@ def _cursor() -> duckdb.DuckDBPyConnection:
     found: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
     if found is None:
         found = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
+        found.execute("SET TimeZone = 'UTC'")  # in which all inlined rows are, whatever the zone of machine and session
     return found
 
 

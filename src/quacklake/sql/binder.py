@@ -80,7 +80,8 @@ class Binder(Values):
         alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
         """
         parsed = tree.parse(self.session.connection, sql)
-        given = self._given(parsed)
+        # of the rows of an INSERT, which may be many, every value is changed, and nobody asks for titles
+        given = copy.deepcopy(parsed) if change is None else None
         if change is not None:
             change(parsed)
         if target:
@@ -88,7 +89,7 @@ class Binder(Values):
         self._rewrite(parsed, _Scope())
         answered = self._learn(parsed, looking=looking) if self.scans else ()
         values = self.used(parsed)
-        kept = None if given is None else with_names(self.session.connection, sql, given, parsed)
+        kept = self._kept(sql, given, parsed)
         text = tree.render(self.session.connection, parsed) if kept is None else kept
         found = next((scan for scan in self.scans if scan.rows), None)
         bound = Bound(text, values, self.scans, found, answered)
@@ -98,16 +99,18 @@ class Binder(Values):
         self._install()
         return bound
 
-    def _given(self, parsed: Node) -> Node | None:
-        """A copy of the tree of a text that may run as it stands; a safe session runs what it has checked alone."""
-        values = (parsed["node"].get("from_table") or {}).get("type") == "EXPRESSION_LIST"
-        return None if values or self.session.guard.safe else copy.deepcopy(parsed)
+    def _kept(self, sql: str, before: Node | None, after: Node) -> str | None:
+        """The given text with other names; None when it must be DuckDB's own of the tree, for more has changed.
 
-    def _text(self, sql: str, before: Node | None, after: Node) -> str:
-        """The text of a tree: the given one with other names, or DuckDB's own where more than names has changed."""
-        connection = self.session.connection
-        kept = None if before is None else with_names(connection, sql, before, after)
-        return tree.render(connection, after) if kept is None else kept
+        A safe session runs what it has checked, and nothing that is not in the tree.
+        """
+        if before is None or self.session.guard.safe:
+            return None
+        return with_names(self.session.connection, sql, before, after)
+
+    def _text(self, sql: str, before: Node, after: Node) -> str:
+        kept = self._kept(sql, before, after)
+        return tree.render(self.session.connection, after) if kept is None else kept
 
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
         """Put what is known of the tables into the query; returns the scans that metadata answers for."""
@@ -121,7 +124,7 @@ class Binder(Values):
         """The text of a query that is to be kept as ``target``. Raises ``SqlError`` when it cannot run."""
         connection = self.session.connection
         parsed = tree.parse(connection, sql)
-        text = tree.render(connection, parsed)
+        text = tree.stored(connection, sql, parsed)
         self._rewrite(parsed, _Scope(target, tx))
         columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
         with self.session.planning() as planner:
@@ -308,7 +311,7 @@ class Binder(Values):
             return self._known[key]
         sql = view.sql.replace(LAKE, "")
         parsed = tree.parse(self.session.connection, sql)
-        given = self._given(parsed)
+        given = copy.deepcopy(parsed)
         size = self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
         self._steady = self._steady and is_steady(parsed)
         name = self._known[key] = self.session.fresh_name()
@@ -394,10 +397,12 @@ class Binder(Values):
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
-            parsed = tree.parse(connection, sql if macro.is_table else f"SELECT {sql}")
+            query = sql if macro.is_table else f"SELECT {sql}"
+            parsed = tree.parse(connection, query)
+            given = copy.deepcopy(parsed)
             sizes.append(self._rewrite(parsed, inside))
             self._steady = self._steady and is_steady(parsed)
-            body = tree.render(connection, parsed)
+            body = self._text(query, given, parsed)
             text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
         name = self._known[key] = self.session.fresh_name(macro=True)

@@ -20,8 +20,7 @@ from quacklake.sql.words import Cursor, words_of
 
 __all__ = ["with_names"]
 
-#: What tells nothing of the meaning: places in the text, and the order of parameters, which have their names besides.
-_PLACES = frozenset({"query_location", "query_location_length", "named_param_map"})
+_CALLED = ("catalog", "schema", "function_name")
 _NAMES = ("catalog_name", "schema_name", "table_name")
 
 
@@ -32,6 +31,8 @@ class _Edit:
     location: int
     names: tuple[str, ...]
     text: str
+    past: bool = False
+    """Whether AT (…) behind the name and its alias goes."""
 
 
 def with_names(connection: duckdb.DuckDBPyConnection, sql: str, before: Node, after: Node) -> str | None:
@@ -41,7 +42,7 @@ def with_names(connection: duckdb.DuckDBPyConnection, sql: str, before: Node, af
         if not _compare(before, after, edits):
             return None
         text = _edited(sql, edits)
-        if text is None or _bare(tree.parse(connection, text)) != _bare(after):
+        if text is None or tree.bare(tree.parse(connection, text)) != tree.bare(after):
             return None
     except SqlError:
         return None
@@ -65,8 +66,13 @@ def _compare(before: Any, after: Any, edits: list[_Edit]) -> bool:
             new = ".".join(map(quote, after["column_names"]))
             edits.append(_Edit(before["query_location"], tuple(before["column_names"]), new))
         return bool(before["alias"] == after["alias"])
+    if before.get("type") == "FUNCTION" and after.get("type") == "FUNCTION":
+        called, instead = (tuple(node[key] for key in _CALLED if node.get(key)) for node in (before, after))
+        if called != instead:
+            edits.append(_Edit(before["query_location"], called, ".".join(map(quote, instead))))
+            before, after = ({**node, **dict.fromkeys(_CALLED, "")} for node in (before, after))
     return before.keys() == after.keys() and all(
-        key in _PLACES or _compare(old, after[key], edits) for key, old in before.items()
+        key in tree.PLACES or _compare(old, after[key], edits) for key, old in before.items()
     )
 
 
@@ -75,8 +81,9 @@ def _compare_tables(before: Node, after: Node, edits: list[_Edit]) -> bool:
     if old == new:
         return bool(before == after)
     alias = "" if before["alias"] else f" AS {quote(after['alias'])}"
-    edits.append(_Edit(before["query_location"], tuple(old), ".".join(map(quote, new)) + alias))
-    return before.get("at_clause") is None
+    past = before.get("at_clause") is not None
+    edits.append(_Edit(before["query_location"], tuple(old), ".".join(map(quote, new)) + alias, past))
+    return True
 
 
 def _edited(sql: str, edits: list[_Edit]) -> str | None:
@@ -98,11 +105,12 @@ def _edited(sql: str, edits: list[_Edit]) -> str | None:
             return None
         parts += [sql[done:start], edit.text]
         done = end
+        if edit.past:
+            cursor.until("AT")
+            if not cursor.sees("AT", "(") or cursor.at - number > len(names) * 2 + 2:
+                return None
+            parts.append(sql[done : cursor.words[cursor.at].start])
+            cursor.take()
+            cursor.skip_group()
+            done = words[cursor.at - 1].end
     return "".join([*parts, sql[done:]])
-
-
-def _bare(node: Any) -> Any:
-    """A tree without what tells nothing of its meaning."""
-    if isinstance(node, dict):
-        return {key: _bare(value) for key, value in node.items() if key not in _PLACES}
-    return [_bare(item) for item in node] if isinstance(node, list) else node

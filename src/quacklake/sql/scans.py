@@ -12,6 +12,7 @@ from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
+from quacklake.sql.titles import Title
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Bound:
     target: Scan | None = None
     answered: tuple[Scan, ...] = ()
     """Mentions of tables for which their metadata answers."""
-    titles: Mapping[int, str] = field(default_factory=dict)
+    titles: Mapping[int, Title] = field(default_factory=dict)
     """What columns are called, by place, that the text itself would call otherwise."""
 
 

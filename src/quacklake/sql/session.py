@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.scan import ScanPlan
     from quacklake.sql.scans import Scan
+    from quacklake.sql.titles import Title
     from quacklake.transaction import Transaction
 
 __all__ = ["Session"]
@@ -445,7 +446,7 @@ class Session:
         *,
         odd: bool = False,
         gates: ExitStack | None = None,
-        titles: Mapping[int, str] | None = None,
+        titles: Mapping[int, Title] | None = None,
     ) -> Result:
         """Run a bound query; ``odd`` when it may give values that Arrow does not carry.
 
@@ -473,14 +474,17 @@ class Session:
         types: tuple[str, ...],
         reader: pa.RecordBatchReader,
         gates: ExitStack | None = None,
-        titles: Mapping[int, str] | None = None,
+        titles: Mapping[int, Title] | None = None,
     ) -> Result:
         self._reader = weakref.ref(reader)
         held = ExitStack() if gates is None else gates.pop_all()
         batches = self.guard.limited(self._batches(reader, self._budget, held, self._sql))
         schema = reader.schema
         if titles:
-            fields = [field.with_name(titles.get(place, field.name)) for place, field in enumerate(schema)]
+            fields = [
+                field.with_name(titles[place].of(field.name)) if place in titles else field
+                for place, field in enumerate(schema)
+            ]
             schema = pa.schema(fields, metadata=schema.metadata)
             batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         return Result(_started(schema, batches, self.guard.batch_rows), types=types)

@@ -5,17 +5,42 @@ DuckDB calls such a column by its expression, and our own names would show in it
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
 from quacklake.sql import tree
 from quacklake.sql.tree import Node
+from quacklake.sql.words import words_of
 
-__all__ = ["titles"]
+__all__ = ["Title", "titles"]
 
 
-def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, rendered: bool) -> Mapping[int, str]:
+@dataclass(frozen=True, slots=True)
+class Title:
+    """The text of an expression as it was written, and as it runs."""
+
+    written: str
+    run: str
+
+    def of(self, given: str) -> str:
+        """Return the title, where ``given`` is that of the text that runs.
+
+        DuckDB writes a type as it was parsed, in quotes or not; a tree does not tell which.
+        """
+        words, others = words_of(self.run), words_of(given)
+        if len(words) != len(others):
+            return self.written
+        quoted = {word.text for word, other in zip(words, others, strict=True) if other.text == f'"{word.text}"'}
+        pattern = r"\bAS (" + "|".join(map(re.escape, sorted(quoted))) + r")\b"
+        return re.sub(pattern, r'AS "\1"', self.written) if quoted else self.written
+
+
+def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, rendered: bool) -> Mapping[int, Title]:
     """Return the titles of columns, by place, that another text would give other ones.
 
     ``before`` is the tree of the text that was written, ``after`` the one that runs; ``rendered`` when its text is
@@ -24,14 +49,15 @@ def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, 
     old, new = _first_select(before["node"]), _first_select(after["node"])
     if old is None or new is None or len(old["select_list"]) != len(new["select_list"]):
         return {}
-    found: dict[int, str] = {}
+    found: dict[int, Title] = {}
     for place, (item, other) in enumerate(zip(old["select_list"], new["select_list"], strict=True)):
         if any(node.get("class") == "STAR" for node in tree.nodes(item)):
             break  # nobody knows how many columns it is
         if item["alias"] or other["alias"] or not (rendered or item != other):
             continue
         plain = item.get("class") == "COLUMN_REF"
-        found[place] = item["column_names"][-1] if plain else _text(connection, item)
+        written = item["column_names"][-1] if plain else _text(connection, item)
+        found[place] = Title(written, "" if plain else _text(connection, other, rendered=rendered))
     return found
 
 
@@ -43,7 +69,24 @@ def _first_select(node: Node) -> Node | None:
     return node if node.get("type") == "SELECT_NODE" else None
 
 
-def _text(connection: duckdb.DuckDBPyConnection, item: Node) -> str:
+def _text(connection: duckdb.DuckDBPyConnection, item: Node, *, rendered: bool = False) -> str:
     bare = tree.parse(connection, "SELECT 1")
-    bare["node"]["select_list"] = [item]
-    return tree.written(connection, bare).removeprefix("SELECT ")
+    bare["node"]["select_list"] = [item if rendered else _finite(item)]
+    text = tree.render(connection, bare) if rendered else tree.written(connection, bare)
+    return text.removeprefix("SELECT ").replace(_INFINITE, "1e1000")
+
+
+_INFINITE = "_ql_infinite"
+
+
+def _finite(node: Any) -> Any:
+    """A tree without numbers like 1e400, which DuckDB does not read from a tree: a name stands for them."""
+    if isinstance(node, list):
+        return [_finite(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    value = node["value"].get("value") if node.get("class") == "CONSTANT" and "value" in node else None
+    if isinstance(value, float) and not math.isfinite(value):
+        same = {key: node[key] for key in ("alias", "query_location")}
+        return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [_INFINITE], **same}
+    return {key: _finite(item) for key, item in node.items()}

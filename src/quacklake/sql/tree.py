@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import duckdb
 
-from quacklake.engines.duckdb.trees import Node, TooManyParts, constant_of, nodes, render, serialize, written
+from quacklake.engines.duckdb.trees import (
+    PLACES,
+    Node,
+    TooManyParts,
+    bare,
+    constant_of,
+    nodes,
+    render,
+    serialize,
+    stored,
+    written,
+)
 from quacklake.errors import SqlError
 from quacklake.sql.words import caret
 
 __all__ = [
     "NOWHERE",
+    "PLACES",
     "Node",
     "Unserializable",
+    "bare",
     "base_table",
     "cast",
     "constant_of",
@@ -19,6 +32,7 @@ __all__ = [
     "nodes",
     "parse",
     "render",
+    "stored",
     "type_node",
     "written",
 ]

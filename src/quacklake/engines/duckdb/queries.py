@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, render, serialize
+from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, serialize, stored
 from quacklake.errors import InputError
 
 __all__ = ["HARMLESS", "LAKE", "Query", "parse_expression", "parse_query", "select_of"]
@@ -99,7 +99,7 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
     if len(document["statements"]) != 1:
         raise InputError(f"{sql!r} is not one query")
     tree: Node = document["statements"][0]
-    return tree, render(connection, tree)
+    return tree, stored(connection, sql, tree)
 
 
 def _common_tables(node: Node) -> list[Node]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 
 import duckdb
@@ -17,7 +18,19 @@ import duckdb
 from quacklake.duckdb_versions import first_row
 from quacklake.format.names import literal
 
-__all__ = ["Constant", "Node", "TooManyParts", "constant_of", "nodes", "render", "serialize", "written"]
+__all__ = [
+    "PLACES",
+    "Constant",
+    "Node",
+    "TooManyParts",
+    "bare",
+    "constant_of",
+    "nodes",
+    "render",
+    "serialize",
+    "stored",
+    "written",
+]
 
 Node = dict[str, Any]
 
@@ -60,22 +73,61 @@ def written(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> s
     return str(row[0])
 
 
-_DOUBLE = {"id": "DOUBLE", "type_info": None}
 _TEXT = {"id": "VARCHAR", "type_info": None}
 
 
 def _typed(node: Any) -> Any:
-    """A tree in which numbers like 1e3 are casts of texts: 1.5 writes them as decimals. 2.x keeps their text."""
+    """A tree in which numbers like 1e3 and 5. are casts of texts: 1.5 writes them as others. 2.x keeps their text."""
     if isinstance(node, list):
         return [_typed(item) for item in node]
     if not isinstance(node, Mapping):
         return node
-    value = node.get("value") if node.get("class") == "CONSTANT" else None
-    if value is None or value["type"]["id"] != "DOUBLE" or value["is_null"]:
+    text = _exact_text(node.get("value")) if node.get("class") == "CONSTANT" else None
+    if text is None:
         return {key: _typed(item) for key, item in node.items()}
-    text = {**node, "alias": "", "value": {"type": _TEXT, "is_null": False, "value": repr(value["value"])}}
-    cast = {"class": "CAST", "type": "OPERATOR_CAST", "child": text, "cast_type": _DOUBLE, "try_cast": False}
-    return {**cast, "alias": node["alias"], "query_location": node["query_location"]}
+    child = {**node, "alias": "", "value": {"type": _TEXT, "is_null": False, "value": text}}
+    cast = {"class": "CAST", "type": "OPERATOR_CAST", "child": child, "cast_type": node["value"]["type"]}
+    return {**cast, "try_cast": False, "alias": node["alias"], "query_location": node["query_location"]}
+
+
+def _exact_text(value: Mapping[str, Any] | None) -> str | None:
+    """The text of a constant that would become another type if it were written without a cast; None for others."""
+    if value is None or value["is_null"]:
+        return None
+    if value["type"]["id"] == "DOUBLE":
+        return repr(value["value"])
+    if value["type"]["id"] == "DECIMAL" and isinstance(value["value"], int):
+        return str(Decimal(value["value"]).scaleb(-value["type"]["type_info"]["scale"], _DIGITS))
+    return None
+
+
+_DIGITS = Context(prec=40)
+
+
+def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
+    """Return the text of a query that is to be kept: DuckDB's own, or the given one where that means another tree.
+
+    A given text with comments, which would not end where something is written behind it, becomes one with casts.
+    """
+    try:
+        text = written(connection, tree)
+    except duckdb.ParserException:  # it has a number like 1e400, of which DuckDB makes no text
+        text = ""
+    again = serialize(connection, text)
+    if not again["error"] and bare(again["statements"]) == bare([tree]):
+        return text
+    return render(connection, tree) if any(mark in sql for mark in ("--", "/*", ";")) else sql.strip()
+
+
+#: What tells nothing of the meaning: places in the text, and the order of parameters, which have their names besides.
+PLACES = frozenset({"query_location", "query_location_length", "named_param_map"})
+
+
+def bare(node: Any) -> Any:
+    """A tree without what tells nothing of its meaning."""
+    if isinstance(node, dict):
+        return {key: bare(value) for key, value in node.items() if key not in PLACES}
+    return [bare(item) for item in node] if isinstance(node, list) else node
 
 
 def nodes(tree: Any) -> Iterator[Node]:

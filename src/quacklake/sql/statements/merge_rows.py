@@ -167,11 +167,13 @@ class _Finder:
         """A temporary table of the rows of a query, each with what is to be done and the columns it then has."""
         clauses = [(f"{c.action}:{at}", c) for at, c in enumerate(self.statement.clauses) if c.matched == matched]
         cases = " ".join(f"WHEN {clause.condition or 'true'} THEN '{label}'" for label, clause in clauses)
+        action = _ACTION if not any(_has_query(clause.condition) for _, clause in clauses) else f"(CASE {cases} END)"
         messages = " ".join(f"WHEN '{label}' THEN CAST(({c.message}) AS VARCHAR)" for label, c in clauses if c.message)
-        select = [f"CASE {cases} END AS {_ACTION}", f"{_case(messages)} AS {_MESSAGE}"] if clauses else []
+        message = f"CASE {action} {messages} END" if messages else "CAST(NULL AS VARCHAR)"
+        select = [f"CASE {cases} END AS {_ACTION}", f"{message} AS {_MESSAGE}"] if clauses else []
         names = [_ACTION, _MESSAGE] if clauses else []
         for column in self.table.schema.columns if clauses else ():
-            select.append(f"{self._column(column, clauses, matched)} AS _ql_c{column.id}")
+            select.append(f"{self._column(column, clauses, matched, action)} AS _ql_c{column.id}")
             names.append(f"_ql_c{column.id} AS {quote(column.name)}")
         names += [item.rpartition(" AS ")[2] for item in beside]
         bound = Binder(self.session, self.params, self.stand_ins).bind(
@@ -183,14 +185,14 @@ class _Finder:
         )
         return _Found(name, None if bound.target is None else bound.target.plan)
 
-    def _column(self, column: Column, clauses: Sequence[tuple[str, Clause]], matched: str) -> str:
+    def _column(self, column: Column, clauses: Sequence[tuple[str, Clause]], matched: str, action: str) -> str:
         """What a column has when the row's clause has been followed."""
         values = [(label, self._values(clause)) for label, clause in clauses]
         options = " ".join(
             f"WHEN '{label}' THEN {cast_to(found[column.id], column)}" for label, found in values if column.id in found
         )
         kept = f"CAST(NULL AS {column.duckdb_type()})" if matched == "source" else f"{self.own}.{quote(column.name)}"
-        return f"CASE {_ACTION} {options} ELSE {kept} END" if options else kept
+        return f"CASE {action} {options} ELSE {kept} END" if options else kept
 
     def _values(self, clause: Clause) -> dict[int, str]:
         """The SQL of the values that a clause gives, by column id."""
@@ -225,8 +227,9 @@ class _Finder:
         raise SqlError(f"Binder Error: table {self.table.name} has {wanted} columns but {given} values were supplied")
 
 
-def _case(options: str) -> str:
-    return f"CASE {_ACTION} {options} END" if options else "CAST(NULL AS VARCHAR)"
+def _has_query(condition: str) -> bool:
+    """True for a condition with a subquery, which DuckDB does not let others speak of by a name."""
+    return any(word.upper in ("SELECT", "FROM", "VALUES", "EXISTS") for word in Cursor(condition).words)
 
 
 _WHEN = {"both": "WHEN MATCHED", "source": "WHEN NOT MATCHED", "target": "WHEN NOT MATCHED BY SOURCE"}
