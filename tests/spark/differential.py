@@ -74,7 +74,6 @@ _OPERATORS = (
     "||",
     "LIKE",
     "ILIKE",
-    "IN",
 )
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
