@@ -74,9 +74,6 @@ _OPERATORS = (
     "||",
     "LIKE",
     "ILIKE",
-    "AND",
-    "OR",
-    "IN",
 )
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -185,6 +182,8 @@ class _Translations:
             found = ViewTranslator(self.binder, time=self.time).value(node)
             type_ = self.binder.type_of(node)
         except (QuacklakeError, KeyError):
+            return None
+        if any(leaf.type == "interval" for leaf in type_.leaves()):  # a text in Spark, as in tables
             return None
         return found.sql, "DECIMAL(38,0)" if type_.type == "int128" else shown_type(type_, time=self.time)
 

@@ -48,7 +48,7 @@ SAME: dict[str, tuple[str, ...]] = {
         "CAST(' 5.7 ' AS INTEGER) * k", "CAST(abs(i // 2) AS UINTEGER)",
     ),
     "numbers": (
-        "i / 2", "i / b", "d / b", "d / 0", "de / e", "f / 3", "i // 2", "i // b", "b // -4", "d // 2", "i % 3", "i % b", "b % -4",
+        "i / 2", "i / b", "0 / 0 + i", "d // 0", "d / b", "d / 0", "de / e", "f / 3", "i // 2", "i // b", "b // -4", "d // 2", "i % 3", "i % b", "b % -4",
         "mod(b, 5)", "d % 2", "de % 2", "e % 0.3", "i8::INTEGER + 1000", "b + i", "b - 1.5", "d + 0.1", "f + 0.1", "f * 3", "de * e",
         "de + e", "de - 1", "b * de", "ub + 0", "u + b", "-b", "-d", "abs(b)", "abs(d)", "sign(b)", "sign(de)", "ceil(d)", "floor(d)",
         "ceil(de)", "floor(de)", "floor(f::DOUBLE)", "round(d)", "round(d, 2)", "round(de)", "round(de, 2)", "round(e, 1)",
@@ -75,7 +75,7 @@ SAME: dict[str, tuple[str, ...]] = {
     ),
     "times": (
         "da + 1", "da - 1", "3 + da", "da - DATE '2024-01-01'", "da + INTERVAL 1 MONTH", "da - INTERVAL '1 year 1 day'",
-        "ts + INTERVAL '1 month 2 days 3.5 seconds'", "ts - INTERVAL 90 MINUTE", "tz + INTERVAL 2 HOUR", "year(da)", "month(ts)",
+        "ts + INTERVAL '1 month 2 days 3.5 seconds'", "ts - INTERVAL 90 MINUTE", "tz + INTERVAL 2 HOUR", "tz - INTERVAL 36 HOUR", "year(da)", "month(ts)",
         "day(ts)", "quarter(da)", "week(da)", "dayofyear(da)", "dayofweek(da)", "isodow(ts)", "hour(ts)", "minute(ts)",
         "extract(dow FROM da)", "date_part('year', ts)", "date_trunc('month', ts)", "date_trunc('week', da)",
         "date_trunc('quarter', ts)", "date_trunc('day', ts)", "date_diff('day', da, ts::DATE)", "datediff('day', ts, TIMESTAMP '2024-01-01')",

@@ -32,7 +32,9 @@ def shifted(call: Call) -> str | None:
     if found is None or (zoned and (found[0] or found[1])):  # how long a day is depends on the zone
         return None
     months, days, micros = (-part if call.name == "-" else part for part in found)
-    value = time.sql if zoned else f"CAST({time.sql} AS TIMESTAMP_NTZ)"
+    if zoned:  # of an interval Spark takes 24 hours for a day of its zone
+        return f"timestamp_micros(unix_micros({time.sql}) + {micros}L)"
+    value = f"CAST({time.sql} AS TIMESTAMP_NTZ)"
     value = f"({value} + make_ym_interval(0, {months}))" if months else value
     sign, left = "-" if micros < 0 else "", abs(micros)
     seconds = f"CAST({sign}{left // 1_000_000}.{left % 1_000_000:06d}BD AS DECIMAL(18,6))"

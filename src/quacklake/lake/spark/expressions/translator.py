@@ -183,6 +183,8 @@ class Translator:
         if kind.type == "interval":
             return Typed(self._interval(node), kind, node, constant=True)
         text, _ = self.binder.constant(node, kind)
+        if text == "-nan" and kind.type in FLOATS:  # Spark knows one NaN
+            text = "nan"
         if text is not None and not (kind.type in _CONSTANTS or is_number(kind.type)):
             raise self.refusal(node)
         dated = kind.type in ("date", "timestamptz", "timestamp_ns", *STAMPS)
