@@ -86,8 +86,11 @@ def test_values_are_stored_exactly_or_refused(
         return
     with reference_duckdb() as stock:
         stock.execute(f"ATTACH 'ducklake:sqlite:{tmp_path}/l.db' AS l")
-        for name, expected in texts.items():
-            assert stock.execute(f"SELECT v::VARCHAR FROM l.{name} ORDER BY k").fetchall() == expected
+        found_by_stock = {
+            name: stock.execute(f"SELECT v::VARCHAR FROM l.{name} ORDER BY k").fetchall() for name in texts
+        }
+        stock.execute("DETACH l")
+    assert found_by_stock == texts
 
 
 def _check_unchanged(lake: quacklake.Lake, name: str, values: pa.Array, *, flushed: bool) -> None:
