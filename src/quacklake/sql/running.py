@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from quacklake.engines.duckdb.failures import interrupted
 from quacklake.errors import CancelledError, StatementTimeoutError
 
 __all__ = ["Budget", "Running"]
@@ -110,7 +111,7 @@ def _late() -> StatementTimeoutError:
 
 def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
     """What an error of DuckDB means: it is the same one whoever has stopped the work. None for any other error."""
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
+    if interrupted(error):
         return KeyboardInterrupt()
     stopped = isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error)
     if not stopped:

@@ -96,7 +96,7 @@ class DuckDBEngine:
         """A connection for one piece of work."""
         thread = threading.get_ident()
         with self._lock:
-            cursor = self._root.cursor()
+            cursor = self._cursor()
             self._working.setdefault(thread, []).append(cursor)
         try:
             yield cursor
@@ -107,6 +107,12 @@ class DuckDBEngine:
                 if not mine:
                     del self._working[thread]
             cursor.close()
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._root.cursor()
+        except duckdb.ConnectionException:
+            raise InputError("the lake is closed", hint="open it again with quacklake.connect()") from None
 
     def interrupt(self, thread: int) -> None:
         """Stop what a thread does on its connections; there it raises ``CancelledError``."""
@@ -225,7 +231,7 @@ class DuckDBEngine:
         """
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
-            connection = self._root.cursor()
+            connection = self._cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
                 query, select = bind(connection), _selected(chosen, beside)
