@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from quacklake.catalog import scoped
 from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.duckdb_versions import IS_2, TRANSACTION_POLICY, arrow_table, connect
-from quacklake.errors import ConfigError
+from quacklake.errors import CatalogError, ConfigError
 from quacklake.format.names import literal
 
 __all__ = ["DuckDBDatabase"]
@@ -31,6 +32,9 @@ class DuckDBDatabase(Database):
     empty = "duckdb:///:memory:"
     _locks: ClassVar[dict[str, threading.RLock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
+    #: Those with connections, and the process that has opened them.
+    _open: ClassVar[weakref.WeakSet[DuckDBDatabase]] = weakref.WeakSet()
+    _process: int = 0
     #: The catalog of a shared lake that each file is open for, and by how many.
     _users: ClassVar[dict[str, tuple[int, weakref.WeakSet[Any]]]] = {}
 
@@ -58,6 +62,18 @@ class DuckDBDatabase(Database):
                 connection.execute("DETACH made")
 
     def listen(self, engine: Engine) -> None:
+        @sa.event.listens_for(engine, "connect")
+        def own(driver: object, _: object) -> None:
+            # DuckDB gives a child the database of its parent, without the parent's threads
+            file = self._file()
+            if any(other._process != os.getpid() for other in list(self._open) if other._file() == file):
+                raise CatalogError(
+                    f"the process that has forked this one has the DuckDB file {self.url.path} open",
+                    hint="open it after the fork, start processes with spawn, or use SQLite or PostgreSQL",
+                )
+            self._process = os.getpid()
+            self._open.add(self)
+
         if not IS_2:
             return
 
@@ -88,6 +104,7 @@ class DuckDBDatabase(Database):
 
     def leave_file(self, user: object) -> None:
         with self._guard:
+            self._open.discard(self)
             found = self._users.get(self._file())
             if found is not None:
                 found[1].discard(user)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sqlite3
 import threading
@@ -11,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from quacklake import forks
 from quacklake.catalog.sqlite_locks import FileLock, Identity, busy, is_supported
 
 __all__ = ["LockedConnection", "leave_wal", "lock_of", "open_locked", "read_head", "set_aside"]
@@ -130,7 +130,7 @@ def open_locked(path: str, seconds: float, *, read_only: bool) -> LockedConnecti
     if lock.is_wal() and (read_only or not leave_wal(lock)):
         set_aside(lock)
         return None
-    uri = f"file:{quote(lock.path)}?mode={'ro' if read_only else 'rw'}&nolock=1"
+    uri = f"file:{quote(lock.path)}?mode={'ro' if read_only else 'rw'}&vfs=unix-none"
     try:
         connection = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, factory=LockedConnection
@@ -224,7 +224,7 @@ def _forget() -> None:
     _guard = threading.RLock()
     for connection in list(_open):
         # SQLite would roll back what the parent is writing
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        forks.abandon(connection)
         connection.lock.close()
     for lock in _spare:
         lock.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from quacklake import forks
 from quacklake.engines.duckdb.failures import interrupted
 from quacklake.errors import CancelledError, StatementTimeoutError
 
@@ -128,6 +129,13 @@ class _Clock:
         self._next = float("inf")
         self._thread: threading.Thread | None = None
         self._numbers = itertools.count()
+        forks.watch(self, _Clock._renew)
+
+    def _renew(self) -> None:
+        """In a forked child, where its thread does not exist."""
+        self._changed = threading.Condition()
+        self._waiting.clear()
+        self._thread = None
 
     def wake(self, when: float, running: Running, scope: _Scope) -> None:
         """Nudge a stretch of work at a time."""

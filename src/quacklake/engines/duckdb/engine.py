@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import telemetry
+from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table, connect, first_row
 from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.failures import reading
@@ -75,11 +75,18 @@ class DuckDBEngine:
         self.gate = gate
         """What everyone who reads rows for a user passes, and is in for as long as that takes."""
         self._config = config
-        self._root = self.session()
+        self._root: duckdb.DuckDBPyConnection | None = self.session()
         self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
         self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
+        forks.watch(self, DuckDBEngine._renew)
+
+    def _renew(self) -> None:
+        """In a forked child: leave the connections, whose threads are the parent's; the first use opens others."""
+        forks.abandon((self._root, self._working))
+        self._root, self._working = None, {}
+        forks.new_lock(self)
 
     def session(self) -> duckdb.DuckDBPyConnection:
         """A database in memory with the same limits that reads the store's files; the caller closes it."""
@@ -89,7 +96,8 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """End every connection."""
-        self._root.close()
+        if self._root is not None:
+            self._root.close()
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -110,6 +118,8 @@ class DuckDBEngine:
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         try:
+            if self._root is None:
+                self._root = self.session()
             return self._root.cursor()
         except duckdb.ConnectionException:
             raise InputError("the lake is closed", hint="open it again with quacklake.connect()") from None
