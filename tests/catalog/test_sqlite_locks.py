@@ -78,7 +78,7 @@ def test_closing_a_lake_leaves_the_locks_of_stock_in_the_same_process_alone(path
 
 def test_no_descriptor_is_left_when_the_last_lake_is_closed(path: Path) -> None:
     def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     with quacklake.connect(f"sqlite:///{path}") as lake:
         lake.table("t").count()
