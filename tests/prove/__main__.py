@@ -27,6 +27,7 @@ from typing import Any
 from services import Unavailable
 from services.background import ensure, stop
 from tests.prove import streams
+from tests.prove.copies import interleave
 from tests.prove.places import SERVERS
 from tests.prove.soak import soak
 from tests.prove.tasks import SECONDS, Bench, Result, Task, add, begin, facts, plan, work
@@ -179,6 +180,10 @@ class Prover:
         finally:
             outcome.done |= facts(total)
 
+    def copies(self, outcome: Outcome) -> None:
+        """Stock DuckDB and ours on one SQLite lake in one process."""
+        outcome.done |= facts(interleave(self.folder / "lakes", self.options.copies, self.options.seed))
+
     def soak(self, outcome: Outcome) -> None:
         """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
         home = self.folder / "lakes" / "soak"
@@ -217,6 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
+    parser.add_argument("--copies", type=int, default=0, help="interleavings with another SQLite in the same process")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
@@ -236,6 +242,8 @@ def main(arguments: list[str] | None = None) -> int:
             prover.alone("streams", prover.streams)
         if options.soak:
             prover.alone("soak", prover.soak)
+        if options.copies:
+            prover.alone("copies", prover.copies)
     finally:
         prover.close()
     outcomes = list(prover.outcomes.values())

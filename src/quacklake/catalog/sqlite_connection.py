@@ -212,7 +212,7 @@ def _sweep() -> None:
 
 def _identity(path: str) -> Identity | None:
     try:
-        found = os.stat(path)
+        found = Path(path).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
