@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 import quacklake
 from quacklake import Lake, faults
@@ -64,6 +65,29 @@ def test_the_error_of_a_generator_comes_through_as_itself(tmp_path: Path) -> Non
         with pytest.raises(OSError, match="the sensor is gone"):
             table.append(rows())
         assert table.count() == 1
+
+
+@pytest.mark.parametrize("journal", ["rollback", "wal"])
+def test_ctrl_c_right_after_a_select_of_a_commit_leaves_no_lock_behind(tmp_path: Path, journal: str) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    settings: dict[str, Any] = {"sqlite_journal": journal}
+    with quacklake.connect(url, data_path=tmp_path / "data", **settings) as lake:
+        lake.create_table("t", [{"id": 1}])
+        engine = lake._shared.catalog._engine
+
+        @sa.event.listens_for(engine, "after_cursor_execute")
+        def interrupt(connection: sa.Connection, cursor: Any, statement: str, *others: Any) -> None:
+            if connection.get_execution_options().get("quacklake_commit") and statement.startswith("SELECT"):
+                raise KeyboardInterrupt
+
+        with quacklake.connect(url, busy_timeout_ms=500, ducklake_max_retry_count=0, **settings) as other:
+            try:
+                lake.table("t").append([{"id": 2}])
+            except KeyboardInterrupt:  # which lives, with all its frames, while the other writes
+                other.table("t").append([{"id": 3}])
+            else:
+                pytest.fail("there was no SELECT")
+            assert sorted(row["id"] for row in other.table("t").to_pylist()) == [1, 3]
 
 
 def _prepared(url: str, data: Path) -> None:
