@@ -16,7 +16,7 @@ import pytest
 import quacklake
 from quacklake.catalog import sqlite_connection
 from quacklake.catalog.sqlite_locks import FileLock, is_supported
-from quacklake.errors import CatalogError, CatalogLockedError
+from quacklake.errors import CatalogError, CatalogLockedError, ReadOnlyError
 from tests.duckdbs import import_extension
 from tests.layout import plain_only
 
@@ -143,6 +143,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", code], check=False)
     assert Path(f"{path}-journal").read_bytes()[:1] != b"\\0"
+    with pytest.raises(ReadOnlyError):
+        quacklake.connect(f"sqlite:///{path}", read_only=True)
     with quacklake.connect(f"sqlite:///{path}") as lake:
         assert not Path(f"{path}-journal").exists()
         assert lake.table("t").count() == 1

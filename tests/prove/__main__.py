@@ -154,7 +154,8 @@ class Prover:
 
     def crashes(self, outcome: Outcome) -> None:
         """Every point of every operation, by exception, exit and kill: the tests in their long form."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/crash/test_crashes.py"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["tests/crash/test_crashes.py", "tests/lake/test_interrupts.py"]
         wanted = " or ".join(self.databases)
         ended = subprocess.run(
             [*command, "-k", wanted], env=os.environ | {"QUACKLAKE_TEST_PROFILE": "long"}, check=False

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from quacklake import forks
-from quacklake.catalog.sqlite_locks import FileLock, Identity, busy, is_supported
+from quacklake.catalog.sqlite_locks import FileLock, Identity, busy, is_supported, read_only
 
 __all__ = ["LockedConnection", "leave_wal", "lock_of", "open_locked", "read_head", "set_aside"]
 
@@ -101,6 +101,8 @@ class LockedConnection(sqlite3.Connection):
 
     def _recover(self, *, write: bool) -> None:
         """Have SQLite undo what a writer that died has left half-written."""
+        if self.read_only:
+            raise read_only("a writer has died, and what it left can be undone by one who may write")
         self.lock.release()
         self.lock.exclude_all(self.seconds)
         self.execute("SELECT count(*) FROM sqlite_master").fetchall()
