@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -163,6 +164,8 @@ class DuckDBDatabase(Database):
         return sa.func.epoch_ms(sa.func.now())
 
     def classify(self, error: BaseException) -> Failure:
+        if isinstance(error, duckdb.Error) and os.strerror(errno.ENOSPC) in str(error):
+            return Failure.FULL  # a commit that fails so is a TransactionException; it has no number for it
         if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
             return Failure.COLLISION
         if isinstance(error, duckdb.IOException | duckdb.ConnectionException):
