@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -23,6 +24,8 @@ from quacklake.storage.failures import kind_of_message
 __all__ = ["interrupted", "outage_of", "reading", "translate", "writing"]
 
 _WRITING = "write the data files"
+#: What httpfs says when it cannot begin to write a file.
+_UPLOAD = re.compile(r"Unable to connect to URL .*\(HTTP code 404\)")
 
 
 #: What DuckDB says of a file that a key does not open.
@@ -57,7 +60,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         if outage is not None:
             return outage
     damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
-    if doing != _WRITING and (damaged or type(error) is duckdb.Error):  # the bare class: a broken footer
+    if damaged or type(error) is duckdb.Error:  # the bare class is what a broken footer raises
         return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
     if isinstance(error, duckdb.Error):
         return StorageError(f"cannot {doing}: {first}")
@@ -79,7 +82,7 @@ def outage_of(text: str, doing: str) -> StorageError | None:
         )
     if kind == "full":
         return StorageError(f"cannot {doing}, no space left: {text}", hint="free some space on the data path")
-    if kind == "missing" and doing == _WRITING:
+    if kind == "missing" and doing == _WRITING and _UPLOAD.search(text):
         return StorageError(
             f"cannot {doing}, the place does not exist: {text}", hint="check the bucket or the folder of the data path"
         )
