@@ -24,12 +24,15 @@ _HOME = str(Path(__file__).resolve().parents[1])
 _DATABASES = frozenset({"sqlalchemy", "sqlite3", "psycopg", "pymysql"})
 _FRAMES = frozenset({"polars", "pandas", "numpy"})
 
+#: Looks for variables of its caller, whom another frame would hide; sessions tell errors as ours themselves.
+_LEFT = frozenset({"sql"})
+
 
 def boundary(cls: C) -> C:
     """Let every public method of a class, inherited ones included, raise errors of other libraries as ours."""
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         bound = not isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod)
-        if bound and not name.startswith("_") and not inspect.isgeneratorfunction(function):
+        if bound and name not in _LEFT and not name.startswith("_") and not inspect.isgeneratorfunction(function):
             setattr(cls, name, _bounded(function))
     return cls
 

@@ -46,6 +46,10 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             text = str(error).strip()
             raise outage_of(text, "run the statement") or StorageError(text) from error
         raise translate(error, "run the statement") or error from error
+    except RecursionError as error:
+        raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
+    except UnicodeEncodeError as error:
+        raise SqlError("the statement holds a character that UTF-8 has none for") from error
     except OSError as error:
         if "INTERRUPT Error" in str(error):
             raise CancelledError("the statement was cancelled") from error
