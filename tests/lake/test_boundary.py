@@ -33,7 +33,9 @@ _JUNK: tuple[Any, ...] = (None, 5, -1.5, "\ud800", "no such thing", b"\xff", [],
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # a wrong argument may be the name of a folder
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
         lake.create_table("t", pa.table({"id": range(50), "s": ["x"] * 50}))
         yield lake
