@@ -103,10 +103,17 @@ def test_deadlocks_timeouts_and_serialization_failures_of_postgres_can_be_tried_
             assert classify(lake, raised.format(state)) is Failure.COLLISION
         for state in ("55P03", "57P01", "57014", "53300", "08006"):
             assert classify(lake, raised.format(state)) is Failure.UNAVAILABLE
+        assert classify(lake, raised.format("53100")) is Failure.FULL
         for state in ("42501", "25006"):
             assert classify(lake, raised.format(state)) is Failure.FORBIDDEN
         for state in ("22012", "XX000"):
             assert classify(lake, raised.format(state)) is Failure.OTHER
+
+
+def test_a_full_disk_under_a_duckdb_file_is_no_lost_race(tmp_path: Path) -> None:
+    with new_lake(f"duckdb:///{tmp_path}/lake.db", tmp_path) as lake:
+        error = duckdb.TransactionException('Failed to commit: Could not write file "x": No space left on device')
+        assert lake._shared.catalog._database.classify(error) is Failure.FULL
 
 
 @pytest.mark.mysql
@@ -117,6 +124,8 @@ def test_deadlocks_and_timeouts_of_mysql_can_be_tried_again(mysql_url: str, tmp_
             assert classify(lake, signal.format(number)) is Failure.COLLISION
         for number in (1205, 1040):
             assert classify(lake, signal.format(number)) is Failure.UNAVAILABLE
+        for number in (1021, 1114):
+            assert classify(lake, signal.format(number)) is Failure.FULL
         for number in (1142, 1290, 1044):
             assert classify(lake, signal.format(number)) is Failure.FORBIDDEN
         assert classify(lake, signal.format(1690)) is Failure.OTHER
@@ -140,10 +149,7 @@ def test_a_locked_sqlite_file_is_unavailable_and_usable_again_afterwards(tmp_pat
         assert lake.table("t").count() == 2
 
 
-def test_a_sqlite_file_that_cannot_be_switched_to_write_ahead_logging_now_is_unavailable(
-    tmp_path: Path, stock: Stock
-) -> None:
-    """Stock DuckDB leaves its file in another mode; while somebody reads it, the mode cannot change."""
+def test_a_sqlite_file_that_somebody_else_reads_cannot_be_committed_to(tmp_path: Path, stock: Stock) -> None:
     path = tmp_path / "lake.db"
     stock.run(f"sqlite:///{path}", "CREATE TABLE t (x BIGINT)", options=[f"DATA_PATH '{tmp_path / 'data'}/'"])
     other = sqlite3.connect(path)

@@ -27,6 +27,7 @@ from typing import Any
 from services import Unavailable
 from services.background import ensure, stop
 from tests.prove import streams
+from tests.prove.copies import interleave
 from tests.prove.places import SERVERS
 from tests.prove.soak import soak
 from tests.prove.tasks import SECONDS, Bench, Result, Task, add, begin, facts, plan, work
@@ -162,7 +163,8 @@ class Prover:
 
     def crashes(self, outcome: Outcome) -> None:
         """Every point of every operation, by exception, exit and kill: the tests in their long form."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/crash/test_crashes.py"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["tests/crash/test_crashes.py", "tests/lake/test_interrupts.py"]
         wanted = " or ".join(self.databases)
         ended = subprocess.run(
             [*command, "-k", wanted], env=os.environ | {"QUACKLAKE_TEST_PROFILE": "long"}, check=False
@@ -187,6 +189,10 @@ class Prover:
                 print(f"{time.strftime('%H:%M:%S')} {told}", flush=True)
         finally:
             outcome.done |= facts(total)
+
+    def copies(self, outcome: Outcome) -> None:
+        """Stock DuckDB and ours on one SQLite lake in one process."""
+        outcome.done |= facts(interleave(self.folder / "lakes", self.options.copies, self.options.seed))
 
     def soak(self, outcome: Outcome) -> None:
         """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
@@ -228,6 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
+    parser.add_argument("--copies", type=int, default=0, help="interleavings with another SQLite in the same process")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
@@ -247,6 +254,8 @@ def main(arguments: list[str] | None = None) -> int:
             prover.alone("streams", prover.streams)
         if options.soak:
             prover.alone("soak", prover.soak)
+        if options.copies:
+            prover.alone("copies", prover.copies)
     finally:
         prover.close()
     outcomes = list(prover.outcomes.values())

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,12 +110,11 @@ class Actor:
 
     # -- ours --------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _ours(self) -> Iterator[Lake]:
+    def _ours(self, work: Callable[[Lake], None]) -> None:
         try:
             if self.lake is None:
                 self.lake = quacklake.connect(self.url, busy_timeout_ms=100, ducklake_retry_wait_ms=1)
-            yield self.lake
+            work(self.lake)
         except (CatalogUnavailableError, CommitConflict) as error:
             self.tally.refused[f"ours {type(error).__name__}"] += 1
         except Exception as error:
@@ -123,15 +122,17 @@ class Actor:
 
     def ours_write(self) -> None:
         number = self.ids.new()
-        with self._ours() as lake:
+
+        def write(lake: Lake) -> None:
             lake.table("t").append([{"id": number}])
             self.ids.acknowledged.add(number)
             self.tally.acknowledged["ours"] += 1
 
+        self._ours(write)
+
     def ours_read(self) -> None:
         expected = set(self.ids.acknowledged)
-        with self._ours() as lake:
-            self._look("ours", expected, [row["id"] for row in lake.table("t").to_pylist()])
+        self._ours(lambda lake: self._look("ours", expected, [row["id"] for row in lake.table("t").to_pylist()]))
 
     def ours_close(self) -> None:
         if self.lake is not None:
@@ -144,14 +145,13 @@ class Actor:
 
     # -- stock's -----------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _stock(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _stock(self, work: Callable[[duckdb.DuckDBPyConnection], object]) -> None:
         try:
             if self.stock is None:
                 self.stock = duckdb.connect()
                 self.stock.execute("LOAD ducklake; LOAD sqlite_scanner")
                 self.stock.execute(f"ATTACH 'ducklake:sqlite:{self.path}' AS l")
-            yield self.stock
+            work(self.stock)
         except duckdb.Error as error:
             if not any(word.lower() in str(error).lower() for word in _REFUSALS):
                 self.ids.unexpected.append(f"stock: {error!r}")
@@ -163,12 +163,15 @@ class Actor:
 
     def stock_write(self) -> None:
         number = self.ids.new()
-        with self._stock() as stock:
+
+        def write(stock: duckdb.DuckDBPyConnection) -> None:
             stock.execute(f"INSERT INTO l.t VALUES ({number})")
             if self.pending is not None:
                 self.pending.append(number)
             else:
                 self._acknowledge([number])
+
+        self._stock(write)
 
     def _acknowledge(self, numbers: list[int]) -> None:
         self.ids.acknowledged.update(numbers)
@@ -176,25 +179,29 @@ class Actor:
 
     def stock_read(self) -> None:
         expected = set() if self.pending is not None else set(self.ids.acknowledged)
-        with self._stock() as stock:
-            self._look("stock", expected, [row[0] for row in stock.execute("SELECT id FROM l.t").fetchall()])
+        query = "SELECT id FROM l.t"
+        self._stock(lambda stock: self._look("stock", expected, [row[0] for row in stock.execute(query).fetchall()]))
 
     def stock_begin(self) -> None:
+        def begin(stock: duckdb.DuckDBPyConnection) -> None:
+            stock.execute("BEGIN")
+            self.pending = []
+
         if self.pending is None:
-            with self._stock() as stock:
-                stock.execute("BEGIN")
-                self.pending = []
+            self._stock(begin)
 
     def stock_end(self) -> None:
         pending, self.pending = self.pending, None
+
+        def end(stock: duckdb.DuckDBPyConnection) -> None:
+            stock.execute("COMMIT")
+            self._acknowledge(pending or [])
+
         if pending is not None:
-            with self._stock() as stock:
-                stock.execute("COMMIT")
-                self._acknowledge(pending)
+            self._stock(end)
 
     def stock_hold(self) -> None:
-        with self._stock() as stock:
-            stock.execute("SELECT id FROM l.t")
+        self._stock(lambda stock: stock.execute("SELECT id FROM l.t"))
 
     def stock_close(self) -> None:
         self.pending = None

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from quacklake.catalog.sqlite_locks import is_supported
 from services import S3Server
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
+from tests.layout import plain_only
 from tests.prove.__main__ import main
+from tests.prove.copies import interleave
 from tests.prove.kills import KILLS, round_of_kills
 from tests.prove.lists import KINDS, round_of_lists
 from tests.prove.mixed import Here, round_of_histories
@@ -77,6 +80,13 @@ def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
     server: S3Server | None = request.getfixturevalue("s3_server") if remote else None
     count = 200 if LONG else 4 if remote else 8
     assert storm(tmp_path / "lakes", server, count, f"{SEED}").operations == count
+
+
+@pytest.mark.skipif(not is_supported(), reason="this system has no locks of open file descriptions")
+def test_two_copies_of_sqlite_in_one_process_lose_nothing(tmp_path: Path) -> None:
+    plain_only("stock DuckDB cannot open a catalog of a shared lake")
+    count = 200 if LONG else 3
+    assert interleave(tmp_path, count, f"{SEED}").interleavings == count
 
 
 def test_the_command_says_what_it_has_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

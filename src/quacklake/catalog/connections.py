@@ -10,7 +10,7 @@ from typing import ClassVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from quacklake import faults, telemetry
+from quacklake import faults, forks, telemetry
 from quacklake.catalog.connection_errors import cause_of
 from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.catalog.url import CatalogUrl
@@ -71,7 +71,16 @@ class Connections:
         self._engine: Engine = self._database.create_engine(shared=shared)
         # some connections are left for those who read, and for what the head of the queue reads
         self._many = pool_size + max_overflow > _RESERVED
-        self._entrants = threading.BoundedSemaphore(max(1, pool_size + max_overflow - _RESERVED))
+        self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
+        self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        forks.watch(self, Connections._renew)
+
+    def _renew(self) -> None:
+        """In a forked child: leave the connections to the parent, and open others."""
+        forks.abandon(self._engine.pool)
+        self._engine.dispose(close=False)
+        self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        forks.new_lock(self)
 
     @property
     def database(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from quacklake.catalog import scoped
 from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.duckdb_versions import IS_2, TRANSACTION_POLICY, arrow_table, connect
-from quacklake.errors import ConfigError
+from quacklake.errors import CatalogError, ConfigError
 from quacklake.format.names import literal
 
 __all__ = ["DuckDBDatabase"]
@@ -31,6 +33,9 @@ class DuckDBDatabase(Database):
     empty = "duckdb:///:memory:"
     _locks: ClassVar[dict[str, threading.RLock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
+    #: Those with connections, and the process that has opened them.
+    _open: ClassVar[weakref.WeakSet[DuckDBDatabase]] = weakref.WeakSet()
+    _process: int = 0
     #: The catalog of a shared lake that each file is open for, and by how many.
     _users: ClassVar[dict[str, tuple[int, weakref.WeakSet[Any]]]] = {}
 
@@ -58,6 +63,18 @@ class DuckDBDatabase(Database):
                 connection.execute("DETACH made")
 
     def listen(self, engine: Engine) -> None:
+        @sa.event.listens_for(engine, "connect")
+        def own(driver: object, _: object) -> None:
+            # DuckDB gives a child the database of its parent, without the parent's threads
+            file = self._file()
+            if any(other._process != os.getpid() for other in list(self._open) if other._file() == file):
+                raise CatalogError(
+                    f"the process that has forked this one has the DuckDB file {self.url.path} open",
+                    hint="open it after the fork, start processes with spawn, or use SQLite or PostgreSQL",
+                )
+            self._process = os.getpid()
+            self._open.add(self)
+
         if not IS_2:
             return
 
@@ -88,6 +105,7 @@ class DuckDBDatabase(Database):
 
     def leave_file(self, user: object) -> None:
         with self._guard:
+            self._open.discard(self)
             found = self._users.get(self._file())
             if found is not None:
                 found[1].discard(user)
@@ -146,6 +164,8 @@ class DuckDBDatabase(Database):
         return sa.func.epoch_ms(sa.func.now())
 
     def classify(self, error: BaseException) -> Failure:
+        if isinstance(error, duckdb.Error) and os.strerror(errno.ENOSPC) in str(error):
+            return Failure.FULL  # a commit that fails so is a TransactionException; it has no number for it
         if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
             return Failure.COLLISION
         if isinstance(error, duckdb.IOException | duckdb.ConnectionException):

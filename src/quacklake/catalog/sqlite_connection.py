@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sqlite3
 import threading
@@ -11,7 +10,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from quacklake.catalog.sqlite_locks import FileLock, Identity, busy, is_supported
+from quacklake import forks
+from quacklake.catalog.sqlite_locks import FileLock, Identity, busy, is_supported, read_only
 
 __all__ = ["LockedConnection", "leave_wal", "lock_of", "open_locked", "read_head", "set_aside"]
 
@@ -101,6 +101,8 @@ class LockedConnection(sqlite3.Connection):
 
     def _recover(self, *, write: bool) -> None:
         """Have SQLite undo what a writer that died has left half-written."""
+        if self.read_only:
+            raise read_only("a writer has died, and what it left can be undone by one who may write")
         self.lock.release()
         self.lock.exclude_all(self.seconds)
         self.execute("SELECT count(*) FROM sqlite_master").fetchall()
@@ -130,7 +132,7 @@ def open_locked(path: str, seconds: float, *, read_only: bool) -> LockedConnecti
     if lock.is_wal() and (read_only or not leave_wal(lock)):
         set_aside(lock)
         return None
-    uri = f"file:{quote(lock.path)}?mode={'ro' if read_only else 'rw'}&nolock=1"
+    uri = f"file:{quote(lock.path)}?mode={'ro' if read_only else 'rw'}&vfs=unix-none"
     try:
         connection = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, factory=LockedConnection
@@ -212,7 +214,7 @@ def _sweep() -> None:
 
 def _identity(path: str) -> Identity | None:
     try:
-        found = os.stat(path)
+        found = Path(path).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -224,7 +226,7 @@ def _forget() -> None:
     _guard = threading.RLock()
     for connection in list(_open):
         # SQLite would roll back what the parent is writing
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        forks.abandon(connection)
         connection.lock.close()
     for lock in _spare:
         lock.close()

@@ -20,7 +20,7 @@ from pathlib import Path
 if sys.platform == "linux":
     import fcntl
 
-__all__ = ["FileLock", "Identity", "LockedHere", "busy", "is_supported"]
+__all__ = ["FileLock", "Identity", "LockedHere", "busy", "is_supported", "read_only"]
 
 #: The device and the number of a file.
 Identity = tuple[int, int]
@@ -49,6 +49,11 @@ class LockedHere(sqlite3.OperationalError):
 def busy(message: str = "database is locked") -> sqlite3.OperationalError:
     """Return the error that SQLite raises when a lock is not free in time."""
     return _failure(message, sqlite3.SQLITE_BUSY)
+
+
+def read_only(message: str) -> sqlite3.OperationalError:
+    """Return the error that SQLite raises where nothing can be written."""
+    return _failure(message, sqlite3.SQLITE_READONLY)
 
 
 def _failure(message: str, code: int) -> sqlite3.OperationalError:
@@ -87,6 +92,8 @@ class FileLock:
                 first = journal.read(1)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise _failure(f"unable to open database file: {error.strerror}", sqlite3.SQLITE_CANTOPEN) from error
         return first not in (b"", b"\0") or os.fstat(self.fd).st_size == 0
 
     # -- locks -------------------------------------------------------------------------------------------------------
@@ -187,4 +194,6 @@ class FileLock:
             fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, size, 0))
         except (BlockingIOError, PermissionError):
             return False
+        except OSError as error:
+            raise _failure(f"disk I/O error: {error.strerror}", sqlite3.SQLITE_IOERR) from error
         return True

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from quacklake import forks
 from quacklake.format.stats import TableColumnStats
 
 __all__ = ["TableTotals", "Totals", "TotalsCache"]
@@ -41,6 +42,7 @@ class TotalsCache:
         self._snapshot = -1
         self._tables: dict[int, Totals] = {}
         self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
 
     def known(self, snapshot_id: int, table_ids: Sequence[int]) -> dict[int, Totals] | None:
         """The totals of these tables at a snapshot, or None when they must be read."""

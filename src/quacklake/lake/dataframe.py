@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quacklake.engines.duckdb import Scan
 from quacklake.format.objects import TableInfo
+from quacklake.lake.boundary import boundary
 from quacklake.lake.rows import Rows
 from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan, to_predicate
@@ -76,6 +77,7 @@ class Frame(Rows):
 
 
 @dataclass(frozen=True, repr=False)
+@boundary
 class DataFrame(Frame):
     """Rows of one table, read when asked for.
 

@@ -19,6 +19,9 @@ _BATCH_ROWS = 65_536
 _READ_AHEAD: dict[str, Any] = {"batch_readahead": 4, "fragment_readahead": 1}
 """How much of a dataset Arrow may read before it is written; its own choice is many times as much."""
 
+_MAX_DEPTH = 100
+"""Levels of lists and dictionaries that a value may have."""
+
 
 def to_source(data: Any, store: Store | None = None) -> Input:
     """Rows of any supported kind; ``store`` is where paths such as ``s3://…`` are looked for.
@@ -183,6 +186,8 @@ def _from_columns(columns: dict[str, Any]) -> Source:
                 f'the column "{name}" is one value ({type(values).__name__}), not a list of values',
                 hint="pass [{…}] for one row, or a list for each column",
             )
+        if isinstance(values, list):
+            _check_depth(name, values)
     try:
         table = pa.table(
             {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
@@ -190,6 +195,17 @@ def _from_columns(columns: dict[str, Any]) -> Source:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise SchemaMismatchError(f"the rows have a column of mixed types: {_first_line(error)}") from None
     return Source(table.schema, table=table)
+
+
+def _check_depth(column: str, values: list[Any]) -> None:
+    """Refuse what is nested beyond reason, such as a list that holds itself, which ends Arrow and the process."""
+    level = [value for value in values if isinstance(value, list | tuple | Mapping)]
+    for _ in range(_MAX_DEPTH):
+        if not level:
+            return
+        inner = (value.values() if isinstance(value, Mapping) else value for value in level)
+        level = [value for values in inner for value in values if isinstance(value, list | tuple | Mapping)]
+    raise SchemaMismatchError(f'a value of "{column}" is nested too deeply', hint=f"{_MAX_DEPTH} levels are the most")
 
 
 def _first_line(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake import layout, operations
 from quacklake.lake.backups import BackingUp
+from quacklake.lake.boundary import boundary
 from quacklake.lake.column_types import to_schema
 from quacklake.lake.committing import Committing
 from quacklake.lake.compaction import LakeCompaction
@@ -306,6 +307,7 @@ class _Writing(_Reading):
         self._run(work)
 
 
+@boundary
 class Lake(
     Committing,
     RollingBack,
@@ -455,6 +457,7 @@ class Lake(
         return self._shared.catalog.size()
 
 
+@boundary
 class LakeAt(_Reading):
     """A lake at one snapshot. Read-only."""
 
@@ -482,6 +485,7 @@ class LakeAt(_Reading):
         return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
 
 
+@boundary
 class LakeTransaction(Undropping, _Writing):
     """An open transaction: the same methods as the lake's, all in one snapshot."""
 

@@ -120,11 +120,13 @@ class Source:
             return
         assert self.stream is not None
         stopped, ended = threading.Event(), threading.Event()
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         batches = _until(stopped, self.stream, ended, failures)
         try:
             yield pa.RecordBatchReader.from_batches(self.schema, batches)
-        except Exception:
+        except GeneratorExit:
+            raise
+        except BaseException:
             if failures:
                 raise failures[0] from None
             raise
@@ -139,7 +141,7 @@ class Source:
 
 
 def _until(
-    stopped: threading.Event, batches: Iterable[pa.RecordBatch], ended: threading.Event, failures: list[Exception]
+    stopped: threading.Event, batches: Iterable[pa.RecordBatch], ended: threading.Event, failures: list[BaseException]
 ) -> Iterator[pa.RecordBatch]:
     try:
         for batch in batches:
@@ -148,7 +150,9 @@ def _until(
             check_values(batch)
             yield batch
             telemetry.count(ROWS_TAKEN, batch.num_rows)
-    except Exception as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:
         failures.append(error)
         raise
     finally:

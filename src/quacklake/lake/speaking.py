@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quacklake import forks
 from quacklake.lake.result import Result
 
 __all__ = ["SpeaksSql"]
 
 
-_LOCK = threading.Lock()
+class _Lock:
+    """Held while the first session of a lake is made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+_LOCK = _Lock()
 
 
 class SpeaksSql:
@@ -30,6 +46,10 @@ class SpeaksSql:
 
     def _session(self) -> Any:
         """The session of this thread; those of a lake's threads share one DuckDB."""
+        if self.__dict__.setdefault("_process", os.getpid()) != os.getpid():
+            # the sessions of the parent, whose threads do not exist here
+            forks.abandon((self.__dict__.pop("_root", None), self.__dict__.pop("_local", None)))
+            self.__dict__["_process"] = os.getpid()
         local = self.__dict__.setdefault("_local", threading.local())
         if not hasattr(local, "session"):
             with _LOCK:

@@ -16,6 +16,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
 from quacklake.lake import evolution, layout, operations
 from quacklake.lake.add_files import AddOptions, add_files, to_patterns
+from quacklake.lake.boundary import boundary
 from quacklake.lake.compaction import TableCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.evolution import ColumnType
@@ -42,6 +43,7 @@ T = TypeVar("T")
 Run = Callable[..., Any]
 
 
+@boundary
 class Table(TableCompaction, Restoring):
     """One table of a lake, of a past snapshot, or of an open transaction.
 

@@ -15,6 +15,7 @@ from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError
 from quacklake.format.tenants import check_tenant_name
+from quacklake.lake.boundary import boundary
 from quacklake.lake.connect import connect, create_lake, folder_path, migrate_layout, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
@@ -69,6 +70,7 @@ class PurgeReport:
     waiting: int = 0
 
 
+@boundary
 class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 

@@ -17,6 +17,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
+from quacklake.lake.boundary import boundary
 from quacklake.lake.macros import declared
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.rows import Rows
@@ -41,6 +42,7 @@ _DEPTH = 16
 """How deep views may stand on views."""
 
 
+@boundary
 class View(Rows):
     """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
 

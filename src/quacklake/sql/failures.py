@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.failures import translate
+from quacklake.engines.duckdb.failures import outage_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 
 __all__ = ["translated"]
@@ -43,13 +43,21 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
         if isinstance(error, _STATEMENT):
             raise SqlError(str(error).strip()) from error
         if isinstance(error, duckdb.IOException) and not any(root in str(error) for root in roots):
-            raise StorageError(str(error).strip()) from error
+            text = str(error).strip()
+            raise outage_of(text, "run the statement") or StorageError(text) from error
         raise translate(error, "run the statement") or error from error
+    except RecursionError as error:
+        raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
+    except UnicodeEncodeError as error:
+        raise SqlError("the statement holds a character that UTF-8 has none for") from error
     except OSError as error:
         if "INTERRUPT Error" in str(error):
             raise CancelledError("the statement was cancelled") from error
         if safe and "Out of Memory Error" in str(error):
             raise _out_of_memory() from error
+        outage = outage_of(str(error), "run the statement")
+        if outage is not None:
+            raise outage from error
         # what Arrow says when DuckDB has no Arrow type for a column
         raise SqlError(str(error)) from error
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from quacklake import forks
+from quacklake.engines.duckdb.failures import interrupted
 from quacklake.errors import CancelledError, StatementTimeoutError
 
 __all__ = ["Budget", "Running"]
@@ -116,7 +118,7 @@ def _late() -> StatementTimeoutError:
 
 def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
     """What an error of DuckDB means: it is the same one whoever has stopped the work. None for any other error."""
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
+    if interrupted(error):
         return KeyboardInterrupt()
     stopped = isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error)
     if not stopped:
@@ -133,6 +135,13 @@ class _Clock:
         self._next = float("inf")
         self._thread: threading.Thread | None = None
         self._numbers = itertools.count()
+        forks.watch(self, _Clock._renew)
+
+    def _renew(self) -> None:
+        """In a forked child, where its thread does not exist."""
+        self._changed = threading.Condition()
+        self._waiting.clear()
+        self._thread = None
 
     def wake(self, when: float, running: Running, scope: _Scope) -> None:
         """Nudge a stretch of work at a time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import os
 import re
 import sys
 import weakref
@@ -93,6 +94,7 @@ class Session:
         self._plans = Plans()
         self._footers = Footers()
         self._closed = False
+        self._process = os.getpid()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -242,6 +244,11 @@ class Session:
         """Run one statement: the place that all of them pass."""
         if self._closed:
             raise SqlError("the session is closed")
+        if self._process != os.getpid():
+            raise SqlError(
+                "the session belongs to the process that has forked this one",
+                hint="open another one here; lake.sql() does so itself",
+            )
         self._settle()
         self._sql = sql
         if not self.running.busy:

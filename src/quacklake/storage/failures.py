@@ -7,6 +7,7 @@ carries the service's own error code; there the code is taken out of the line an
 from __future__ import annotations
 
 import errno
+import os
 import re
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow as pa
 from quacklake.config import redact
 from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
 
-__all__ = ["explain"]
+__all__ = ["explain", "kind_of_message"]
 
 _TRANSIENT = frozenset(
     {
@@ -72,6 +73,9 @@ _GCS_TRANSIENT = frozenset({"ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURC
 _GCS_DENIED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 # "Azure Error: [ServerBusy] 503 …"
 _AZURE = re.compile(r"Azure Error: \[[^\]]*\] (?P<status>\d{3})")
+# DuckDB: "Could not connect to server error for HTTP GET to 'http://…'", "… Service Unavailable (HTTP code 503)"
+_NO_ANSWER = re.compile(r" error for HTTP [A-Z]+ to ")
+_HTTP = re.compile(r"\(HTTP (?:code )?(?P<status>\d{3})")
 _TRANSIENT_STATUS = frozenset({"408", "429", "500", "502", "503", "504"})
 _DENIED_STATUS = frozenset({"401", "403"})
 
@@ -119,6 +123,27 @@ def _kind(error: BaseException) -> str:
             return "denied"
         return "full" if code in _FULL else "other"
     return _kind_of_service(str(error))
+
+
+def kind_of_message(text: str) -> str:
+    """What a message of DuckDB says of storage: ``transient``, ``denied``, ``full``, ``missing`` or ``other``.
+
+    DuckDB has no numbers for it, only the words of the operating system, and the status of an answer.
+    """
+    if _NO_ANSWER.search(text):
+        return "transient"
+    if http := _HTTP.search(text):
+        if http["status"] in _TRANSIENT_STATUS:
+            return "transient"
+        if http["status"] in _DENIED_STATUS:
+            return "denied"
+        return "missing" if http["status"] == "404" else "other"
+    for kind, codes in (("transient", _TRANSIENT), ("denied", _DENIED), ("full", _FULL)):
+        if any(os.strerror(code) in text for code in codes):
+            return kind
+    if os.strerror(errno.ENOENT) in text:
+        return "missing"
+    return _kind_of_service(text)
 
 
 def _kind_of_service(text: str) -> str:

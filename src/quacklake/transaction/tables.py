@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from quacklake import forks
 from quacklake.catalog import Catalog, objects
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
@@ -27,6 +28,7 @@ class TableCache:
         self._size = size
         self._entries: OrderedDict[Any, Any] = OrderedDict()
         self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """The schemas of a snapshot."""

@@ -462,6 +462,8 @@ class Transaction:
 
         try:
             snapshot = commit(self.catalog, changes, retry, dated, turn)
+            used = {table.table.location + path for table in final.tables for path in table.paths()}
+            self._written = [path for path in self._written if path not in used]
         except BaseException as error:
             if isinstance(error, QuacklakeError) and not isinstance(error, CommitUnknown):
                 self.discard_files()
@@ -469,8 +471,6 @@ class Transaction:
                 self._written.clear()  # they may be part of the lake
             raise
         self.committed = snapshot
-        used = {table.table.location + path for table in final.tables for path in table.paths()}
-        self._written = [path for path in self._written if path not in used]
         self.discard_files()
         self.committed = snapshot
         return snapshot

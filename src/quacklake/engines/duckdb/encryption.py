@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
+from quacklake import forks
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.engines.duckdb.failures import reading, writing
 from quacklake.engines.duckdb.paths import file_literal
@@ -79,6 +80,13 @@ class EncryptedFiles:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._prepared = False
         self._lock = threading.Lock()
+        forks.watch(self, EncryptedFiles._renew)
+
+    def _renew(self) -> None:
+        """In a forked child: leave the connection, whose threads are the parent's."""
+        forks.abandon(self._connection)
+        self._connection, self._prepared = None, False
+        forks.new_lock(self)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake import telemetry
+from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
 from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.expressions import check_expression, plain_expression
@@ -77,11 +77,18 @@ class DuckDBEngine:
         self.gate = gate
         """What everyone who reads rows for a user passes, and is in for as long as that takes."""
         self._config = config
-        self._root = self.session()
+        self._root: duckdb.DuckDBPyConnection | None = self.session()
         self._shapes = FileShapes(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
         self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
+        forks.watch(self, DuckDBEngine._renew)
+
+    def _renew(self) -> None:
+        """In a forked child: leave the connections, whose threads are the parent's; the first use opens others."""
+        forks.abandon((self._root, self._working))
+        self._root, self._working = None, {}
+        forks.new_lock(self)
 
     def session(self) -> duckdb.DuckDBPyConnection:
         """A database in memory with the same limits that reads the store's files; the caller closes it."""
@@ -91,14 +98,15 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """End every connection."""
-        self._root.close()
+        if self._root is not None:
+            self._root.close()
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection for one piece of work."""
         thread = threading.get_ident()
         with self._lock:
-            cursor = self._root.cursor()
+            cursor = self._cursor()
             self._working.setdefault(thread, []).append(cursor)
         try:
             yield cursor
@@ -109,6 +117,14 @@ class DuckDBEngine:
                 if not mine:
                     del self._working[thread]
             cursor.close()
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        try:
+            if self._root is None:
+                self._root = self.session()
+            return self._root.cursor()
+        except duckdb.ConnectionException:
+            raise InputError("the lake is closed", hint="open it again with quacklake.connect()") from None
 
     def interrupt(self, thread: int) -> None:
         """Stop what a thread does on its connections; there it raises ``CancelledError``."""
@@ -232,7 +248,7 @@ class DuckDBEngine:
         """
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
-            connection = self._root.cursor()
+            connection = self._cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
                 query, select = bind(connection), _selected(chosen, beside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -18,9 +19,15 @@ from quacklake.errors import (
     PredicateError,
     QuacklakeError,
     StorageError,
+    StorageUnavailableError,
 )
+from quacklake.storage.failures import kind_of_message
 
-__all__ = ["reading", "translate", "writing"]
+__all__ = ["interrupted", "outage_of", "reading", "translate", "writing"]
+
+_WRITING = "write the data files"
+#: What httpfs says when it cannot begin to write a file.
+_UPLOAD = re.compile(r"Unable to connect to URL .*\(HTTP code 404\)")
 
 
 #: What DuckDB says of a file that a key does not open.
@@ -60,6 +67,10 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
             f"cannot {doing}: the encryption key of a file is missing or wrong",
             hint="the keys are in the catalog, one for each file; its row or the file is not the original",
         )
+    if isinstance(error, duckdb.IOException | duckdb.HTTPException):
+        outage = outage_of(first, doing)
+        if outage is not None:
+            return outage
     damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
     if damaged or type(error) is duckdb.Error:  # the bare class is what a broken footer raises
         return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
@@ -70,6 +81,31 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     return None
 
 
+def outage_of(text: str, doing: str) -> StorageError | None:
+    """Return the error for a store that does not answer, is full or lets nobody in; None for anything else."""
+    kind = kind_of_message(text)
+    if kind == "transient":
+        return StorageUnavailableError(
+            f"cannot {doing}, storage did not answer: {text}", hint="check the network and the service, then try again"
+        )
+    if kind == "denied":
+        return StorageError(
+            f"cannot {doing}, no permission: {text}", hint="check the credentials and the rights on the data path"
+        )
+    if kind == "full":
+        return StorageError(f"cannot {doing}, no space left: {text}", hint="free some space on the data path")
+    if kind == "missing" and doing == _WRITING and _UPLOAD.search(text):
+        return StorageError(
+            f"cannot {doing}, the place does not exist: {text}", hint="check the bucket or the folder of the data path"
+        )
+    return None
+
+
+def interrupted(error: BaseException) -> bool:
+    """Return whether DuckDB has stopped because of Ctrl-C, which it tells as an error of its own."""
+    return isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
+
+
 @contextmanager
 def _translating(doing: str) -> Iterator[None]:
     try:
@@ -77,6 +113,10 @@ def _translating(doing: str) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowInvalid) as error:
         ours = translate(error, doing)
         raise (ours or error) from error
+    except RuntimeError as error:
+        if interrupted(error):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def reading() -> AbstractContextManager[None]:
@@ -86,4 +126,4 @@ def reading() -> AbstractContextManager[None]:
 
 def writing() -> AbstractContextManager[None]:
     """Translate what goes wrong while data files are written."""
-    return _translating("write the data files")
+    return _translating(_WRITING)

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow.compute as pc
 
+from quacklake import forks
 from quacklake.engines.duckdb.encryption import lend_keys
 from quacklake.engines.duckdb.paths import file_literal
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
@@ -55,6 +56,7 @@ class FileShapes:
         self._known: dict[str, _Node] = {}
         self._described: dict[str, dict[str, Column]] = {}
         self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
 
     def find(
         self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, columns: Sequence[Column]

@@ -1,0 +1,98 @@
+"""The boundary of the library: what its public methods raise is of our own types, or the caller's own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.engines.duckdb.failures import outage_of, translate
+from quacklake.errors import CatalogError, InputError, QuacklakeError, StorageError
+
+__all__ = ["boundary"]
+
+C = TypeVar("C", bound=type[Any])
+
+_HOME = str(Path(__file__).resolve().parents[1])
+#: Packages of databases, and of frames whose rows are given to us.
+_DATABASES = frozenset({"sqlalchemy", "sqlite3", "psycopg", "pymysql"})
+_FRAMES = frozenset({"polars", "pandas", "numpy"})
+
+#: Looks for variables of its caller, whom another frame would hide; sessions tell errors as ours themselves.
+_LEFT = frozenset({"sql"})
+
+
+def boundary(cls: C) -> C:
+    """Let every public method of a class, inherited ones included, raise errors of other libraries as ours."""
+    for name, function in inspect.getmembers(cls, inspect.isfunction):
+        bound = not isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod)
+        if bound and name not in _LEFT and not name.startswith("_") and not inspect.isgeneratorfunction(function):
+            setattr(cls, name, _bounded(function))
+    return cls
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(function, "_is_bounded"):
+        return function
+
+    @functools.wraps(function)
+    def bounded(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except QuacklakeError:
+            raise
+        except Exception as error:
+            ours = ours_for(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    bounded._is_bounded = True  # type: ignore[attr-defined]
+    return bounded
+
+
+def ours_for(error: Exception) -> QuacklakeError | None:
+    """Return the error to raise instead of one of another library; None for the caller's own."""
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, RecursionError):
+        return InputError("an expression, a type or a value is nested too deeply", hint="use fewer levels")
+    if isinstance(error, duckdb.Error):
+        return _of_duckdb(error, first)
+    if isinstance(error, pa.ArrowException):
+        return InputError(f"Arrow cannot do this: {first}")
+    package = type(error).__module__.partition(".")[0]
+    if package in _DATABASES:
+        return CatalogError(f"the catalog failed: {type(error).__name__}: {first}")
+    if package in _FRAMES:
+        return InputError(f"the rows cannot be read: {type(error).__name__}: {first}")
+    if isinstance(error, UnicodeEncodeError):
+        return InputError("a text holds a character that UTF-8 has none for", hint="replace lone surrogates")
+    if isinstance(error, TypeError | AttributeError | ValueError) and _is_ours(error.__traceback__):
+        return InputError(f"an argument has the wrong type or value: {first}")
+    return None
+
+
+def _of_duckdb(error: duckdb.Error, first: str) -> QuacklakeError:
+    if isinstance(error, duckdb.IOException | duckdb.HTTPException):
+        return outage_of(first, "do this") or StorageError(f"DuckDB cannot do this: {first}")
+    ours = translate(error, "do this")
+    if ours is None or type(ours) is StorageError or isinstance(error, duckdb.InvalidInputException):
+        return InputError(f"DuckDB cannot do this: {first}")
+    return ours
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
+    """Return whether an error comes from a line of this package, below the call itself.
+
+    One of the call is about its signature; one of any other file may be the caller's own.
+    """
+    last, depth = trace, 0
+    while last is not None and last.tb_next is not None:
+        last, depth = last.tb_next, depth + 1
+    return last is not None and depth > 0 and last.tb_frame.f_code.co_filename.startswith(_HOME)

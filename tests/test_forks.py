@@ -1,0 +1,107 @@
+"""A process that forks with a lake open: parent and child both go on, each with connections of its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import quacklake
+from quacklake import Lake
+from quacklake.errors import CatalogError, SqlError
+
+NewUrl = Callable[[str], str]
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+SHARED = [
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What some work gives in a forked child, which has twenty seconds for it."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            result: Any = work()
+        except BaseException as error:
+            result = error
+        os.write(sending, pickle.dumps(result))
+        os._exit(0)
+    os.close(sending)
+    clock = threading.Timer(20, os.kill, (child, signal.SIGKILL))
+    clock.start()
+    with os.fdopen(receiving, "rb") as pipe:
+        told = pipe.read()
+    clock.cancel()
+    os.waitpid(child, 0)
+    assert told, "the child hung"
+    result = pickle.loads(told)
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def everything(lake: Lake) -> list[int]:
+    """Use every part of a lake once."""
+    table = lake.table("t")
+    table.append([{"id": 1}])
+    table.append(pa.table({"id": range(100)}))
+    rows: int = lake.sql("SELECT count(*) FROM t").fetchall()[0][0]
+    return [table.count(), rows, table.scan(where="id >= 0").to_arrow().num_rows]
+
+
+@pytest.mark.parametrize("database", SHARED)
+def test_parent_and_children_go_on_with_a_lake_that_was_open_before_the_fork(
+    database: str, new_url: NewUrl, tmp_path: Path
+) -> None:
+    with quacklake.connect(new_url(database), data_path=tmp_path / "data") as lake:
+        lake.create_table("t", [{"id": 0}])
+        assert everything(lake) == [102] * 3
+        assert in_child(lambda: everything(lake)) == [203] * 3
+        assert everything(lake) == [304] * 3
+
+
+def test_a_fork_in_the_middle_of_a_commit_leaves_it_to_the_parent(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"busy_timeout_ms": 200, "ducklake_max_retry_count": 0}
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", **settings) as lake:
+        table = lake.create_table("t", [{"id": 0}])
+        with lake._shared.catalog.commit() as writer:
+            writer.run_sql("UPDATE ducklake_metadata SET value = value")
+            with pytest.raises(quacklake.errors.CatalogUnavailableError):
+                in_child(lambda: table.append([{"id": 1}]))
+            assert in_child(table.count) == 1
+        table.append([{"id": 2}])
+        assert in_child(table.count) == 2
+
+
+def test_a_duckdb_file_that_the_parent_has_open_is_refused_in_the_child(tmp_path: Path) -> None:
+    with quacklake.connect(f"duckdb:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        table = lake.create_table("t", [{"id": 0}])
+        for use in (table.count, lambda: quacklake.connect(lake.url).table("t").count()):
+            with pytest.raises(CatalogError, match="forked"):
+                in_child(use)
+        assert table.count() == 1
+
+
+def test_a_session_of_the_parent_is_refused_in_the_child(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        lake.create_table("t", [{"id": 0}])
+        session = lake._session()
+        with pytest.raises(SqlError, match="forked"):
+            in_child(lambda: session.statement("FROM t"))
+        assert in_child(lambda: lake.sql("SELECT count(*) FROM t").fetchall()) == [(1,)]
+        assert session.statement("FROM t").fetchall() == [(0,)]
