@@ -67,18 +67,20 @@ def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
 
 def test_the_command_says_what_it_has_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
-    words = f"--kills 0 --pairs 1 --transactions 0 --storms 1 --soak 0 --databases sqlite --seed {SEED} --json {told}"
+    words = f"--kills 0 --pairs 1 --transactions 0 --storms 1 --statements 3 --soak 0 --seed {SEED} --json {told}"
+    words += " --databases sqlite"
     assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 0
     assert f"seed {SEED}: 0 anomalies" in capsys.readouterr().out
     outcomes = {one["proof"]: one for one in json.loads(told.read_text())["outcomes"]}
     assert outcomes["pairs"]["done"]["meetings"] == outcomes["storms"]["done"]["operations"] == 1
+    assert outcomes["statements"]["databases"] == {"sqlite": 3}
 
 
 def test_the_command_keeps_the_lake_that_shows_an_anomaly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.prove.stores.check_rows", _fail)
-    words = f"--kills 0 --pairs 0 --transactions 0 --storms 1 --soak 0 --databases sqlite --seed {SEED}"
+    words = f"--kills 0 --pairs 0 --transactions 0 --storms 1 --statements 0 --soak 0 --databases sqlite --seed {SEED}"
     assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 1
     said = capsys.readouterr().out
     assert "planted" in said and f"seed '{SEED}'" in said
