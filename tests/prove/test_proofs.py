@@ -91,18 +91,21 @@ def test_two_copies_of_sqlite_in_one_process_lose_nothing(tmp_path: Path) -> Non
 
 def test_the_command_says_what_it_has_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
-    words = f"--kills 0 --pairs 1 --transactions 0 --storms 1 --mixed 0 --soak 0 --databases sqlite --seed {SEED} --json {told}"
+    words = "--kills 0 --pairs 1 --transactions 0 --storms 1 --mixed 0 --statements 3 --copies 0 --soak 0"
+    words += f" --databases sqlite --seed {SEED} --json {told}"
     assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 0
     assert f"seed {SEED}: 0 anomalies" in capsys.readouterr().out
     outcomes = {one["proof"]: one for one in json.loads(told.read_text())["outcomes"]}
     assert outcomes["pairs"]["done"]["meetings"] == outcomes["storms"]["done"]["operations"] == 1
+    assert outcomes["statements"]["databases"] == {"sqlite": 3}
 
 
 def test_the_command_keeps_the_lake_that_shows_an_anomaly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.prove.stores.check_rows", _fail)
-    words = f"--kills 0 --pairs 0 --transactions 0 --storms 1 --mixed 0 --soak 0 --databases sqlite --seed {SEED}"
+    words = "--kills 0 --pairs 0 --transactions 0 --storms 1 --mixed 0 --statements 0 --copies 0 --soak 0"
+    words += f" --databases sqlite --seed {SEED}"
     assert main([*words.split(), "--folder", str(tmp_path / "lakes")]) == 1
     said = capsys.readouterr().out
     assert "planted" in said and f"seed '{SEED}'" in said

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quacklake.duckdb_versions import IS_2
 from tests.prove.twins import Twins
 
 TABLES = ("t", "s", "s1.t")
@@ -96,9 +97,6 @@ def test_clauses_of_merge_do_the_same(twins: Twins, clauses: str) -> None:
         "MERGE INTO t USING s USING (id) WHEN MATCHED THEN UPDATE SET a=s.a WHEN NOT MATCHED THEN INSERT",
         "MERGE INTO t USING s USING (id) WHEN MATCHED THEN UPDATE SET a=id",
         "MERGE INTO t USING s on t.id = (select max(id) from s) WHEN MATCHED THEN DELETE",
-        "MERGE INTO t USING s on t.id < s.id WHEN MATCHED THEN DELETE",
-        "MERGE INTO t USING (select 2 as id union all select 2) x on t.id=x.id WHEN MATCHED THEN UPDATE SET a=9",
-        "MERGE INTO t USING (select 2 as id union all select 2) x on t.id=x.id WHEN MATCHED THEN DELETE",
         "MERGE INTO t as g USING s as h on g.id=h.id WHEN MATCHED THEN UPDATE SET a=h.a WHEN NOT MATCHED THEN INSERT VALUES (h.id, h.a, h.b)",
         "MERGE INTO t USING s1.t on main.t.id=s1.t.id WHEN MATCHED THEN UPDATE SET a=s1.t.a",
         "MERGE INTO t USING s1.t on t.id=s1.t.id WHEN MATCHED THEN UPDATE SET a=s1.t.a",
@@ -116,11 +114,24 @@ def test_clauses_of_merge_do_the_same(twins: Twins, clauses: str) -> None:
         "MERGE INTO t USING (VALUES (2,'v')) x(id,b) USING (id) WHEN MATCHED THEN UPDATE SET b=x.b",
         "MERGE INTO t USING range(2,4) r(id) USING(id) WHEN NOT MATCHED THEN INSERT (id) VALUES (id)",
         "MERGE INTO t USING t as x on t.id=x.id+1 WHEN MATCHED THEN UPDATE SET a=x.a",
-        "MERGE INTO t USING s on true WHEN MATCHED THEN DELETE",
         "MERGE INTO t USING s on false WHEN NOT MATCHED THEN INSERT",
     ],
 )
 def test_merges_do_the_same(twins: Twins, statement: str) -> None:
+    twins.undone(statement, None, TABLES)
+
+
+@pytest.mark.skipif(IS_2, reason="DuckDB 2.0 refuses a row that is matched twice")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "MERGE INTO t USING s on t.id < s.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO t USING (select 2 as id union all select 2) x on t.id=x.id WHEN MATCHED THEN UPDATE SET a=9",
+        "MERGE INTO t USING (select 2 as id union all select 2) x on t.id=x.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO t USING s on true WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_a_row_that_is_matched_twice_counts_twice(twins: Twins, statement: str) -> None:
     twins.undone(statement, None, TABLES)
 
 
