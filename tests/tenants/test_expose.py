@@ -166,7 +166,7 @@ def test_what_is_exposed_can_be_taken_back_and_dropped(place: Place, judge: Stoc
         assert made.sql[: len(planned.sql)] == planned.sql
         place.schemas["short"] = made.schema
         assert judge.run(place.of_role, "FROM t", options=place.options("short")) == [(1,)]
-        assert len(tenants.expose("short", place.role).sql) == 2
+        assert len(tenants.expose("short", place.role).sql) == 3
         assert tenants.unexpose("short")
         assert tenants.unexpose("short") == []
     with tenants.open("short") as lake:

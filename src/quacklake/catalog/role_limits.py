@@ -32,7 +32,7 @@ def timeouts(role: str) -> str:
         for name, value in _TIMEOUTS.items()
     )
     refused = "EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'the role keeps its timeouts';"
-    return f"DO $quacklake$ BEGIN{given} {refused} END $quacklake$"
+    return f"DO {literal(f'BEGIN{given} {refused} END')}"
 
 
 def without_statistics(table: str, columns: Iterable[str]) -> list[str]:

@@ -99,6 +99,15 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[quacklake.Sess
         yield found
 
 
+@pytest.fixture(scope="module")
+def patient(session: quacklake.Session) -> Iterator[quacklake.Session]:
+    """The same with more time: what is refused must be so for its size."""
+    with quacklake.session(safety=Safety(max_memory="256MB", max_spill="256MB", threads=2)) as found:
+        found.attach(session.attachments.lakes["lake"].handle, "lake")
+        found.use("lake")
+        yield found
+
+
 def _ends(
     session: quacklake.Session, statement: str, expected: type[QuacklakeError] | tuple[type[QuacklakeError], ...]
 ) -> None:
@@ -106,18 +115,18 @@ def _ends(
     with pytest.raises(expected):
         session.sql(statement).fetchall()
     # far from the minutes that they took; the machine may be busy
-    assert time.monotonic() - start < 10 * _SECONDS
+    assert time.monotonic() - start < 30 * _SECONDS
     assert session.sql("SELECT 1").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize("what", TOO_LARGE)
-def test_a_statement_that_grows_when_it_is_bound_is_refused(session: quacklake.Session, what: str) -> None:
-    _ends(session, TOO_LARGE[what], StatementTooLargeError)
+def test_a_statement_that_grows_when_it_is_bound_is_refused(patient: quacklake.Session, what: str) -> None:
+    _ends(patient, TOO_LARGE[what], StatementTooLargeError)
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_only_the_rows_would_tell_the_size_of_is_refused(session: quacklake.Session, what: str) -> None:
-    _ends(session, REFUSED[what], NotPermittedError)
+def test_what_only_the_rows_would_tell_the_size_of_is_refused(patient: quacklake.Session, what: str) -> None:
+    _ends(patient, REFUSED[what], NotPermittedError)
 
 
 @pytest.mark.parametrize("what", NONSENSE)
@@ -143,12 +152,8 @@ def test_a_statement_that_would_never_end_is_stopped(session: quacklake.Session,
         "SELECT unnest(range(1000)) LIMIT 1",
     ],
 )
-def test_what_honest_queries_do_is_within_the_limits(session: quacklake.Session, statement: str) -> None:
-    lake = session.attachments.lakes["lake"].handle
-    with quacklake.session(safety=Safety()) as patient:
-        patient.attach(lake, "lake")
-        patient.use("lake")
-        assert patient.sql(statement).fetchall()
+def test_what_honest_queries_do_is_within_the_limits(patient: quacklake.Session, statement: str) -> None:
+    assert patient.sql(statement).fetchall()
 
 
 def test_the_limits_are_settings(lake: quacklake.Lake) -> None:
