@@ -9,13 +9,14 @@ import quacklake
 
 
 def test_catalogs_are_moved_from_the_command_line(run: Any, tmp_path: Path) -> None:
-    shared, plain = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/p.db"
+    shared, plain, copied = (f"sqlite:///{tmp_path}/{name}.db" for name in ("s", "p", "c"))
     with quacklake.connect(shared, tmp_path / "data", catalog="acme") as lake:
         lake.create_table("t", {"a": list(range(30))})
     for words in (
         ("fork", "acme", "fork"),
         ("export", "acme", plain),
-        ("adopt", plain, "adopted"),
+        ("export", "acme", copied, "--copy-data"),
+        ("adopt", copied, "adopted"),
         ("release", "acme", plain),
     ):
         answer = run("tenant", *words, "--lake", shared)
