@@ -11,7 +11,8 @@ The tree::
     │   ├── ConstraintError            NULL in NOT NULL, value out of range, duplicate keys
     │   ├── PredicateError             a filter cannot be parsed or bound
     │   ├── SqlError                   a statement cannot be parsed, bound or run here
-    │   └── InvalidNameError           a name is empty, too long or otherwise unusable
+    │   ├── InvalidNameError           a name is empty, too long or otherwise unusable
+    │   └── ClosedError                the lake was closed
     ├── NotFoundError                  table, schema, snapshot … does not exist
     │   └── SnapshotExpiredError       the history that is needed has been removed
     ├── AlreadyExistsError             it exists already
@@ -58,6 +59,7 @@ __all__ = [
     "CatalogError",
     "CatalogLockedError",
     "CatalogUnavailableError",
+    "ClosedError",
     "CommitConflict",
     "CommitError",
     "CommitUnknown",
@@ -164,6 +166,15 @@ class SqlError(InputError):
 
 class InvalidNameError(InputError):
     code = "input.name"
+
+
+class ClosedError(InputError):
+    """The lake was closed, or the tenants were."""
+
+    code = "input.closed"
+
+    def __init__(self) -> None:
+        super().__init__("the lake is closed", hint="open it again with quacklake.connect()")
 
 
 class NotFoundError(QuacklakeError, Terminal):

@@ -17,6 +17,7 @@ import pytest
 import quacklake
 from quacklake import Lake, Table
 from quacklake.errors import (
+    ClosedError,
     CorruptFileError,
     InputError,
     QuacklakeError,
@@ -141,10 +142,13 @@ def test_a_lake_that_is_closed_says_so(tmp_path: Path) -> None:
         lambda: table.to_arrow(),
         lambda: table.append(pa.table({"id": range(50)})),
         lambda: table.delete("id = 3"),
+        lambda: lake.tables(),
+        lambda: lake.sql("SELECT 1"),
     ]
     for call in calls:
-        with pytest.raises(InputError, match="the lake is closed"):
+        with pytest.raises(ClosedError, match="the lake is closed"):
             call()
+    assert repr(lake) == f"<Lake {lake.url}, closed>"
 
 
 # -- outages -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
     CatalogUnavailableError,
+    ClosedError,
     CommitUnknown,
     ConfigError,
     QuacklakeError,
@@ -73,6 +74,7 @@ class Connections:
         self._many = pool_size + max_overflow > _RESERVED
         self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        self.closed = False
         forks.watch(self, Connections._renew)
 
     def _renew(self) -> None:
@@ -89,7 +91,7 @@ class Connections:
 
     def connect(self) -> sa.Pool:
         """The pool of connections, after checking that the database answers."""
-        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._engine.connect():
+        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._connection():
             pass
         return self._engine.pool
 
@@ -99,12 +101,15 @@ class Connections:
         return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
 
     def close(self) -> None:
-        """Close every pooled connection."""
+        """Close every pooled connection, and open none any more."""
+        self.closed = True
         self._engine.dispose()
         self._database.leave_file(self)
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
+        if self.closed:
+            raise ClosedError
         with self._engine.connect() as connection:
             yield connection
 

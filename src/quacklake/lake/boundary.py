@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -20,6 +22,7 @@ __all__ = ["boundary"]
 C = TypeVar("C", bound=type[Any])
 
 _HOME = str(Path(__file__).resolve().parents[1])
+_PYTHON = (sysconfig.get_paths()["stdlib"], "<frozen ")
 #: Packages of databases, and of frames whose rows are given to us.
 _DATABASES = frozenset({"sqlalchemy", "sqlite3", "psycopg", "pymysql"})
 _FRAMES = frozenset({"polars", "pandas", "numpy"})
@@ -88,11 +91,10 @@ def _of_duckdb(error: duckdb.Error, first: str) -> QuacklakeError:
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
-    """Return whether an error comes from a line of this package, below the call itself.
+    """Return whether an error comes from a line of this package, below the call itself, or from Python for it.
 
     One of the call is about its signature; one of any other file may be the caller's own.
     """
-    last, depth = trace, 0
-    while last is not None and last.tb_next is not None:
-        last, depth = last.tb_next, depth + 1
-    return last is not None and depth > 0 and last.tb_frame.f_code.co_filename.startswith(_HOME)
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(trace)][1:]
+    theirs = [file for file in files if not (file.startswith(_PYTHON) and "site-packages" not in file)]
+    return bool(theirs) and theirs[-1].startswith(_HOME)

@@ -375,6 +375,8 @@ class Lake(
         return self.version
 
     def __repr__(self) -> str:
+        if self._shared.catalog.closed:
+            return f"<Lake {self.url}, closed>"
         state = f"snapshot {self._shared.latest().id}, {len(self.tables())} tables"
         which = "" if self.catalog is None else f", catalog {self.catalog}"
         return f"<Lake {self.url}{which} at {state}, data in {self.data_path}>"

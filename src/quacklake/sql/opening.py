@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quacklake.duckdb_versions import connect
+from quacklake.errors import ClosedError
 from quacklake.sql.attached import Attachments
 from quacklake.sql.guard import Guard
 from quacklake.sql.session import Session
@@ -28,7 +29,9 @@ _NOT_PLANNED = (
 
 
 def session_of(lake: Lake | LakeAt | LakeTransaction) -> Session:
-    """A session in which a lake is the default catalog, under the name ``lake``."""
+    """A session in which a lake is the default catalog, under the name ``lake``. Raises ``ClosedError``."""
+    if lake._shared.catalog.closed:
+        raise ClosedError
     made = _configured(lake._shared.config)
     made.attach(lake, "lake")
     made.use("lake")

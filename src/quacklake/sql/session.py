@@ -229,6 +229,8 @@ class Session:
             attached.shared.engine.interrupt(thread)
 
     def _run(self, text: str, params: Parameters) -> Result:
+        if not isinstance(text, str):
+            raise SqlError(f"a statement is a text, not {type(text).__name__}")
         self.guard.text(text)
         try:
             statements = split(text)

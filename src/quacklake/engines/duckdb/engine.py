@@ -26,7 +26,7 @@ from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import FileShapes
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, needs_guard, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
-from quacklake.errors import ConstraintError, InputError, PredicateError
+from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
@@ -124,7 +124,7 @@ class DuckDBEngine:
                 self._root = self.session()
             return self._root.cursor()
         except duckdb.ConnectionException:
-            raise InputError("the lake is closed", hint="open it again with quacklake.connect()") from None
+            raise ClosedError from None
 
     def interrupt(self, thread: int) -> None:
         """Stop what a thread does on its connections; there it raises ``CancelledError``."""

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.exactness import ROUNDED
-from quacklake.engines.duckdb.interval_files import CUT
+from quacklake.engines.duckdb.exactness import REFUSALS
 from quacklake.errors import (
     CancelledError,
     ConstraintError,
@@ -50,16 +49,9 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
         return InputError(f"not enough memory to {doing}: {first}", hint="raise the setting duckdb_memory_limit")
     if isinstance(error, duckdb.InvalidInputException) and "in the NOT NULL column" in text:
         return ConstraintError(first.removeprefix("Invalid Input Error: "))
-    if isinstance(error, duckdb.InvalidInputException) and ROUNDED in text:
-        return ConstraintError(
-            first.removeprefix("Invalid Input Error: "),
-            hint="a column of the type DECIMAL(38, 0) keeps every digit, in files too",
-        )
-    if isinstance(error, duckdb.InvalidInputException) and CUT in text:
-        return ConstraintError(
-            first.removeprefix("Invalid Input Error: "),
-            hint="in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
-        )
+    refusal = next((words for words in REFUSALS if words in text), None)
+    if isinstance(error, duckdb.InvalidInputException) and refusal is not None:
+        return ConstraintError(first.removeprefix("Invalid Input Error: "), hint=REFUSALS[refusal])
     if isinstance(error, duckdb.IOException) and "Parquet files do not support" in text:
         return ConstraintError(f"a value does not fit into a file: {first}")
     if any(sign in text for sign in _KEY_SIGNS):

@@ -23,9 +23,8 @@ from quacklake.engines.duckdb.copying import (
     written_statistics,
 )
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
-from quacklake.engines.duckdb.exactness import huge_columns, unrounded
+from quacklake.engines.duckdb.exactness import exact
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.interval_files import interval_columns, uncut
 from quacklake.engines.duckdb.ordering import order_keys
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
@@ -143,13 +142,9 @@ class FileWriter:
         job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
         if stored is not table:
             query = without_nulls(query, table, job.names)
-        huge = huge_columns(stored.schema)
-        if huge:
-            query = unrounded(query, huge, job.names)
+        query = exact(query, stored.schema, job.names)
         keys = partition_keys(table, epochs=options.facts)
         large = size_hint is not None and size_hint >= options.target_file_size
-        if spans := interval_columns(stored.schema):
-            query = uncut(query, spans, job.names)
         if keys is None:
             ordered = f"SELECT * FROM ({query}) ORDER BY {', '.join(job.order)}" if job.order else query
             files = self._copy(job, ordered, folder, size_hint)
