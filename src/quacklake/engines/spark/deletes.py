@@ -10,7 +10,6 @@ in it; above it is a condition that Spark takes for a volatile one, below which 
 
 from __future__ import annotations
 
-from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -95,21 +94,25 @@ class Deletes:
         return found
 
     def _live(self, rows: DataFrame, number: str, position: str) -> DataFrame:
-        bits = pa.Array.from_buffers(pa.int64(), self._words[-1], [None, pa.py_buffer(self._bits())])
+        bits = self._bits()
         word = f.expr(f"CAST({number} + shiftright({position}, {_WORD}) AS INT)")
         bit = f.expr(f"CAST({position} & {(1 << _WORD) - 1} AS INT)")
         words = to_frame(self.session, pa.table({"words": pa.ListArray.from_arrays([0, len(bits)], bits)})).scalar()
         return rows.filter(f.call_function("bit_get", f.get(words, word), bit) == 0)
 
-    def _bits(self) -> array[int]:
-        found = array("Q", bytes(8 * self._words[-1]))
-        for index, positions in self._positions():
-            own = positions.filter(pc.less(positions, self.files.column("record_count")[index]))
-            words = pc.add(pc.shift_right(own, _WORD), self._words[index])
-            bits = pc.shift_left(pa.scalar(1, pa.uint64()), pc.bit_wise_and(own, (1 << _WORD) - 1).cast(pa.uint64()))
-            for word, bit in zip(words.to_pylist(), bits.to_pylist(), strict=True):
-                found[word] |= bit
-        return found
+    def _bits(self) -> pa.Array:
+        """The words, as numbers that Spark has."""
+        counts = self.files.column("record_count")
+        places = [
+            pc.add(positions.filter(pc.less(positions, counts[index])), self._words[index] << _WORD)
+            for index, positions in self._positions()
+        ]
+        rows = pc.unique(pa.chunked_array(places, pa.int64()))
+        bits = pc.shift_left(pa.scalar(1, pa.uint64()), pc.bit_wise_and(rows, (1 << _WORD) - 1).cast(pa.uint64()))
+        # the bits of different rows: their sum has all of them
+        some = pa.table({"word": pc.shift_right(rows, _WORD), "bit": bits}).group_by("word").aggregate([("bit", "sum")])
+        at = pc.index_in(pa.array(range(self._words[-1]), pa.int64()), value_set=some.column("word").combine_chunks())
+        return pc.fill_null(some.column("bit_sum").combine_chunks().take(at), 0).view(pa.int64())
 
     def _positions(self) -> list[tuple[int, pa.Array]]:
         """The deleted positions of files, by the numbers of these; of one file perhaps several times."""
