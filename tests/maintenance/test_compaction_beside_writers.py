@@ -28,6 +28,12 @@ COMPACT: dict[str, Callable[[quacklake.Table], CompactionReport]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def write_ahead_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one thread write while it reads, too."""
+    monkeypatch.setenv("QUACKLAKE_SQLITE_JOURNAL", "wal")
+
+
 @contextmanager
 def meanwhile(what: Callable[[], object], point: str = "compaction.group.after", times: int = 1) -> Iterator[None]:
     """Do something when a compaction gets to a point: its files are written, nothing is committed."""
@@ -343,7 +349,7 @@ def test_a_transaction_does_not_see_again_what_it_has_deleted_when_it_is_flushed
 def test_deletes_that_a_flush_moves_while_a_file_is_rewritten_are_planned_again(
     open_lake: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, other = open_lake(sqlite_journal="wal"), open_lake(sqlite_journal="wal")  # one writes while the other reads
+    lake, other = open_lake(), open_lake()
     table = lake.create_table("late", [{"id": n} for n in range(30)])
     table.delete("id < 6")  # in the catalog
     look, flushed = Reader.dated_deletes, list[int | None]()

@@ -16,7 +16,9 @@ from tests.layout import LAYOUT
 @pytest.fixture(params=["sqlite", "duckdb"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.Lake]:
     """A table whose inlined rows are in tables of two schema versions."""
-    with quacklake.connect(f"{request.param}:///{tmp_path}/lake.db", data_path=tmp_path / "data") as found:
+    url = f"{request.param}:///{tmp_path}/lake.db"
+    # a write-ahead log lets one thread write while it reads
+    with quacklake.connect(url, data_path=tmp_path / "data", sqlite_journal="wal") as found:
         table = found.create_table("t", [{"i": 1}, {"i": 2}])
         table.add_column("j", "INTEGER")
         table.append([{"i": 3, "j": 30}])

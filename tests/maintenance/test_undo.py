@@ -430,9 +430,9 @@ def test_another_commit_is_taken_into_account(lake: quacklake.Lake, connect: Con
     meanwhile = iter([lambda: other.table("t").append(rows(900, 930)), lambda: other.table("t").delete("id = 1")])
     commit = lake._commit
 
-    def late(*args: Any) -> Any:
+    def late(*args: Any, **options: Any) -> Any:
         next(meanwhile, lambda: None)()
-        return commit(*args)
+        return commit(*args, **options)
 
     lake._commit = late  # type: ignore[method-assign]
     assert table.restore(to=4).snapshot == 8
@@ -444,10 +444,10 @@ def test_two_undrops_of_one_table_make_one(lake: quacklake.Lake, connect: Connec
     lake.drop_table("t")
     other, commit = connect(), lake._commit
 
-    def late(*args: Any) -> Any:
+    def late(*args: Any, **options: Any) -> Any:
         if other.current_snapshot() == 2:
             other.undrop("t", as_="first")
-        return commit(*args)
+        return commit(*args, **options)
 
     lake._commit = late  # type: ignore[method-assign]
     with pytest.raises(NotFoundError):

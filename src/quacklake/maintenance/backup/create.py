@@ -106,7 +106,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
         raise
     info = BackupInfo(
         id=id_,
-        time=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        time=dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"),
         snapshot=snapshot.id,
         version=catalog.version,
         database=catalog.database,
