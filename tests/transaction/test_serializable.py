@@ -7,6 +7,7 @@ import itertools
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,11 +129,11 @@ def test_an_operation_alone_is_planned_again_until_it_fits(
     with quacklake.connect(url, **place) as lake, quacklake.connect(url, **place) as elsewhere:  # type: ignore[arg-type]
         real, interfered = lake._commit, []
 
-        def commit(tx: object, signature: object, turn: object) -> object:
+        def commit(*arguments: Any, **options: Any) -> object:
             if not interfered:
                 interfered.append(True)
                 OPERATIONS[other].run(elsewhere)
-            return real(tx, signature, turn)  # type: ignore[arg-type]
+            return real(*arguments, **options)
 
         monkeypatch.setattr(lake, "_commit", commit)
         OPERATIONS[mine].run(lake)

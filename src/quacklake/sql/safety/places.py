@@ -41,7 +41,9 @@ def places_of(lakes: Iterable[Attached], spill: str) -> dict[str, str]:
 def hidden_text(text: str, places: dict[str, str]) -> str:
     """Return a text in which paths begin at the data path."""
     for place, shown in places.items():
-        text = text.replace(place, shown)
+        # another path may begin with the same letters
+        end = "" if place.endswith("/") else r"(?![\w.-])"
+        text = re.sub(re.escape(place) + end, lambda _, shown=shown: shown, text)  # type: ignore[misc]
     return text
 
 
