@@ -79,9 +79,7 @@ def test_the_files_of_a_catalog_cannot_be_put_among_those_of_others(
         assert lake.data_path == f"{tmp_path}/moved/one/"
 
 
-def test_files_of_another_catalog_are_never_added(
-    url: str, tenants: quacklake.Tenants, tmp_path: Path
-) -> None:
+def test_files_of_another_catalog_are_never_added(url: str, tenants: quacklake.Tenants, tmp_path: Path) -> None:
     _fill(tenants, "one", 1)
     (theirs,) = _fill(tenants, "two", 2)
     (tmp_path / "inbox").mkdir()

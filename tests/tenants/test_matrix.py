@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,13 +114,19 @@ def _outcome(call: Callable[[], Any]) -> tuple[bool, str]:
         return True, f"{error!r} {error} {error.hint}"
 
 
+def _tails(text: str) -> list[str]:
+    """A text, and a path without its first folders: those that are one's own are not shown."""
+    parts = text.split("/")
+    return ["/".join(parts[at:]) for at in range(len(parts) - 1)] or [text]
+
+
 def _check(pair: Pair, case: Case) -> None:
     refused, shown = _outcome(lambda: case.call(pair.mine, pair.theirs))
     assert refused == case.refused, shown
     mine = pair.of_mine()
     assert not refused or mine == pair.before["mine"]
     pair.before["mine"] = mine
-    for text in case.given(pair.theirs):
+    for text in itertools.chain.from_iterable(map(_tails, case.given(pair.theirs))):
         shown = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", "", shown)
     assert not [mark for mark in pair.theirs.marks if mark in shown], shown
     assert pair.of_theirs() == pair.before["theirs"]
