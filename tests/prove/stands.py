@@ -89,7 +89,7 @@ class Stand:
         """Let go of files, which others may open or replace then."""
         if self._server is None:
             for client in self._clients:
-                client._shared.catalog.close()
+                client._shared.catalog.give_back()
 
     def close(self) -> None:
         for client in self._clients:

@@ -47,7 +47,7 @@ def test_a_scan_is_planned_once_at_a_snapshot_and_anew_after_each_change(
     planned.clear()
     assert lake.sql(COUNT).fetchone() == (40,)
     assert lake.sql("SELECT count(*) FROM t AT (VERSION => 1) WHERE id < 50").fetchone() == (50,)
-    assert planned == ["t"]  # the older snapshot was the newest before
+    assert planned == ["t", "t"]  # a compaction may have given the older snapshot other files
 
 
 def test_a_transaction_sees_its_own_changes_whatever_is_remembered(lake: quacklake.Lake) -> None:

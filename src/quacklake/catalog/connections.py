@@ -103,6 +103,10 @@ class Connections:
     def close(self) -> None:
         """Close every pooled connection, and open none any more."""
         self.closed = True
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Close every pooled connection."""
         self._engine.dispose()
         self._database.leave_file(self)
 

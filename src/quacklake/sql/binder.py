@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -81,7 +80,7 @@ class Binder(Values):
         """
         parsed = tree.parse(self.session.connection, sql)
         # of the rows of an INSERT, which may be many, every value is changed, and nobody asks for titles
-        given = copy.deepcopy(parsed) if change is None else None
+        given = tree.copied(parsed) if change is None else None
         if change is not None:
             change(parsed)
         if target:
@@ -311,7 +310,7 @@ class Binder(Values):
             return self._known[key]
         sql = view.sql.replace(LAKE, "")
         parsed = tree.parse(self.session.connection, sql)
-        given = copy.deepcopy(parsed)
+        given = tree.copied(parsed)
         size = self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
         self._steady = self._steady and is_steady(parsed)
         name = self._known[key] = self.session.fresh_name()
@@ -399,7 +398,7 @@ class Binder(Values):
             sql = variant.sql.replace(LAKE, "")
             query = sql if macro.is_table else f"SELECT {sql}"
             parsed = tree.parse(connection, query)
-            given = copy.deepcopy(parsed)
+            given = tree.copied(parsed)
             sizes.append(self._rewrite(parsed, inside))
             self._steady = self._steady and is_steady(parsed)
             body = self._text(query, given, parsed)

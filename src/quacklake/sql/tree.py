@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import duckdb
 
 from quacklake.engines.duckdb.trees import (
@@ -28,6 +30,7 @@ __all__ = [
     "base_table",
     "cast",
     "constant_of",
+    "copied",
     "expression_of",
     "nodes",
     "parse",
@@ -40,6 +43,12 @@ __all__ = [
 
 class Unserializable(SqlError):
     """DuckDB understands the statement but does not give a tree of it."""
+
+
+def copied(tree: Node) -> Node:
+    """Return a copy of a tree."""
+    found: Node = json.loads(json.dumps(tree))
+    return found
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
