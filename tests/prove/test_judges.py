@@ -89,6 +89,7 @@ def test_the_history_is_counted(tmp_path: Path, done: bool, times: int) -> None:
 def test_pairs_see_that_a_file_which_took_the_place_of_others_is_taken_for_the_one_that_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, block: bool
 ) -> None:
+    monkeypatch.setenv("QUACKLAKE_SQLITE_JOURNAL", "wal")  # else nobody commits while another reads
     stand = Stand("sqlite", tmp_path / "stand", None)
     early = pairs.phases(stand, first, block=block)[1]
     meeting = pairs.Meeting(first, second, early[-1], block)
