@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake import telemetry
-from quacklake.errors import ConstraintError, SchemaMismatchError, StorageError, UnsupportedFeatureError
+from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, UnsupportedFeatureError
 from quacklake.lake.spark import fetching
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused_alike(site: LakeSite, session: SparkSessio
         (
             "t",
             f"CAST(raise_error('no such id') AS BIGINT) AS id; 1 AS small; uuid() AS u; {at}",
-            StorageError,
+            InputError,
             "no such id",
         ),
         ("g", "X'00' AS g", UnsupportedFeatureError, "geometry"),

@@ -177,8 +177,8 @@ def test_a_table_that_is_altered_or_compacted_beside_its_streams(site: LakeSite,
     with pytest.raises(SchemaMismatchError, match='"v"'):
         one.write(frame, 2)
     assert one.write(frame.select("id").withColumnRenamed("id", "ID").selectExpr("ID", "0.5D AS half"), 2).rows == 20
-    assert site.stock().execute("SELECT count(*), count(half) FROM l.t").fetchone() == (120, 40)
     assert lake.verify().ok
+    assert site.stock().execute("SELECT count(*), count(half) FROM l.t").fetchone() == (120, 40)
 
 
 #: How many rows of a batch the driver may merge: none, so that the executors do, or all of them.
@@ -251,9 +251,9 @@ def test_of_a_key_that_comes_again_the_last_in_the_order_counts(
     wider = sink_of(lake, session, mode="upsert", on="id")
     wider.evolve = True
     assert wider.write(session.range(40, 60).selectExpr("id", "2.5D AS half"), 1).rows == 20
+    assert lake.verify().ok
     query = "SELECT count(*), count(half), count(v), count(DISTINCT rowid) FROM l.t"
     assert site.stock().execute(query).fetchone() == (42, 20, 23, 42)
-    assert lake.verify().ok
 
 
 def test_wrong_options_are_told_with_what_was_probably_meant(

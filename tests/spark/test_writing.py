@@ -291,7 +291,7 @@ def test_a_conflict_that_stays_leaves_no_files(
     spark.create_table("t", session.range(20))
     before = everything(site)
 
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise CommitConflict("somebody was faster")
 
     monkeypatch.setattr(lake, "_commit", refuse)
