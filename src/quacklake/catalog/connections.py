@@ -33,7 +33,7 @@ _RESERVED = 4
 
 
 _LOCKED = "55P03"
-"""What PostgreSQL says when a lock was not to be had in time."""
+"""The SQLSTATE of PostgreSQL for a lock that was not to be had in time."""
 
 
 class Collision(CatalogUnavailableError):

@@ -1,4 +1,4 @@
-"""Which places are in use by the catalogs of a shared lake, and by the other lakes of its database.
+"""Find the places in use by the catalogs of a shared lake, and by the other lakes of its database.
 
 Only whoever removes a whole folder asks this, since it takes a look at all catalogs.
 """

@@ -1,4 +1,4 @@
-"""What keeps a role of PostgreSQL from getting in the way of others: timeouts, and no statistics about their values.
+"""Limits for roles of PostgreSQL, so that none gets in the way of others: timeouts, and no statistics of their values.
 
 Timeouts are defaults of the role, which it may change for a session. So they hold back accidents, not intent.
 """

@@ -1,4 +1,4 @@
-"""How wide a row may be that lives inside the catalog.
+"""The limits of a row that lives inside the catalog.
 
 Every database has a limit of columns, and some have one of bytes. What a row takes at most follows from its columns
 alone, so that a table either inlines its rows or never does, whatever their values are.
@@ -18,7 +18,7 @@ __all__ = ["fits"]
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What one row of a table may be, in a database as it is usually built.
+    """The limits of one row of a table, in a database as it is usually built.
 
     ``sizes`` are the most bytes that a value takes inside the row, and what its place is a multiple of; a type that is
     not named is as long as ``others``. Longer values lie outside the row.

@@ -1,4 +1,4 @@
-"""Whether folders of catalogs (tenants) of a shared lake can be removed."""
+"""Tell whether folders of catalogs (tenants) of a shared lake can be removed."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         return PurgeReport(catalogs, files, rows, left)
 
     def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
-        """Whether the folders of catalogs that were dropped are in use by others."""
+        """Return whether the folders of catalogs that were dropped are in use by others."""
         found = Occupancy(self._root, (self._path(row.folder) for row in rows), self._config)
         if rows:
             self._tenancy.occupied(found.add_folder, found.add_path)

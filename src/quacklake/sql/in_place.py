@@ -32,7 +32,7 @@ class _Edit:
     names: tuple[str, ...]
     text: str
     past: bool = False
-    """Whether AT (…) behind the name and its alias goes."""
+    """True when AT (…) behind the name and its alias is taken out."""
 
 
 def with_names(connection: duckdb.DuckDBPyConnection, sql: str, before: Node, after: Node) -> str | None:

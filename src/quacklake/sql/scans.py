@@ -57,7 +57,7 @@ class Bound:
     answered: tuple[Scan, ...] = ()
     """Mentions of tables for which their metadata answers."""
     titles: Mapping[int, Title] = field(default_factory=dict)
-    """What columns are called, by place, that the text itself would call otherwise."""
+    """The names of columns, by place, that the text itself would name otherwise."""
 
 
 _LOCAL_IDS = 10**18

@@ -1,4 +1,4 @@
-"""Which relation of a query a qualified name means, once the tables of lakes are temporary relations.
+"""Resolve qualified names in a query, once the tables of lakes are temporary relations.
 
 A temporary relation has neither the schema nor the catalog of its table. So ``main.t.id`` becomes ``t.id``, or, where
 another relation of the statement is called ``t`` too, the name of an alias that nothing else has. Names are looked up
@@ -42,7 +42,7 @@ class _Relation:
     renamed: bool = False
 
     def matched(self, names: Sequence[str]) -> int:
-        """How many of the first names mean this relation; 0 when they mean another, or a column."""
+        """Return how many of the first names mean this relation; 0 when they mean another, or a column."""
         for path in self.mention.paths if self.mention is not None else ():
             if tuple(names[: len(path)]) == path:
                 return len(path)

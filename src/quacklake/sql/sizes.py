@@ -1,4 +1,4 @@
-"""How large a query is, where a session asks for it."""
+"""The size of a query, for sessions that limit it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Size"]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a query comes to: parts of expressions, mentions of tables, columns, and for a macro uses of parameters."""
+    """The size of a query: parts of expressions, mentions of tables, columns, and for a macro uses of parameters."""
 
     nodes: int
     tables: int

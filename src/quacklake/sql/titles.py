@@ -1,4 +1,4 @@
-"""What the columns of a query are called that have no name: as the text says that the user wrote.
+"""Name the columns of a query that have no name, as the text says that the user wrote.
 
 DuckDB calls such a column by its expression, and our own names would show in it.
 """

@@ -1,4 +1,4 @@
-"""Whether the files of two stores may be among each other."""
+"""Tell whether the files of two stores may be among each other."""
 
 from __future__ import annotations
 

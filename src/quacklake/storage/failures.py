@@ -126,7 +126,7 @@ def _kind(error: BaseException) -> str:
 
 
 def kind_of_message(text: str) -> str:
-    """What a message of DuckDB says of storage: ``transient``, ``denied``, ``full``, ``missing`` or ``other``.
+    """Return what a message of DuckDB says of storage: ``transient``, ``denied``, ``full``, ``missing`` or ``other``.
 
     DuckDB has no numbers for it, only the words of the operating system, and the status of an answer.
     """

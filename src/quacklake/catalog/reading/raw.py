@@ -56,15 +56,10 @@ class RawReader(Statements):
         return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
 
     def column_statistics(self, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
-        """What is known of the columns in the files of a table at a snapshot, by file."""
+        """Return the statistics of the columns in the files of a table at a snapshot, by file."""
         stats, files = self._t["file_column_stats"], self._t["data_file"]
         names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
-        alive = sa.and_(
-            files.c.data_file_id == stats.c.data_file_id,
-            files.c.table_id == table_id,
-            files.c.begin_snapshot <= snapshot.id,
-            sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
-        )
+        alive = _files_of(stats, files, snapshot, table_id)
         statement = (
             sa.select(stats.c.data_file_id, *(stats.c[name] for name in names))
             .join(files, alive)
@@ -84,12 +79,7 @@ class RawReader(Statements):
         Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
         """
         stats, files = self._t["file_column_stats"], self._t["data_file"]
-        alive = sa.and_(
-            files.c.data_file_id == stats.c.data_file_id,
-            files.c.table_id == table_id,
-            files.c.begin_snapshot <= snapshot.id,
-            sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
-        )
+        alive = _files_of(stats, files, snapshot, table_id)
         statement = (
             sa.select(
                 stats.c.data_file_id,
@@ -127,3 +117,13 @@ def _array(values: list[Any]) -> pa.Array:
         return pa.array(values) if any(value is not None for value in values) else pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def _files_of(stats: sa.Table, files: sa.Table, snapshot: Snapshot, table_id: int) -> sa.ColumnElement[bool]:
+    """Return the condition that joins statistics with the files of a table at a snapshot."""
+    return sa.and_(
+        files.c.data_file_id == stats.c.data_file_id,
+        files.c.table_id == table_id,
+        files.c.begin_snapshot <= snapshot.id,
+        sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
+    )

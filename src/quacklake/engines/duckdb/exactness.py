@@ -25,7 +25,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
     }
 )
-"""What the error about a value says, and the hint that goes with it."""
+"""The words of the error about a value, each with its hint."""
 _HUGE = frozenset({"int128", "uint128"})
 _SPAN = frozenset({"interval"})
 

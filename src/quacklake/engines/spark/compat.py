@@ -42,7 +42,7 @@ def is_connect(session: SparkSession) -> bool:
 
 
 def has_scalars(session: SparkSession) -> bool:
-    """Whether a DataFrame of one value can be a part of an expression: since 4.0, here and on the server."""
+    """Return whether a DataFrame of one value can be a part of an expression: since 4.0, here and on the server."""
     return min(parse_version(pyspark.__version__), parse_version(session.version)) >= (4, 0)
 
 

@@ -47,7 +47,7 @@ class Safety:
     max_columns: int | None = 10_000
     """Columns that a query within a statement may have, counted in the same way."""
     max_repeats: int | None = 1_000_000
-    """How large ``repeat``, ``range`` and functions like them may make one value."""
+    """The most that ``repeat``, ``range`` and functions like them may make of one value."""
     threads: int | None = None
     """Threads of DuckDB; one per core when it is ``None``."""
 

@@ -1,4 +1,4 @@
-"""How large a query is once its common tables, views and macros are put in, which DuckDB binds without looking at time.
+"""Measure a query with its common tables, views and macros put in, which DuckDB binds without looking at time.
 
 Every level of ``SELECT * FROM c a, c b`` doubles the columns, so that a short text can take minutes and gigabytes.
 """

@@ -1,4 +1,4 @@
-"""Where the lakes of a safe session are: nothing that its user sees may tell it."""
+"""Hide where the lakes of a safe session are from everything that its user sees."""
 
 from __future__ import annotations
 

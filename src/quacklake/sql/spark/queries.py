@@ -102,7 +102,7 @@ class Rewriter:
     statement: Statement
     target: tuple[DataFrame, TableInfo] | None = None
     whole: bool = False
-    """Whether tables are read whole, whatever is asked of them."""
+    """True when tables are read whole, whatever is asked of them."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
     """The tables that were found, and where."""
@@ -242,7 +242,7 @@ class Rewriter:
         return self._frame(info, tx, predicate)
 
     def _frame(self, info: TableInfo, tx: Transaction, predicate: Predicate) -> str:
-        """What stands for the rows of a table that a predicate does not rule out."""
+        """Return the relation with the rows of a table that a predicate does not rule out."""
         self.read.append((info, tx))
         predicate = ANYTHING if self.whole else predicate
         key = (info.id, tx.base.id, predicate)

@@ -43,18 +43,18 @@ class ViewBinder(Binder):
         return frozenset(str(row[0]).lower() for row in self._run(query).fetchall())
 
     def is_aggregate(self, node: Node) -> bool:
-        """Whether a part is a call of an aggregate."""
+        """Return whether a part is a call of an aggregate."""
         return node.get("class") == "FUNCTION" and str(node["function_name"]).lower() in self.aggregates
 
     def is_row_wise(self, tree: Any) -> bool:
-        """Whether no part is computed of several rows."""
+        """Return whether no part is computed of several rows."""
         return not any(each.get("class") == "WINDOW" or self.is_aggregate(each) for each in nodes(tree))
 
     def is_constant(self, node: Node) -> bool:
         return super().is_constant(node) and self.is_row_wise(node)
 
     def title(self, node: Node) -> str:
-        """What a column is called that has no name of its own."""
+        """Return the name of a column that has none of its own."""
         return str(self._run(f"SELECT {self.text(node)} FROM {self._from}").columns[0])
 
 

@@ -55,7 +55,7 @@ def lake_query(statement: Statement, target: Target, query: str) -> str:
 
 
 def _same(one: DataFrame, two: DataFrame) -> bool:
-    """Whether Spark does the same for both."""
+    """Return whether Spark does the same for both."""
     if [(field.name, field.dataType) for field in one.schema] != [(field.name, field.dataType) for field in two.schema]:
         return False
     if is_connect(one.sparkSession):

@@ -27,7 +27,7 @@ __all__ = ["Named", "Relation", "ViewQuery", "escaped", "unescaped"]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What rows come from: SQL for a FROM clause, with names of DataFrames in braces, and the columns."""
+    """A source of rows: SQL for a FROM clause, with names of DataFrames in braces, and the columns."""
 
     sql: str
     columns: tuple[Column, ...]
@@ -59,7 +59,7 @@ def unescaped(text: str) -> str:
 
 _JOINS = {"INNER": "JOIN", "LEFT": "LEFT JOIN", "RIGHT": "RIGHT JOIN", "OUTER": "FULL JOIN"}
 _UNKNOWN = ("catalog_name", "column_name_alias", "at_clause", "sample")
-"""What may be said of a table in FROM, and is not translated."""
+"""Parts of a table in FROM that are not translated."""
 _SETS = {"UNION": "UNION", "EXCEPT": "EXCEPT", "INTERSECT": "INTERSECT"}
 _NULLS = {"NULLS FIRST": "NULLS FIRST", "NULLS LAST": "NULLS LAST", "ORDER_DEFAULT": "NULLS LAST"}
 _DIRECTIONS = {"ASCENDING": "ASC", "ORDER_DEFAULT": "ASC", "DESCENDING": "DESC"}
@@ -113,7 +113,7 @@ class ViewQuery:
         return Relation(f"({sides[0].sql}) {word}{' ALL' if every else ''} ({sides[1].sql})", sides[0].columns)
 
     def named(self, given: Named, common: Mapping[str, Node]) -> Relation:
-        """What a name means: a common table, or what the lake has under it."""
+        """Return what a name means: a common table, or what the lake has under it."""
         entry = common.get(fold(given.name)) if given.schema is None else None
         if entry is None:
             return self._find(given)
@@ -126,7 +126,7 @@ class ViewQuery:
         return Relation(f"({found.sql})", found.columns)
 
     def translator(self, tables: Mapping[str, TableSchema]) -> ViewTranslator:
-        """What translates expressions over tables."""
+        """Return a translator of expressions over tables."""
         return ViewTranslator(ViewBinder(self.connection, tables), time=self._time)
 
 
@@ -197,7 +197,7 @@ class _Select:
         return f"{sides[0]} {word} {sides[1]}{on}"
 
     def _narrowed(self, alias: str) -> tuple[tuple[str, ...], Mapping[str, str] | None]:
-        """What is known of the rows of the only table of the query."""
+        """Return the predicate on the rows of the only table of the query."""
         node, binder = self.node, ViewBinder(self.query.connection, {})
         if node["from_table"]["type"] != "BASE_TABLE":
             return (), None

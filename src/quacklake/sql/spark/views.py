@@ -87,7 +87,7 @@ def computed_view(
 
 
 def where_predicate(named: Named, schema: TableSchema) -> Predicate:
-    """What the conditions of a view say about the bounds of the files of a table."""
+    """Return what the conditions of a view say about the bounds of the files of a table."""
     parts = []
     for text in named.where:
         try:

@@ -1,4 +1,4 @@
-"""How the rows of a MERGE are found and changed.
+"""Find and change the rows of a MERGE.
 
 The source is read once, into a temporary table. Its rows are joined with the target, which gives those that match; what
 nothing matched is then found on each side. So an expression sees the columns that its clause is about, as in DuckDB:
@@ -186,7 +186,7 @@ class _Finder:
         return _Found(name, None if bound.target is None else bound.target.plan)
 
     def _column(self, column: Column, clauses: Sequence[tuple[str, Clause]], matched: str, action: str) -> str:
-        """What a column has when the row's clause has been followed."""
+        """Return the SQL of a column once the row's clause has been followed."""
         values = [(label, self._values(clause)) for label, clause in clauses]
         options = " ".join(
             f"WHEN '{label}' THEN {cast_to(found[column.id], column)}" for label, found in values if column.id in found
@@ -290,7 +290,7 @@ def _number(session: Session, rows: str) -> int:
 
 
 def _returned(session: Session, statement: Merge, table: TableInfo, found: Sequence[_Found]) -> Result:
-    """What RETURNING asks for, read before anything is changed: an error in it then changes nothing."""
+    """Read what RETURNING asks for before anything is changed: an error in it then changes nothing."""
     columns = ", ".join(quote(column.name) for column in table.schema.columns)
     parts = [
         f"SELECT upper(split_part({_ACTION}, ':', 1)) AS merge_action, {columns} FROM {rows.name}"
@@ -306,7 +306,7 @@ def _returned(session: Session, statement: Merge, table: TableInfo, found: Seque
 
 
 def _without_action(returning: str) -> str:
-    """What is returned, where ``*`` means the table's columns only."""
+    """Return the list of RETURNING, where ``*`` means the table's columns only."""
     words = Cursor(returning).words
     parts, done = [], 0
     for number, word in enumerate(words):

@@ -139,7 +139,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _returned(session: Session, rows: str, target: Target, named: str, returning: str) -> Result:
-    """What RETURNING asks for, read before anything is changed: an error in it then changes nothing."""
+    """Read what RETURNING asks for before anything is changed: an error in it then changes nothing."""
     shown = session.fresh_name()
     hidden = ", ".join(ROW_COLUMNS)
     session.connection.execute(f"CREATE TEMP VIEW {shown} AS SELECT * EXCLUDE ({hidden}) FROM temp.main.{rows}")
@@ -157,7 +157,7 @@ def returning_of(cursor: Cursor) -> str:
 
 
 def own_name(target: Target, alias: str | None) -> str:
-    """What the columns of the table that a statement changes are written with: another may have its last name."""
+    """Return the qualifier of the columns that a statement changes: another table may have its last name."""
     if alias is not None:
         return quote(alias)
     return ".".join(quote(name) for name in (target.attached.alias, target.schema, target.name))
