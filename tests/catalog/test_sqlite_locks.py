@@ -169,3 +169,26 @@ def test_a_catalog_without_room_is_told_at_once(path: Path) -> None:
         with quacklake.connect(f"sqlite:///{path}", busy_timeout_ms=0) as other:
             other.table("t").append([{"id": 2}])
             assert other.table("t").count() == count + 1
+
+
+def test_nobody_looks_into_an_empty_file_that_another_fills(tmp_path: Path) -> None:
+    """SQLite without locks would take the journal of the other for a left-over, and remove it."""
+    path = tmp_path / "empty.db"
+    path.touch()
+    writer, reader = (sqlite_connection.open_locked(str(path), 0.05, read_only=False) for _ in range(2))
+    assert writer is not None
+    assert reader is not None
+    reader.begin(write=False)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        writer.begin(write=True)
+    reader.rollback()
+    writer.begin(write=True)
+    writer.execute("CREATE TABLE t (id INTEGER)")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        reader.begin(write=False)
+    writer.commit()
+    reader.begin(write=False)
+    assert reader.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
+    reader.rollback()
+    for connection in (writer, reader):
+        connection.close()

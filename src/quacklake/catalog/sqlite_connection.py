@@ -38,8 +38,8 @@ class LockedConnection(sqlite3.Connection):
                 self.lock.share(self.seconds)
             if self.lock.is_wal():
                 raise busy("the database has got a write-ahead log meanwhile")
-            if self.lock.needs_recovery():
-                self._recover(write=write)
+            if self.lock.is_empty() or self.lock.needs_recovery():
+                self._have_alone(write=write)
             if self._query_only is write or self._query_only is None:
                 self.execute("PRAGMA cache_spill=OFF")
                 self.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
@@ -99,14 +99,18 @@ class LockedConnection(sqlite3.Connection):
         self._writing = False
         self.lock.release()
 
-    def _recover(self, *, write: bool) -> None:
-        """Have SQLite undo what a writer that died has left half-written."""
+    def _have_alone(self, *, write: bool) -> None:
+        """Have SQLite undo what a writer that died has left half-written.
+
+        An empty file stays ours alone: SQLite takes the journal of whoever fills one for a left-over, and removes it.
+        """
         if self.read_only:
             raise read_only("a writer has died, and what it left can be undone by one who may write")
         self.lock.release()
         self.lock.exclude_all(self.seconds)
         self.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        self.lock.downgrade(write=write)
+        if not self.lock.is_empty():
+            self.lock.downgrade(write=write)
 
 
 #: The connections of this process: a child that is forked must neither use them nor hold their locks.
@@ -118,7 +122,10 @@ _guard = threading.RLock()
 
 
 def open_locked(path: str, seconds: float, *, read_only: bool) -> LockedConnection | None:
-    """Open a connection to a file; None when it has a write-ahead log, which needs the locks of SQLite itself."""
+    """Open a connection to a file; None when that needs the locks of SQLite itself.
+
+    A write-ahead log does, and an empty file that is opened for reading only: nobody can have that alone.
+    """
     with _guard:
         identity = _identity(path)
         for parked in _parked:
@@ -129,7 +136,7 @@ def open_locked(path: str, seconds: float, *, read_only: bool) -> LockedConnecti
     lock = lock_of(path, write=not read_only)
     if lock is None:
         return None
-    if lock.is_wal() and (read_only or not leave_wal(lock)):
+    if (lock.is_wal() and (read_only or not leave_wal(lock))) or (read_only and lock.is_empty()):
         set_aside(lock)
         return None
     uri = f"file:{quote(lock.path)}?mode={'ro' if read_only else 'rw'}&vfs=unix-none"

@@ -94,7 +94,11 @@ class FileLock:
             return False
         except OSError as error:
             raise _failure(f"unable to open database file: {error.strerror}", sqlite3.SQLITE_CANTOPEN) from error
-        return first not in (b"", b"\0") or os.fstat(self.fd).st_size == 0
+        return first not in (b"", b"\0")
+
+    def is_empty(self) -> bool:
+        """Return whether nothing was ever committed to the file."""
+        return os.fstat(self.fd).st_size == 0
 
     # -- locks -------------------------------------------------------------------------------------------------------
 
