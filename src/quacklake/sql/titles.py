@@ -19,6 +19,9 @@ from quacklake.sql.words import words_of
 
 __all__ = ["Title", "titles"]
 
+_SCALE = re.compile(r"(\bDECIMAL\(\d+),(\d+\))")
+_SPACED_SCALE = re.compile(r"\bDECIMAL\(\d+, \d+\)")
+
 
 @dataclass(frozen=True, slots=True)
 class Title:
@@ -30,14 +33,16 @@ class Title:
     def of(self, given: str) -> str:
         """Return the title, where ``given`` is that of the text that runs.
 
-        DuckDB writes a type as it was parsed, in quotes or not; a tree does not tell which.
+        DuckDB writes a type as it was parsed, in quotes or not, and ``DECIMAL(9, 2)`` with a space; a tree does not
+        tell.
         """
         words, others = words_of(self.run), words_of(given)
         if len(words) != len(others):
             return self.written
         quoted = {word.text for word, other in zip(words, others, strict=True) if other.text == f'"{word.text}"'}
         pattern = r"\bAS (" + "|".join(map(re.escape, sorted(quoted))) + r")\b"
-        return re.sub(pattern, r'AS "\1"', self.written) if quoted else self.written
+        written = re.sub(pattern, r'AS "\1"', self.written) if quoted else self.written
+        return _SCALE.sub(r"\1, \2", written) if _SPACED_SCALE.search(given) else written
 
 
 def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, rendered: bool) -> Mapping[int, Title]:
