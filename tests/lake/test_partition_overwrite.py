@@ -33,7 +33,7 @@ def overwrite(lake: quacklake.Lake, new: pa.Table, name: str = "t") -> None:
         add = operations.append
         return overwrite_partitions(lake._shared, tx, table, lambda: add(lake._shared, tx, table, to_source(new)))
 
-    lake._run(work)
+    lake.handle.run(work)
 
 
 def held(lake: quacklake.Lake) -> list[int]:
@@ -95,5 +95,5 @@ def test_what_others_add_to_such_a_partition_meanwhile_is_seen(lake: quacklake.L
         if other is not None:
             lake.table("t").append(rows((other[1], other[0], 1)))
 
-    lake._run(work)
+    lake.handle.run(work)
     assert held(lake) == [2, 10, 60]

@@ -71,7 +71,7 @@ def test_a_failure_in_a_turn_lets_the_next_one_in(lake: quacklake.Lake) -> None:
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="mistake"):
-        lake._run(work)
+        lake.handle.run(work)
     assert len(attempts) == 4
     assert lake.table("t").delete("id = 2") == 1
 

@@ -191,7 +191,7 @@ class _Translations:
 def compare(lake: quacklake.Lake, spark: SparkLake, texts: Sequence[str], *, rows: bool = True) -> Outcome:
     """Compute expressions on both sides, for each row or (without ``rows``) for all of them together."""
     session = spark.session
-    schema = lake._view().find_table("main", "edges").schema
+    schema = lake.handle.view().find_table("main", "edges").schema
     table = lake.table("edges").to_arrow()
     found: dict[str, tuple[str, str, list[Any], list[int]]] = {}
     with duckdb.connect() as own, lake._shared.engine.connection() as connection:

@@ -180,7 +180,7 @@ def test_a_view_that_is_made_in_spark_means_the_same_in_duckdb_or_is_refused(
         with pytest.raises(UnsupportedFeatureError, match="the query of the view") as caught:
             spark.sql(f"CREATE VIEW made AS {text}")
         assert "lake.sql" in str(caught.value.hint)
-        assert all(view.name != "made" for view in lake._view().objects.views())
+        assert all(view.name != "made" for view in lake.handle.view().objects.views())
         return
     spark.sql(f"CREATE OR REPLACE VIEW made AS {text}")
     own, theirs = lake.sql("SELECT * FROM made").to_arrow(), spark.sql(text)

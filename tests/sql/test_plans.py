@@ -24,7 +24,7 @@ COUNT = "SELECT count(*) FROM t WHERE id < 50"
 def _counting(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that are planned from now on."""
     planned: list[str] = []
-    kind = type(lake._view())
+    kind = type(lake.handle.view())
     plan = kind.plan
 
     def counted(self: object, table: object, *arguments: object, **named: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quacklake.errors import InputError
+from quacklake.lake.handles import Handle
 from quacklake.lake.settings import Shared
 from quacklake.lake.stores import open_store
 from quacklake.maintenance.backup import BackupReport, back_up
@@ -16,7 +17,11 @@ __all__ = ["BackingUp"]
 class BackingUp:
     """Copies of a lake in another place."""
 
-    _shared: Shared
+    handle: Handle
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def backup(self, to: str | Path, progress: Progress = silent) -> BackupReport:
         """Back the lake up to a folder or ``s3://`` URL: its catalog as it is now, and the files that are new there.

@@ -15,8 +15,9 @@ from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.lake import layout, sealing
+from quacklake.lake.handles import Handle
 from quacklake.lake.settings import Shared
-from quacklake.maintenance.compaction import Compactor, Files, Limits, Once
+from quacklake.maintenance.compaction import Compactor, Files, Limits
 from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
 from quacklake.maintenance.sources import TableFiles, read_files
@@ -35,10 +36,12 @@ _MAX_CURVE = 8
 class TableCompaction:
     """The part of a table that puts its files in order. Rows, row ids, history and change feed stay as they are."""
 
-    _shared: Shared
-    _view: Callable[[], Transaction]
-    _once: Once
+    handle: Handle
     _find: Callable[[Transaction], TableInfo]
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def flush_inlined_data(self, *, progress: Progress = silent) -> CompactionReport:
         """Move the rows and deletes that are in the catalog into files."""
@@ -79,7 +82,7 @@ class TableCompaction:
 
     def _files_saved_by_merging(self, max_file_size: int | None = None) -> int:
         """Return how many files ``merge_adjacent_files`` would remove: only those of one partition go together."""
-        view = self._view()
+        view = self.handle.view()
         table = self._find(view)
         limits = self._compactor_of(table, silent).limits
         files = read_files(self._shared.catalog, self._shared.store, view.base, table).files.values()
@@ -156,7 +159,7 @@ class TableCompaction:
         """
         if where is None:
             return lambda files: list(files.files.values())
-        plan = self._view().plan(table, to_predicate(where, table.schema))
+        plan = self.handle.view().plan(table, to_predicate(where, table.schema))
         nothing = replace(plan, files=plan.files.slice(0, 0), deletes=plan.deletes.slice(0, 0))
         self._shared.engine.scan(nothing, where=where).reader.read_all()  # DuckDB tells what is wrong with it
         ids = frozenset(plan.files.column("data_file_id").to_pylist())
@@ -172,9 +175,9 @@ class TableCompaction:
         return SortSpec(-1, (SortKey(z_order(columns)),))
 
     def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
-        view = self._view()
+        view = self.handle.view()
         table = self._find(view)
-        self._once(view.base, Transaction.check_writable)  # tells whether this is the place for it
+        self.handle.once(view.base, Transaction.check_writable)  # tells whether this is the place for it
         return self._compactor_of(table, progress), table, view.base
 
     def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:
@@ -189,7 +192,7 @@ class TableCompaction:
             catalog=shared.catalog,
             store=shared.store,
             files=self._files(),
-            once=self._once,
+            once=self.handle.once,
             latest=shared.latest,
             find=find,
             limits=Limits(
@@ -229,9 +232,12 @@ class LakeCompaction:
     Tables whose option ``auto_compact`` is false are left alone, and reported as skipped.
     """
 
-    _shared: Shared
-    _view: Callable[[], Transaction]
+    handle: Handle
     table: Callable[[str], Table]
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def flush_inlined_data(
         self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
@@ -295,7 +301,7 @@ class LakeCompaction:
 
     def _flush_tables(self, ids: Sequence[int]) -> None:
         """Flush those of these tables that are still there."""
-        for info in self._view().tables():
+        for info in self.handle.view().tables():
             if info.id in ids:
                 self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
 
@@ -304,7 +310,7 @@ class LakeCompaction:
     ) -> list[CompactionReport]:
         if table is not None:
             return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
-        view = self._view()
+        view = self.handle.view()
         owner = None if schema is None else view.find_schema(schema)
         reports = []
         for info in view.tables():

@@ -11,6 +11,7 @@ from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.tenants import check_tenant_name
+from quacklake.lake.handles import LakeHandle
 from quacklake.lake.lake import Lake
 from quacklake.lake.scan_gate import ScanGate
 from quacklake.lake.settings import Shared
@@ -86,7 +87,7 @@ def connect(
         gate=ScanGate(metadata, config.limit_wait_ms / 1000),
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    return Lake(Shared(metadata, store, engine, config, TableCache(metadata), writer))
+    return Lake(LakeHandle(Shared(metadata, store, engine, config, TableCache(metadata), writer)))
 
 
 def open_metadata(

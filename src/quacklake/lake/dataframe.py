@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -11,8 +11,9 @@ import pyarrow as pa
 from quacklake.engines.duckdb import Scan
 from quacklake.format.objects import TableInfo
 from quacklake.lake.boundary import boundary
+from quacklake.lake.handles import Handle
+from quacklake.lake.reference import TableRef
 from quacklake.lake.rows import Rows
-from quacklake.lake.settings import Shared
 from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.scan.manifest import encode_manifest
 from quacklake.scan.virtual import find
@@ -85,9 +86,8 @@ class DataFrame(Frame):
     speaks the Arrow C interface.
     """
 
-    _shared: Shared
-    _view: Callable[[], Transaction]
-    _find: Callable[[Transaction], TableInfo]
+    _handle: Handle
+    _ref: TableRef
     _columns: tuple[str, ...] | None = None
     _where: Filter | None = None
     _limit: int | None = None
@@ -111,29 +111,33 @@ class DataFrame(Frame):
 
     def plan(self) -> ScanPlan:
         """The scan plan: which files, deletes and inlined rows answer this read."""
-        view = self._view()
-        table = self._find(view)
+        view = self._handle.view()
+        return self._plan(view, view.find_table(self._ref.schema, self._ref.name))
+
+    def _plan(self, view: Transaction, table: TableInfo) -> ScanPlan:
         predicate = to_predicate(self._where, table.schema)
-        return view.plan(table, predicate, max_files=self._shared.config.plan_max_files)
+        return view.plan(table, predicate, max_files=self._handle.shared.config.plan_max_files)
 
     def manifest(self) -> bytes:
         """Return the scan plan as an Arrow IPC file, with partition values and statistics of each file."""
-        view = self._view()
-        table = self._find(view)
-        plan = view.plan(table, to_predicate(self._where, table.schema), max_files=self._shared.config.plan_max_files)
-        with self._shared.catalog.read() as reader:
+        view = self._handle.view()
+        table = view.find_table(self._ref.schema, self._ref.name)
+        plan = view.plan(
+            table, to_predicate(self._where, table.schema), max_files=self._handle.shared.config.plan_max_files
+        )
+        with self._handle.shared.catalog.read() as reader:
             values = reader.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
             return encode_manifest(plan, values, reader.column_statistics(view.base, table.id))
 
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""
-        return self._shared.engine.scan(
+        return self._handle.shared.engine.scan(
             self.plan(),
             columns=self._columns,
             where=self._where,
             limit=self._limit,
             row_ids=self._row_ids,
-            batch_rows=batch_rows or self._shared.config.fetch_batch_rows,
+            batch_rows=batch_rows or self._handle.shared.config.fetch_batch_rows,
         )
 
     def count(self) -> int:
@@ -141,7 +145,7 @@ class DataFrame(Frame):
         plan = self.plan()
         if self._where is None or isinstance(self._where, str):
             known = plan.count() if self._where is None else None
-            total = self._shared.engine.count(plan, self._where) if known is None else known
+            total = self._handle.shared.engine.count(plan, self._where) if known is None else known
         else:
             total = sum(batch.num_rows for batch in self.to_batches())
         return total if self._limit is None else min(total, self._limit)
@@ -149,7 +153,7 @@ class DataFrame(Frame):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        table = self._find(self._view())
+        table = self._handle.view().find_table(self._ref.schema, self._ref.name)
         if self._columns is None:
             return table.schema.to_arrow()
         return pa.schema([find(table.schema, name).arrow_field() for name in self._columns])

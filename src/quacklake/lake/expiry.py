@@ -13,6 +13,7 @@ from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError, InputError
 from quacklake.format.options import format_option
 from quacklake.format.snapshot_tags import SnapshotTag, check_tag
+from quacklake.lake.handles import Handle
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.times import Age, before, span
@@ -21,7 +22,6 @@ from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_sna
 from quacklake.maintenance.orphans import delete_orphaned_files
 from quacklake.maintenance.removal import CleanupReport, OnPath
 from quacklake.maintenance.reports import Progress, silent
-from quacklake.transaction import Transaction
 
 __all__ = ["DELETE_AFTER", "Expiring"]
 
@@ -32,10 +32,11 @@ DELETE_AFTER = dt.timedelta(days=2)
 class Expiring:
     """Expiry, removal and tags of a lake."""
 
-    _shared: Shared
+    handle: Handle
 
-    def _view(self) -> Transaction:
-        raise NotImplementedError
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     # -- expiry ------------------------------------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class Expiring:
                 )
             text = format_option("expire_older_than", keep)
         ref = TableRef.parse(table)
-        found = self._view().find_table(ref.schema, ref.name)
+        found = self.handle.view().find_table(ref.schema, ref.name)
         with self._shared.catalog.commit() as writer:
             writer.check_there()
             snapshot_tags.put_retention(writer, found.id, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TypeAlias
@@ -13,15 +12,14 @@ import pyarrow as pa
 from quacklake.catalog import Reader, snapshot_tags
 from quacklake.engines.duckdb import Scan
 from quacklake.errors import InputError, NotFoundError
-from quacklake.format.objects import TableInfo
 from quacklake.format.snapshot_tags import is_tag
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.dataframe import Frame, both
-from quacklake.lake.settings import Shared
+from quacklake.lake.handles import Handle
+from quacklake.lake.reference import TableRef
 from quacklake.lake.times import instant
 from quacklake.scan import Filter
 from quacklake.scan.feed import FeedPlan, plan_feed
-from quacklake.transaction import Transaction
 
 __all__ = ["Bound", "ChangeFrame", "first_of"]
 
@@ -37,9 +35,8 @@ class ChangeFrame(Frame):
     ``update_postimage``) and the table's own, as they are at the last of the snapshots. Rows come in no order.
     """
 
-    _shared: Shared
-    _view: Callable[[], Transaction]
-    _find: Callable[[Transaction], TableInfo]
+    _handle: Handle
+    _ref: TableRef
     _since: Bound
     _until: Bound | None = None
     _inserts: bool = True
@@ -69,8 +66,8 @@ class ChangeFrame(Frame):
 
         Raises ``SnapshotExpiredError`` when snapshots of the range, or the one before it, have expired.
         """
-        view = self._view()
-        table = self._find(view)
+        view = self._handle.view()
+        table = view.find_table(self._ref.schema, self._ref.name)
         if table.id < 0:
             raise NotFoundError(f"{table.qualified_name} has no history before its transaction is committed")
         catalog = view.catalog
@@ -87,26 +84,26 @@ class ChangeFrame(Frame):
                 since,
                 until,
                 database=catalog.encoding,
-                max_files=self._shared.config.plan_max_files,
+                max_files=self._handle.shared.config.plan_max_files,
                 encrypted=catalog.encrypted,
             )
 
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""
-        return self._shared.engine.feed(
+        return self._handle.shared.engine.feed(
             self.plan(),
             inserts=self._inserts,
             deletes=self._deletes,
             columns=self._columns,
             where=self._where,
             limit=self._limit,
-            batch_rows=batch_rows or self._shared.config.fetch_batch_rows,
+            batch_rows=batch_rows or self._handle.shared.config.fetch_batch_rows,
         )
 
     def count(self) -> int:
         """The number of changes."""
         if self._where is None or isinstance(self._where, str):
-            total = self._shared.engine.count_feed(
+            total = self._handle.shared.engine.count_feed(
                 self.plan(), self._where, inserts=self._inserts, deletes=self._deletes
             )
         else:

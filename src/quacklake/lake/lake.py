@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import duckdb
 import pyarrow as pa
 
-from quacklake.catalog import snapshot_tags
-from quacklake.catalog.reader import Reader
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.errors import InputError, NotFoundError, ReadOnlyError
+from quacklake.errors import InputError, NotFoundError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, quote
 from quacklake.format.nested import full_name
@@ -27,23 +25,22 @@ from quacklake.lake import layout, operations
 from quacklake.lake.backups import BackingUp
 from quacklake.lake.boundary import boundary
 from quacklake.lake.column_types import to_schema
-from quacklake.lake.committing import Committing
 from quacklake.lake.compaction import LakeCompaction
 from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.expiry import Expiring
 from quacklake.lake.frames import to_source
+from quacklake.lake.handles import Handle, LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.lake.history import lake_history
 from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
 from quacklake.lake.reference import TableRef, name_parts, renamed
 from quacklake.lake.settings import Shared
-from quacklake.lake.signature import NO_SIGNATURE, Signature
+from quacklake.lake.signature import Signature
 from quacklake.lake.source import Input
 from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table
 from quacklake.lake.tenant_limits import Limited
-from quacklake.lake.times import instant
 from quacklake.lake.undo import RollingBack, Undropping
 from quacklake.lake.upkeep import Maintaining
 from quacklake.lake.verification import Verifying
@@ -54,34 +51,27 @@ from quacklake.transaction import Transaction
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
 
-T = TypeVar("T")
 _SHOWN_TABLES = 30
 
 
 class _Reading(SpeaksSql):
     """What a lake, a past snapshot and an open transaction have in common."""
 
-    _shared: Shared
+    handle: Handle
 
-    def _view(self) -> Transaction:
-        raise NotImplementedError
-
-    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        raise NotImplementedError
-
-    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Work on a snapshot in a transaction of its own, which is not tried again."""
-        raise NotImplementedError
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def table(self, name: str) -> Table:
         """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
         ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
-        return Table(self._shared, ref, self._view, self._run, self._once)
+        return Table(self.handle, ref)
 
     def __getitem__(self, name: str) -> Table:
         """A table that is there: ``lake["t"]``, ``lake["schema.t"]``. Raises ``NotFoundError`` with names like it."""
         table = self.table(name)
-        view = self._view()
+        view = self.handle.view()
         ref = TableRef.parse(name)
         if view.get_table(ref.schema, ref.name) is None and view.objects.get_view(ref.schema, ref.name) is not None:
             raise NotFoundError(f"{name} is a view, not a table", hint=f'use lake.view("{name}")')
@@ -93,7 +83,7 @@ class _Reading(SpeaksSql):
         if not isinstance(name, str):
             return False
         ref = TableRef.parse(name)
-        return self._view().get_table(ref.schema, ref.name) is not None
+        return self.handle.view().get_table(ref.schema, ref.name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """The names of the tables, as ``tables`` gives them."""
@@ -108,28 +98,28 @@ class _Reading(SpeaksSql):
 
     def schemas(self) -> list[str]:
         """The names of the schemas."""
-        return [info.name for info in self._view().schemas()]
+        return [info.name for info in self.handle.view().schemas()]
 
     def tables(self, schema: str | None = None) -> list[str]:
         """The names of the tables, ``schema.table``."""
         return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
 
     def _tables(self) -> list[TableInfo]:
-        return self._view().tables()
+        return self.handle.view().tables()
 
     def view(self, name: str) -> View:
         """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
         ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
-        return View(self._shared, ref, self._view, self._run)
+        return View(self.handle, ref)
 
     def views(self, schema: str | None = None) -> list[str]:
         """The names of the views, ``schema.view``."""
-        found = self._view().objects.views()
+        found = self.handle.view().objects.views()
         return [view.qualified_name for view in found if schema is None or view.schema_name == schema]
 
     def macros(self, schema: str | None = None) -> list[MacroInfo]:
         """The macros: their names, parameters and SQL."""
-        return [macro for macro in self._view().objects.macros() if schema is None or macro.schema_name == schema]
+        return [macro for macro in self.handle.view().objects.macros() if schema is None or macro.schema_name == schema]
 
     @overload
     def register(self, target: duckdb.DuckDBPyConnection) -> None: ...
@@ -151,7 +141,7 @@ class _Reading(SpeaksSql):
             self._session().register(target, rows)
             return
         connection = target
-        view = self._view()
+        view = self.handle.view()
         connect_store(connection, self._shared.store)
         for info in view.tables():
             query = self._shared.engine.bind(connection, view.plan(info))
@@ -172,11 +162,11 @@ class _Writing(_Reading):
         Such a schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
         """
         full = name if parent is None else full_name([*name_parts(parent), check_name(name, "schema")])
-        self._run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
+        self.handle.run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
         """Drop a schema; with ``cascade`` also its tables and the schemas inside it."""
-        self._run(lambda tx: tx.drop_schema(name, cascade=cascade))
+        self.handle.run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
     def create_table(
         self,
@@ -220,7 +210,7 @@ class _Writing(_Reading):
             elif source is not None:
                 operations.append(self._shared, tx, info, source)
 
-        self._run(work, replayable=source is None or source.replayable)
+        self.handle.run(work, replayable=source is None or source.replayable)
         return self.table(name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
@@ -232,13 +222,13 @@ class _Writing(_Reading):
                 return
             tx.drop_table(tx.find_table(ref.schema, ref.name))
 
-        self._run(work)
+        self.handle.run(work)
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name in its schema."""
         ref = TableRef.parse(name)
         target = renamed(ref, new_name, "table")
-        self._run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
+        self.handle.run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
         return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
 
     # -- views and macros --------------------------------------------------------------------------------------------
@@ -257,7 +247,7 @@ class _Writing(_Reading):
             text = check_view(self._shared, tx, owner.name, sql, aliases)
             tx.objects.create_view(owner.name, ref.name, text, aliases, replacing=replace)
 
-        self._run(work)
+        self.handle.run(work)
         return self.view(name)
 
     def drop_view(self, name: str, *, if_exists: bool = False) -> None:
@@ -269,13 +259,13 @@ class _Writing(_Reading):
                 return
             tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
 
-        self._run(work)
+        self.handle.run(work)
 
     def rename_view(self, name: str, new_name: str) -> View:
         """Give a view another name in its schema."""
         ref = TableRef.parse(name)
         target = renamed(ref, new_name, "view")
-        self._run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
+        self.handle.run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
         return self.view(f"{quote(ref.schema)}.{quote(target.name)}")
 
     def create_macro(
@@ -293,7 +283,7 @@ class _Writing(_Reading):
             variant = check_macro(self._shared, tx, owner.name, given, is_table=table)
             tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
 
-        self._run(work)
+        self.handle.run(work)
 
     def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
         """Drop a macro; older snapshots keep it."""
@@ -304,12 +294,11 @@ class _Writing(_Reading):
                 return
             tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
 
-        self._run(work)
+        self.handle.run(work)
 
 
 @boundary
 class Lake(
-    Committing,
     RollingBack,
     _Writing,
     LakeCompaction,
@@ -323,9 +312,10 @@ class Lake(
 ):
     """One metadata database and one data path. Safe to share between threads; also a context manager."""
 
-    def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
-        self._shared = shared
-        self._signature = signature
+    handle: LakeHandle
+
+    def __init__(self, handle: LakeHandle) -> None:
+        self.handle = handle
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -397,7 +387,7 @@ class Lake(
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
         """The same lake, whose operations sign their snapshots; closing either closes both."""
-        return Lake(self._shared, Signature(author, message, extra))
+        return Lake(LakeHandle(self._shared, Signature(author, message, extra)))
 
     @contextmanager
     def transaction(
@@ -407,12 +397,11 @@ class Lake(
 
         Inside, reads see the block's own changes. Raises ``CommitConflict`` at the end when another commit excludes it.
         """
-        signature = Signature(author, message, extra)
-        tx = self._transaction(self._shared.latest())
-        handle = LakeTransaction(self._shared, tx)
+        tx = self.handle.begin()
+        opened = LakeTransaction(TransactionHandle(self._shared, tx))
         try:
-            yield handle
-            handle.snapshot = self._commit(tx, signature if signature.given else self._signature)
+            yield opened
+            opened.snapshot = self.handle.commit(tx, Signature(author, message, extra))
         except BaseException:
             tx.rollback()
             raise
@@ -429,18 +418,7 @@ class Lake(
 
         Raises ``SnapshotExpiredError`` when the snapshot has expired.
         """
-        if [version, timestamp, tag].count(None) != 2:
-            raise InputError("pass one of version=, timestamp= and tag=")
-        if isinstance(version, str):
-            version, tag = None, version
-        with self._shared.catalog.read() as reader:
-            if tag is not None:
-                snapshot = _tagged(reader, tag)
-            elif version is not None:
-                snapshot = reader.at_version(version)
-            else:
-                snapshot = reader.at_time(instant(timestamp))
-        return LakeAt(self._shared, self._transaction(snapshot, read_only=True))
+        return LakeAt(self.handle.at(version, timestamp, tag))
 
     def snapshots(self) -> pa.Table:
         """Every snapshot: id, time, schema version, changes, author, message, and what it was in words; oldest first.
@@ -463,25 +441,15 @@ class Lake(
 class LakeAt(_Reading):
     """A lake at one snapshot. Read-only."""
 
-    def __init__(self, shared: Shared, tx: Transaction) -> None:
-        self._shared = shared
-        self._tx = tx
+    handle: SnapshotHandle
+
+    def __init__(self, handle: SnapshotHandle) -> None:
+        self.handle = handle
 
     @property
     def snapshot_id(self) -> int:
         """The snapshot this view shows."""
-        return self._tx.base.id
-
-    def _view(self) -> Transaction:
-        with self._shared.catalog.read() as reader:
-            reader.at_version(self.snapshot_id)  # it may have expired
-        return self._tx
-
-    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        raise _read_only()
-
-    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        raise _read_only()
+        return self.handle.tx.base.id
 
     def __repr__(self) -> str:
         return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
@@ -491,21 +459,11 @@ class LakeAt(_Reading):
 class LakeTransaction(Undropping, _Writing):
     """An open transaction: the same methods as the lake's, all in one snapshot."""
 
-    def __init__(self, shared: Shared, tx: Transaction) -> None:
-        self._shared = shared
-        self._tx = tx
+    handle: TransactionHandle
+
+    def __init__(self, handle: TransactionHandle) -> None:
+        self.handle = handle
         self.snapshot: Snapshot | None = None
-
-    def _view(self) -> Transaction:
-        return self._tx
-
-    def _run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        return work(self._tx)
-
-    def _once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        raise InputError(
-            "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
-        )
 
     def mark(self, stream: str, epoch: int, run: str, position: str | None = None) -> None:
         """Let this be batch ``epoch`` of a stream, in the lake once and only once; see ``Lake.claim_stream``.
@@ -513,28 +471,15 @@ class LakeTransaction(Undropping, _Writing):
         The end of the block raises ``StreamBatchDoneError`` when the batch is there already, ``StreamFencedError`` when
         another run has claimed the stream, and ``StreamMismatchError`` when the batch before it is not there.
         """
-        self._tx.mark(stream, epoch, run, position)
+        self.handle.tx.mark(stream, epoch, run, position)
 
     def __repr__(self) -> str:
         state = (
-            f"committed as snapshot {self.snapshot.id}" if self.snapshot else f"open, on snapshot {self._tx.base.id}"
+            f"committed as snapshot {self.snapshot.id}"
+            if self.snapshot
+            else f"open, on snapshot {self.handle.tx.base.id}"
         )
         return f"<Transaction {state}>"
-
-
-def _tagged(reader: Reader, tag: str) -> Snapshot:
-    try:
-        return snapshot_tags.tagged(reader, tag)
-    except (NotFoundError, InputError) as error:
-        with suppress(InputError):
-            instant(tag)
-            error.hint = f'for a time, pass timestamp="{tag}"'
-        raise
-
-
-def _read_only() -> ReadOnlyError:
-    hint = "write through the lake itself, at its newest snapshot"
-    return ReadOnlyError("this view of the lake is read-only", hint=hint)
 
 
 def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:

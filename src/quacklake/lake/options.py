@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
+from quacklake.lake.handles import Handle
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
-from quacklake.transaction import Transaction, features
+from quacklake.transaction import features
 
 __all__ = ["Configuring"]
 
@@ -18,10 +19,11 @@ __all__ = ["Configuring"]
 class Configuring:
     """Reading and setting the options of a lake."""
 
-    _shared: Shared
+    handle: Handle
 
-    def _view(self) -> Transaction:
-        raise NotImplementedError
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def options(self) -> pa.Table:
         """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
@@ -71,7 +73,7 @@ class Configuring:
         if isinstance(value, str) or table is None:
             return str(value)
         ref = TableRef.parse(table)
-        found = self._view().find_table(ref.schema, ref.name)
+        found = self.handle.view().find_table(ref.schema, ref.name)
         return ",".join(str(leaf.id) for name in value for leaf in found.schema.find(name).leaves())
 
     def _option_row(self, name: str, text: str, schema: str | None, table: str | None) -> OptionRow:
@@ -90,8 +92,8 @@ class Configuring:
             raise InputError("pass schema= or table=, not both")
         if table is not None:
             ref = TableRef.parse(table)
-            found = self._view().find_table(ref.schema, ref.name)
+            found = self.handle.view().find_table(ref.schema, ref.name)
             return Scope.TABLE, found.schema_id, found.id
         if schema is not None:
-            return Scope.SCHEMA, self._view().find_schema(schema).id, None
+            return Scope.SCHEMA, self.handle.view().find_schema(schema).id, None
         return Scope.GLOBAL, None, None

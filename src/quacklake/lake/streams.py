@@ -8,6 +8,7 @@ from quacklake.catalog import streams
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.paths import uuid7
 from quacklake.format.streams import StreamMark, check_stream, claimed
+from quacklake.lake.handles import Handle
 from quacklake.lake.settings import Shared
 
 __all__ = ["Streaming"]
@@ -26,7 +27,11 @@ _LISTED = pa.schema(
 class Streaming:
     """The streams that write into a lake, whatever engine runs them."""
 
-    _shared: Shared
+    handle: Handle
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def claim_stream(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
         """Make a stream one's own, before its first batch; every run that had it before can commit no more.

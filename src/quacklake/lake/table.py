@@ -22,12 +22,12 @@ from quacklake.lake.dataframe import DataFrame
 from quacklake.lake.evolution import ColumnType
 from quacklake.lake.feed import Bound, ChangeFrame
 from quacklake.lake.frames import to_source
+from quacklake.lake.handles import Handle
 from quacklake.lake.operations import MergeResult
 from quacklake.lake.reference import TableRef
 from quacklake.lake.settings import Shared
 from quacklake.lake.undo import Restoring
 from quacklake.lake.view import COMMENT, check_tags
-from quacklake.maintenance.compaction import Once
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["Table"]
 
 T = TypeVar("T")
-Run = Callable[..., Any]
 
 
 @boundary
@@ -51,12 +50,13 @@ class Table(TableCompaction, Restoring):
     the table was taken from. Nothing is read before it is asked for, so a table may be held for long.
     """
 
-    def __init__(self, shared: Shared, ref: TableRef, view: Callable[[], Transaction], run: Run, once: Once) -> None:
-        self._shared = shared
+    def __init__(self, handle: Handle, ref: TableRef) -> None:
+        self.handle = handle
         self._ref = ref
-        self._view = view
-        self._run = run
-        self._once = once
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def _find(self, view: Transaction) -> TableInfo:
         return view.find_table(self._ref.schema, self._ref.name)
@@ -71,7 +71,7 @@ class Table(TableCompaction, Restoring):
     @property
     def info(self) -> TableInfo:
         """The table as the catalog knows it: ids, path, columns with their field ids."""
-        return self._find(self._view())
+        return self._find(self.handle.view())
 
     @property
     def schema(self) -> pa.Schema:
@@ -115,7 +115,7 @@ class Table(TableCompaction, Restoring):
         return {key: value for key, value in own.items() if key not in (COMMENT, PRIMARY_KEY)}
 
     def _tags(self) -> Tags:
-        view = self._view()
+        view = self.handle.view()
         return view.objects.tags(self._find(view))
 
     def set_comment(self, text: str | None) -> None:
@@ -144,7 +144,7 @@ class Table(TableCompaction, Restoring):
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The columns that ``merge`` and ``append(dedup=True)`` go by; none when the table has no primary key."""
-        view = self._view()
+        view = self.handle.view()
         table = self._find(view)
         return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
 
@@ -169,7 +169,7 @@ class Table(TableCompaction, Restoring):
     ) -> DataFrame:
         """A lazy frame of chosen columns and rows; with ``row_ids`` a column ``rowid`` comes last."""
         chosen = None if columns is None else tuple(columns)
-        return DataFrame(self._shared, self._view, self._find, chosen, where, limit, row_ids)
+        return DataFrame(self.handle, self._ref, chosen, where, limit, row_ids)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
         """The scan plan of a read."""
@@ -331,8 +331,7 @@ class Table(TableCompaction, Restoring):
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable
-        result: T = self._run(lambda tx: work(tx, self._find(tx)), blind=blind, replayable=replayable)
-        return result
+        return self.handle.run(lambda tx: work(tx, self._find(tx)), blind=blind, replayable=replayable)
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
@@ -387,15 +386,15 @@ class Table(TableCompaction, Restoring):
         Bounds are snapshot ids or times. A lazy frame with the columns ``snapshot_id``, ``rowid``, ``change_type`` and
         the table's own. Reading it raises ``SnapshotExpiredError`` when the history it needs is gone.
         """
-        return ChangeFrame(self._shared, self._view, self._find, since, until)
+        return ChangeFrame(self.handle, self._ref, since, until)
 
     def insertions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
         """The rows that came: inserted ones, and updated ones as they are after."""
-        return ChangeFrame(self._shared, self._view, self._find, since, until, _deletes=False)
+        return ChangeFrame(self.handle, self._ref, since, until, _deletes=False)
 
     def deletions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
         """The rows that went: deleted ones, and updated ones as they were before."""
-        return ChangeFrame(self._shared, self._view, self._find, since, until, _inserts=False)
+        return ChangeFrame(self.handle, self._ref, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
         """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""

@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 from quacklake.catalog import Tenancy
 from quacklake.format.limits import Limits
-from quacklake.lake.settings import Shared
+from quacklake.lake.handles import Handle
 
 __all__ = ["Limited", "TenantLimits"]
 
@@ -43,9 +43,9 @@ class TenantLimits:
 class Limited:
     """What a catalog may know of its own limits."""
 
-    _shared: Shared
+    handle: Handle
 
     def limits(self) -> Limits:
         """What this catalog (tenant) of a shared lake may take; a plain lake has no limits."""
-        self._shared.latest()
-        return self._shared.catalog.limits
+        self.handle.shared.latest()
+        return self.handle.shared.catalog.limits

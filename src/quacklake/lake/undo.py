@@ -6,13 +6,14 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 from operator import index
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from quacklake.catalog import snapshot_tags
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.snapshot_tags import is_tag
+from quacklake.lake.handles import Handle
 from quacklake.lake.reference import TableRef, renamed
 from quacklake.lake.restoring import Undo
 from quacklake.lake.rollback import roll_back
@@ -26,8 +27,6 @@ __all__ = ["Restoring", "RollingBack", "Undropping", "Version", "find_version"]
 
 Version: TypeAlias = "int | dt.datetime | str"
 """An older state: the id of a snapshot, its tag, or a time."""
-
-Run = Callable[..., Any]
 
 
 def find_version(shared: Shared, to: Version) -> int:
@@ -50,16 +49,14 @@ class _DryRun(Exception):
 
 
 def _undo(
-    shared: Shared,
-    view: Callable[[], Transaction],
-    run: Run,
+    handle: Handle,
     work: Callable[[Undo], UndoReport],
     asked: Operation,
     *,
     dry_run: bool = False,
 ) -> UndoReport:
     """Run an operation; its report names the snapshot it made."""
-    if dry_run and not view().read_only:
+    if dry_run and not handle.view().read_only:
         raise InputError("a dry run is not possible inside a transaction")
     made: list[Transaction] = []
 
@@ -67,13 +64,13 @@ def _undo(
         tx.check_writable()
         tx.asks(asked)
         made.append(tx)
-        report = work(Undo(shared, tx, write=not dry_run))
+        report = work(Undo(handle.shared, tx, write=not dry_run))
         if dry_run:
             raise _DryRun(replace(report, dry_run=True))
         return report
 
     try:
-        report: UndoReport = run(attempt)
+        report = handle.run(attempt)
     except _DryRun as done:
         return done.report
     committed = made[-1].committed
@@ -83,9 +80,7 @@ def _undo(
 class Restoring:
     """What a table can undo."""
 
-    _shared: Shared
-    _view: Callable[[], Transaction]
-    _run: Run
+    handle: Handle
 
     def _find(self, view: Transaction) -> TableInfo:
         raise NotImplementedError
@@ -100,23 +95,17 @@ class Restoring:
         """
 
         def work(undo: Undo) -> UndoReport:
-            version = find_version(self._shared, to)
+            version = find_version(self.handle.shared, to)
             done = undo.restore(self._find(undo.tx), version)
             return UndoReport("restore", version, restored=(done,) if done.changed else ())
 
-        return _undo(self._shared, self._view, self._run, work, Operation.RESTORE, dry_run=dry_run)
+        return _undo(self.handle, work, Operation.RESTORE, dry_run=dry_run)
 
 
 class Undropping:
     """What a lake and an open transaction can undo."""
 
-    _shared: Shared
-
-    def _view(self) -> Transaction:
-        raise NotImplementedError
-
-    def _run(self, work: Callable[[Transaction], Any], *, blind: bool = False, replayable: bool = True) -> Any:
-        raise NotImplementedError
+    handle: Handle
 
     def undrop(self, name: str, *, as_: str | None = None) -> UndoReport:
         """Let the table, view or macro of that name that was dropped last come back as it was just before.
@@ -133,7 +122,7 @@ class Undropping:
             found, version = undo.undrop(ref, other_name)
             return UndoReport("undrop", version, undropped=(found,))
 
-        return _undo(self._shared, self._view, self._run, work, Operation.UNDROP)
+        return _undo(self.handle, work, Operation.UNDROP)
 
     def rollback(self, to: Version, *, dry_run: bool = False, progress: Progress = silent) -> UndoReport:
         """Not possible in an open transaction, which ``raise`` takes back."""
@@ -155,6 +144,6 @@ class RollingBack(Undropping):
         """
 
         def work(undo: Undo) -> UndoReport:
-            return roll_back(undo, find_version(self._shared, to), progress)
+            return roll_back(undo, find_version(self.handle.shared, to), progress)
 
-        return _undo(self._shared, self._view, self._run, work, Operation.ROLLBACK, dry_run=dry_run)
+        return _undo(self.handle, work, Operation.ROLLBACK, dry_run=dry_run)

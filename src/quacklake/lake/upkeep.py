@@ -53,7 +53,7 @@ class Maintainer:
         default = int(int(shared.option("target_file_size")) * policy.small_ratio)
         own = {
             table.id: int(int(shared.option("target_file_size", table)) * policy.small_ratio)
-            for table in lake._view().tables()
+            for table in lake.handle.view().tables()
         }
         workers: dict[JobKind, Callable[[Job], Any]] = {
             JobKind.FLUSH: lambda job: self._table(str(job.table)).flush_inlined_data(),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict
+from quacklake.lake.handles import Handle
 from quacklake.lake.settings import Shared
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
@@ -18,7 +19,11 @@ _ATTEMPTS = 5
 class Verifying:
     """Whether a lake is whole."""
 
-    _shared: Shared
+    handle: Handle
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def verify(self, deep: bool = False, progress: Progress = silent) -> VerifyReport:
         """Hold the lake against every rule of its format: catalog, files and footers; with ``deep`` all rows too.

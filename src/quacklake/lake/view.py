@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableI
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
 from quacklake.lake.boundary import boundary
+from quacklake.lake.handles import Handle
 from quacklake.lake.macros import declared
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.lake.rows import Rows
@@ -46,11 +47,13 @@ _DEPTH = 16
 class View(Rows):
     """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
 
-    def __init__(self, shared: Shared, ref: TableRef, view: Callable[[], Transaction], run: Callable[..., Any]) -> None:
-        self._shared = shared
+    def __init__(self, handle: Handle, ref: TableRef) -> None:
+        self.handle = handle
         self._ref = ref
-        self._view = view
-        self._run = run
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
 
     def _find(self, tx: Transaction) -> ViewInfo:
         return tx.objects.find_view(self._ref.schema, self._ref.name)
@@ -63,7 +66,7 @@ class View(Rows):
     @property
     def info(self) -> ViewInfo:
         """The view as the catalog knows it."""
-        return self._find(self._view())
+        return self._find(self.handle.view())
 
     @property
     def sql(self) -> str:
@@ -91,7 +94,7 @@ class View(Rows):
         return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
 
     def _query(self, query: str) -> pa.Table:
-        tx = self._view()
+        tx = self.handle.view()
         view = self._find(tx)
         with self._shared.engine.gate(), closing(_Session(self._shared, tx)) as session:
             session.add_view(view)
@@ -111,7 +114,7 @@ class View(Rows):
     @property
     def column_comments(self) -> dict[str, str]:
         """Return the comments of columns by name; only those with a comment."""
-        view = self._view()
+        view = self.handle.view()
         named = view.objects.tags(self._find(view)).named
         return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}
 
@@ -123,7 +126,7 @@ class View(Rows):
             view = self._find(tx)
             tx.objects.set_tags(view, checked, column_name=view_column(self._shared, tx, view, column))
 
-        self._run(work)
+        self.handle.run(work)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -131,13 +134,13 @@ class View(Rows):
         return {key: value for key, value in self._tags().items() if key != COMMENT}
 
     def _tags(self) -> dict[str, str]:
-        view = self._view()
+        view = self.handle.view()
         return view.objects.tags(self._find(view)).own
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; a value of None takes one away, others stay."""
         checked = check_tags(tags)
-        self._run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
+        self.handle.run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
 
     def __repr__(self) -> str:
         return f"<View {self.name}: {self.sql}>"

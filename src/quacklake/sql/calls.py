@@ -22,6 +22,7 @@ from quacklake.format.options import OPTIONS
 from quacklake.format.snapshots import SnapshotInfo
 from quacklake.lake.add_files import AddOptions, add_files, to_patterns
 from quacklake.lake.feed import ChangeFrame
+from quacklake.lake.handles import TransactionHandle
 from quacklake.lake.lake import Lake
 from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import metadata
@@ -272,7 +273,8 @@ def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
     since, until = call.need("start_snapshot"), call.need("end_snapshot")
     bounds = [_bound(value) for value in (since, until)]
     shared = call.attached.shared
-    frame = ChangeFrame(shared, lambda: tx, lambda _: table, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
+    handle, ref = TransactionHandle(shared, tx), TableRef(table.schema_name, table.name)
+    frame = ChangeFrame(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
     plan = frame.plan()
     name = call.session.fresh_name()
     # one kind of change looks like the table: what else is known of a row is there when it is named

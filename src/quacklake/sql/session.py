@@ -392,13 +392,13 @@ class Session:
             try:
                 version = int(value)
             except ValueError:
-                return self.work.at(attached, ("tag", value), lambda lake: lake.at(tag=str(value))._view())
+                return self.work.at(attached, ("tag", value), lambda lake: lake.at(tag=str(value)).handle.view())
             except TypeError:
                 raise SqlError(f"{value!r} is not a snapshot") from None
-            return self.work.at(attached, ("version", version), lambda lake: lake.at(version=version)._view())
+            return self.work.at(attached, ("version", version), lambda lake: lake.at(version=version).handle.view())
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             value = dt.datetime(value.year, value.month, value.day)
-        return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value)._view())
+        return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value).handle.view())
 
     def plan(self, scan: Scan) -> ScanPlan:
         """The files of a scan."""

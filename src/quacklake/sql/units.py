@@ -16,6 +16,7 @@ from quacklake.errors import (
     SqlError,
 )
 from quacklake.format.names import fold
+from quacklake.lake.handles import LakeHandle
 from quacklake.lake.signature import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
 
@@ -61,12 +62,12 @@ class Work:
         if self.explicit and lake is not None:
             found = self._open.get(key)
             if found is None:
-                found = self._open[key] = lake._transaction(lake._shared.latest())
+                found = self._open[key] = lake.handle.begin()
                 self._lakes[key] = attached
             return found
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = attached.handle._view()
+            view = self._views[key] = attached.handle.handle.view()
         return view
 
     def at(self, attached: Attached, key: tuple[Any, ...], find: Callable[[Lake], Transaction]) -> Transaction:
@@ -95,7 +96,7 @@ class Work:
             if attached.whole is not None:
                 self._unflush(attached)
                 return work(self.view(attached))
-            return attached.handle._run(work)
+            return attached.handle.handle.run(work)
 
         used: list[Transaction] = []
 
@@ -104,11 +105,11 @@ class Work:
             used[:] = [tx]
             return work(tx)
 
-        handle, lake = attached.handle, attached.whole
+        handle, lake = attached.handle.handle, attached.whole
         if lake is not None and self.signature.given:
-            handle = type(lake)(lake._shared, self.signature)
+            handle = LakeHandle(lake._shared, self.signature)
             self.signature = NO_SIGNATURE
-        result = handle._run(run)
+        result = handle.run(run)
         self._note(attached, used[0])
         return result
 
@@ -160,9 +161,8 @@ class Work:
                 attached = self._lakes[key]
                 lake = attached.whole
                 if attached is self.wrote and lake is not None:
-                    given = self.signature if self.signature.given else lake._signature
                     try:
-                        lake._commit(tx, given)
+                        lake.handle.commit(tx, self.signature)
                         self._note(attached, tx)
                     except BaseException:
                         tx.rollback()

@@ -78,4 +78,4 @@ def _definition(shell: Shell, name: str) -> str:
     from quacklake.sql.definitions import table_definition
 
     table = shell.view.table(name)
-    return table_definition(table._view(), table.info)
+    return table_definition(table.handle.view(), table.info)

@@ -101,7 +101,7 @@ class SparkTable(Table):
     @classmethod
     def of(cls, table: Table, parts: SparkParts) -> SparkTable:
         """The same table, compacted by Spark."""
-        found = cls(table._shared, table._ref, table._view, table._run, table._once)
+        found = cls(table.handle, table._ref)
         found._parts = parts
         return found
 

@@ -86,9 +86,9 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         ref = TableRef.parse(name)
         if at is None:
-            view = self._lake._view()
+            view = self._lake.handle.view()
         else:
-            view = (self._lake.at(version=at) if isinstance(at, int) else self._lake.at(timestamp=at))._view()
+            view = (self._lake.at(version=at) if isinstance(at, int) else self._lake.at(timestamp=at)).handle.view()
         info = view.find_table(ref.schema, ref.name)
         frame = self._frame(view, info, to_predicate(where, info.schema))
         if where is None:
@@ -150,7 +150,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
             return layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
 
         if isinstance(columns, StructType):
-            self._lake._run(create)
+            self._lake.handle.run(create)
         else:
             self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
 
@@ -177,7 +177,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
 
         rows = SparkRows(self._shared, self._writer, frame, partial=partial, fetch=fetch or Fetch())
         try:
-            self._lake._run(lambda tx: work(tx, rows))
+            self._lake.handle.run(lambda tx: work(tx, rows))
         except CommitUnknown:
             raise  # the files may be part of the lake
         except QuacklakeError:
@@ -193,7 +193,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         from quacklake.lake.spark.dml.statements import delete
 
-        return self._lake._run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
+        return self._lake.handle.run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
 
     def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
         """Set columns of the rows that satisfy a filter, or of all, in one snapshot. Row ids stay.
@@ -203,7 +203,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         from quacklake.lake.spark.dml.statements import update
 
-        return self._lake._run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
+        return self._lake.handle.run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
 
     def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
         """Merge the rows of a DataFrame into a table: add clauses to what this returns, then ``execute()`` it.
@@ -215,7 +215,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         from quacklake.lake.spark.dml.merge import SparkMerge
 
         require(self.session, "to merge rows")
-        return SparkMerge(self._parts, self._lake._run, self._lake._view, TableRef.parse(name), source, on)
+        return SparkMerge(self._parts, self._lake.handle.run, self._lake.handle.view, TableRef.parse(name), source, on)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

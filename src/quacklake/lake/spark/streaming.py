@@ -116,7 +116,7 @@ class SparkStreaming:
         from quacklake.lake.spark.streams.feed import raw_schema, shown_frame
 
         remote = RemoteLake.of(self._lake, lake_url) if is_connect(self.session) else None
-        view = self._lake._view()
+        view = self._lake.handle.view()
         source = self._source(table, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
         if remote is None:
             raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
@@ -151,10 +151,10 @@ class SparkStreaming:
         """
         known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
         refuse_unknown(unknown, known)
-        view = self._lake._view()
+        view = self._lake.handle.view()
         found = self._source(source, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
         target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
-        if self._lake._view().find_table(target.table.schema, target.table.name).id == found.table.id:
+        if self._lake.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
         from quacklake.lake.spark.streams.pipeline import Pipeline
 
@@ -204,7 +204,7 @@ class SparkStreaming:
         if order_by is not None and mode != "upsert":
             raise InputError("order_by is for upsert alone", hint='pass mode="upsert"')
         ref = TableRef.parse(table)
-        found = self._lake._view().find_table(ref.schema, ref.name)
+        found = self._lake.handle.view().find_table(ref.schema, ref.name)
         keys = [found.schema.find(key).name for key in keys]
         self._check_session()
         return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)

@@ -35,8 +35,7 @@ class _Keeper(LakeCompaction):
     """The compaction of a lake, with Spark as what reads and writes the files."""
 
     def __init__(self, spark: SparkLake) -> None:
-        self._shared = spark._shared
-        self._view = spark._lake._view
+        self.handle = spark._lake.handle
         self.table = spark._compacted
 
 

@@ -160,7 +160,7 @@ class Desk:
         at = self._at(found, None)
         if found.get(UUID) is not None:
             return raw_schema(self._source(found, at.snapshot_id)), at.snapshot_id
-        table = at._view().find_table(found.table.schema, found.table.name)
+        table = at.handle.view().find_table(found.table.schema, found.table.name)
         time = self._session is not None and has_time(self._session)
         fields = [f"{quote(column.name)} {_shown(column, time=time)}" for column in table.schema.columns]
         if found.flag("readChangeFeed"):
@@ -190,7 +190,7 @@ class Desk:
             if last <= start["after"] and "state" not in start:
                 return []
             return self._packed(source, start, {**start, "after": last}, schema)
-        view = self._at(found, pin)._view()
+        view = self._at(found, pin).handle.view()
         table = view.find_table(found.table.schema, found.table.name)
         columns, time = _asked(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
@@ -211,7 +211,7 @@ class Desk:
         limits = options.number("maxFilesPerTrigger"), options.number("maxBytesPerTrigger")
         key = (lake, options.table, pin, changes, *limits)
         if key not in self._sources:
-            table = self._at(options, pin)._view().find_table(options.table.schema, options.table.name)
+            table = self._at(options, pin).handle.view().find_table(options.table.schema, options.table.name)
             source = StreamSource(lake._shared, table, changes, *limits)
             source.check()
             self._sources[key] = source

@@ -189,13 +189,13 @@ class TableSink:
             if batch is not None:
                 tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)
 
-        write.lake._run(work)
+        write.lake.handle.run(work)
 
 
 def _task(write: _Write, schema: str) -> bytes:
     lake, ref = write.lake, write.options.table
     rows = StructType.fromJson(json.loads(schema))
-    table = lake._view().find_table(ref.schema, ref.name)
+    table = lake.handle.view().find_table(ref.schema, ref.name)
     given = given_columns(rows, table, time="time(" in rows.simpleString())
     matches = match_given(given, table.schema, table.qualified_name)
     task = write_task(lake._shared, table, matches, given, {})
