@@ -108,7 +108,7 @@ def test_batches_that_are_not_in_the_lake_are_noticed(lake: quacklake.Lake) -> N
     with pytest.raises(StreamMismatchError, match=r"batches 0 to 6 .* and batch 7 is next"):
         batch(lake, mark, 7)
     with lake.transaction() as tx:
-        tx._tx.mark("in", 7, mark.run, gaps=True)
+        tx.handle.tx.mark("in", 7, mark.run, gaps=True)
     batch(lake, mark, 8)
     with pytest.raises(StreamMismatchError, match="batch 9 of"):
         batch(lake, mark, 10)

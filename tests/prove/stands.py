@@ -83,7 +83,7 @@ class Stand:
         catalog.prepare()
         catalog._cache.clear()
         catalog.totals = TotalsCache()
-        return Lake(Shared(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer))
+        return Lake(LakeHandle(Shared(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer)))
 
     def release(self) -> None:
         """Let go of files, which others may open or replace then."""

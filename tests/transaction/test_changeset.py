@@ -17,7 +17,6 @@ from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import from_arrow
 from quacklake.format.snapshots import Snapshot
-from quacklake.lake.lake import NO_SIGNATURE
 from quacklake.transaction import AlteredTable, ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
 from tests.catalog.stock import Stock
 
@@ -200,4 +199,4 @@ def test_a_lake_that_is_older_than_the_transaction_is_a_conflict(tmp_path: Path)
         tx = restored._transaction(base)
         tx.drop_table(tx.find_table("main", "t"))
         with pytest.raises(CommitConflict, match="older"):
-            restored._commit(tx, NO_SIGNATURE)
+            restored.handle.commit(tx)

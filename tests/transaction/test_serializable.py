@@ -127,7 +127,7 @@ def test_an_operation_alone_is_planned_again_until_it_fits(
     url = f"sqlite:///{tmp_path / 'lake' / 'lake.db'}"
     place = {"data_path": tmp_path / "lake" / "data", "override_data_path": True}
     with quacklake.connect(url, **place) as lake, quacklake.connect(url, **place) as elsewhere:  # type: ignore[arg-type]
-        real, interfered = lake._commit, []
+        real, interfered = lake.handle.commit, []
 
         def commit(*arguments: Any, **options: Any) -> object:
             if not interfered:
@@ -135,6 +135,6 @@ def test_an_operation_alone_is_planned_again_until_it_fits(
                 OPERATIONS[other].run(elsewhere)
             return real(*arguments, **options)
 
-        monkeypatch.setattr(lake, "_commit", commit)
+        monkeypatch.setattr(lake.handle, "commit", commit)
         OPERATIONS[mine].run(lake)
         assert State_of(lake) == after(model.START, OPERATIONS[other], OPERATIONS[mine])
