@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from quacklake import telemetry
-from quacklake.catalog import exposing, occupied, row_security
+from quacklake.catalog import exposing, lakehouse, occupied, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.database import Question
@@ -126,6 +126,20 @@ class Tenancy:
                 return
         with suppress(ReadOnlyError), self._writing() as registry:
             row_security.execute(registry._connection, exposing.mend(registry._connection, place))
+
+    def mend_views(self) -> None:
+        """Give a lake on PostgreSQL that an older version made its views over the metadata, if the rights suffice."""
+        catalog = self._catalog
+        if catalog.database != "postgres" or catalog.read_only:
+            return
+        with self._reading() as registry:
+            if not lakehouse.missing_views(registry._connection, catalog._schema, shared=True):
+                return
+        with suppress(ReadOnlyError), self._writing() as registry:
+            lakehouse.create_views(registry._connection, catalog._schema, shared=True)
+            place = row_security.find_place(registry._connection, catalog._schema)
+            if place.secured:
+                row_security.execute(registry._connection, lakehouse.readable_views(registry._connection, place))
 
     def is_convertible(self) -> bool:
         """True for a shared lake that a fork of DuckLake with catalogs has made."""
@@ -338,7 +352,7 @@ class Tenancy:
     def secure(self, *, dry_run: bool = False) -> list[str]:
         """Let roles see the rows of their catalogs only; returns the statements, none when all was done before."""
         with self._guarding() as (registry, place):
-            return self._run(registry, self._secure(place), dry_run)
+            return self._run(registry, self._secure(registry, place), dry_run)
 
     def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
         """Let a role use a catalog, on a lake that is secured by it; returns the statements."""
@@ -346,7 +360,7 @@ class Tenancy:
             row = registry.need(name)
             row_security.check_role(registry._connection, place, role)
             given = row_security.grant(place, role, row.id, writable=writable)
-            return self._run(registry, [*self._secure(place), *given], dry_run)
+            return self._run(registry, [*self._secure(registry, place), *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Take back what ``grant`` gave; returns the statements."""
@@ -354,8 +368,9 @@ class Tenancy:
             taken = row_security.revoke(registry._connection, place, role, registry.need(name).id)
             return self._run(registry, taken, dry_run)
 
-    def _secure(self, place: Place) -> list[str]:
-        return row_security.secure(place, SharedTables.of(self._catalog._schema))
+    def _secure(self, registry: Registry, place: Place) -> list[str]:
+        statements = row_security.secure(place, SharedTables.of(self._catalog._schema))
+        return [*statements, *lakehouse.readable_views(registry._connection, place)]
 
     def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
         if not dry_run:

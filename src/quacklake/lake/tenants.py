@@ -258,6 +258,7 @@ def tenants(
         elif migrate:
             tenancy.mend_indexes()
             tenancy.mend_functions()
+            tenancy.mend_views()
     except BaseException:
         tenancy.close()
         raise
