@@ -37,8 +37,8 @@ VIEWS = frozenset(["catalogs", "manifests", "partitions", "schemas", "snapshots"
 #: By schema and relation: what it is, and what a role may do that may write acme, read beta, or neither.
 #: ``(*)`` are all columns but the number of the catalog and ``ctid``, which tell rows of catalogs apart.
 RELATIONS: dict[tuple[str, str], tuple[str, str, str, str]] = {
-    **{("public", f"ducklake_{name}"): ("r", CHANGED, CHANGED, "") for name in FORMAT},
-    **{("public", name): ("r", CHANGED, CHANGED, "") for name in SHARED},
+    **{("public", f"ducklake_{name}"): ("r", CHANGED, "SELECT", "") for name in FORMAT},
+    **{("public", name): ("r", CHANGED, "SELECT", "") for name in SHARED},
     ("public", "ducklake_catalog"): ("r", "SELECT", "SELECT", ""),
     ("public", "quacklake_exposed"): ("r", "", "", ""),
     ("public", "quacklake_grants"): ("r", "", "", ""),

@@ -9,7 +9,7 @@ sees what row-level security shows it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +88,13 @@ def create_views(connection: Connection, metadata_schema: str | None, *, shared:
     execute(connection, missing_views(connection, metadata_schema, shared=shared))
 
 
-def missing_views(connection: Connection, metadata_schema: str | None, *, shared: bool) -> list[str]:
-    """Return the statements that create the views a lake lacks; none where they cannot be made."""
+def missing_views(
+    connection: Connection, metadata_schema: str | None, *, shared: bool, readers: str | None = None
+) -> list[str]:
+    """Return the statements that create the views a lake lacks; none where they cannot be made.
+
+    The role ``readers`` may read them if they show it its own rows only.
+    """
     found = _find(connection, metadata_schema)
     names = found.names()
     missing = {view: name for view, name in names.items() if not found.relations.get(name)}
@@ -99,12 +104,13 @@ def missing_views(connection: Connection, metadata_schema: str | None, *, shared
         _LOG.info("no views over the metadata: the schema %s has relations with their names", found.home)
         return []
     statements = [] if found.home_exists else [f"CREATE SCHEMA IF NOT EXISTS {quote(found.home)}"]
+    options = _options(connection, shared=shared)
     for view, name in missing.items():
         query = _query(view, found.lake, shared=shared)
-        statements.append(f"CREATE VIEW {_quoted(name)}{_options(connection, shared=shared)} AS {query}")
+        statements.append(f"CREATE VIEW {_quoted(name)}{options} AS {query}")
         if shared:
             statements.append(f"REVOKE ALL ON {_quoted(name)} FROM PUBLIC")
-    return statements
+    return statements + (_given(list(missing.values()), readers) if readers and _INVOKER in options else [])
 
 
 def drop_views(connection: Connection, metadata_schema: str | None) -> None:
@@ -126,10 +132,12 @@ def readable_views(connection: Connection, place: Place) -> list[str]:
     )
     ours = set(found.ours())
     hidden = [name for name in rows_of(connection, query) if name in ours]
-    if not hidden:
-        return []
-    views, group = ", ".join(_quoted(name) for name in hidden), quote(place.group)
-    return [f"GRANT USAGE ON SCHEMA {quote(found.home)} TO {group}", f"GRANT SELECT ON {views} TO {group}"]
+    return _given(hidden, place.group) if hidden else []
+
+
+def _given(views: Sequence[tuple[Any, ...]], readers: str) -> list[str]:
+    names, role = ", ".join(_quoted(name) for name in views), quote(readers)
+    return [f"GRANT USAGE ON SCHEMA {quote(views[0][0])} TO {role}", f"GRANT SELECT ON {names} TO {role}"]
 
 
 def _quoted(name: tuple[Any, ...]) -> str:

@@ -257,8 +257,7 @@ def tenants(
             facts = tenancy.need_facts()
         elif migrate:
             tenancy.mend_indexes()
-            tenancy.mend_functions()
-            tenancy.mend_views()
+            tenancy.mend_access()
     except BaseException:
         tenancy.close()
         raise
