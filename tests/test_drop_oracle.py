@@ -189,7 +189,7 @@ def test_a_lake_in_a_schema_that_looks_exposed_is_not_dropped_unseen(
         lake.create_table("precious", ROWS)
     with monkeypatch.context() as patch:
         patch.setattr(exposing, "is_taken", lambda *_: False)
-        patch.setattr(exposing, "_is_exposure", lambda *_: True)
+        patch.setattr(exposing, "is_exposure", lambda *_: True)
         with pytest.raises(AssertionError, match=r"tenant_1\.ducklake_\w+ was not made by this call"):
             tenants.expose("beta")
     with quacklake.connect(postgres_url, metadata_schema="tenant_1") as lake:

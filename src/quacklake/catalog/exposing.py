@@ -23,6 +23,7 @@ __all__ = [
     "exposed",
     "exposure_schema",
     "give",
+    "is_exposure",
     "is_taken",
     "is_used",
     "leftovers",
@@ -165,15 +166,15 @@ def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int)
     """Return what takes all of it back, with the views of others that stand on it; the rest of a schema stays."""
     mine = f"catalog_id = {catalog_id:d}"
     return [
-        *(_without(connection, schema) if _is_exposure(connection, place, schema) else []),
+        *(_without(connection, schema) if is_exposure(connection, place.schema, schema) else []),
         f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
         f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
     ]
 
 
-def _is_exposure(connection: Connection, place: Place, schema: str) -> bool:
-    """Return whether a schema shows rows of this lake: its view of snapshots reads the lake's table."""
-    view, table = f"{quote(schema)}.ducklake_snapshot", place.name("ducklake_snapshot")
+def is_exposure(connection: Connection, lake: str, schema: str) -> bool:
+    """Return whether a schema shows rows of the lake in another: its view of snapshots reads the lake's table."""
+    view, table = (f"{quote(name)}.ducklake_snapshot" for name in (schema, lake))
     query = (
         "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
         " AND d.refclassid = 'pg_class'::regclass"
