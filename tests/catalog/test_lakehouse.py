@@ -10,6 +10,7 @@ import pytest
 
 import quacklake
 from quacklake.catalog.lakehouse import VIEWS
+from quacklake.errors import InputError
 from tests.catalog.driver import watch_driver
 from tests.catalog.lakehouse_views import shown, told, write
 from tests.catalog.stock import Stock
@@ -111,3 +112,30 @@ def test_a_role_that_may_make_no_schema_makes_a_lake_without_views(
         lake.create_table("t", [{"a": 1}])
         assert views(url) == set()
     assert ask(url, "SELECT count(*) > 0 FROM quacklake_commits") == [(True,)]
+
+
+def test_a_lake_that_a_search_path_finds_has_its_views_beside_its_tables(postgres_url: str, tmp_path: Path) -> None:
+    ask(postgres_url, "CREATE SCHEMA apart")
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-csearch_path%3Dapart"
+    for place in (url, postgres_url):
+        with quacklake.connect(place, data_path=tmp_path / place[-5:]) as lake:
+            write(lake, f"w{len(place)}")
+    for place, prefix in ((url, "apart.lakehouse_"), (postgres_url, "lakehouse.")):
+        with quacklake.connect(place) as lake:
+            assert shown(lambda text: ask(postgres_url, text), prefix) == told(lake)
+    # where older versions made them
+    ask(postgres_url, "DROP SCHEMA lakehouse CASCADE; CREATE SCHEMA lakehouse")
+    ask(postgres_url, "CREATE VIEW lakehouse.tables AS SELECT table_id FROM apart.ducklake_table")
+    quacklake.tenants(url, tmp_path / "shared", convert="acme").close()
+    assert views(postgres_url) == {("apart", f"lakehouse_{name}") for name in VIEWS}
+
+
+def test_a_view_of_somebody_else_on_a_view_over_the_metadata_stops_a_conversion(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    quacklake.connect(postgres_url, data_path=tmp_path / "plain").close()
+    ask(postgres_url, "CREATE VIEW mine AS SELECT * FROM lakehouse.tables")
+    with pytest.raises(InputError, match="others stand on them: mine"):
+        quacklake.tenants(postgres_url, tmp_path / "shared", convert="acme")
+    quacklake.connect(postgres_url).close()
+    assert ask(postgres_url, "SELECT * FROM mine") == []

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.row_security import Place, execute, rows_of
+from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
 
 __all__ = ["VIEWS", "create_views", "drop_views", "missing_views", "readable_views"]
@@ -114,8 +115,24 @@ def missing_views(
 
 
 def drop_views(connection: Connection, metadata_schema: str | None) -> None:
-    """Remove the views of a lake, before the tables under them are removed."""
-    execute(connection, [f"DROP VIEW {_quoted(name)}" for name in _find(connection, metadata_schema).ours()])
+    """Remove the views of a lake, before the tables under them are removed.
+
+    Raises ``InputError`` for views of others that stand on them.
+    """
+    ours = [_quoted(name) for name in _find(connection, metadata_schema).ours()]
+    names = ", ".join(f"{literal(name)}::regclass" for name in ours)
+    query = (
+        "SELECT DISTINCT r.ev_class::regclass::text FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid"
+        f" AND d.classid = 'pg_rewrite'::regclass WHERE d.refobjid IN ({names}) AND r.ev_class NOT IN ({names})"
+        " ORDER BY 1"
+    )
+    others = [str(name) for (name,) in rows_of(connection, query)] if ours else []
+    if others:
+        raise InputError(
+            f"the views over the metadata are about to be replaced, and others stand on them: {', '.join(others)}",
+            hint="drop these, and make them again afterwards",
+        )
+    execute(connection, [f"DROP VIEW {name}" for name in ours])
 
 
 def readable_views(connection: Connection, place: Place) -> list[str]:
