@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-__all__ = ["Look", "PostgresLook", "SqliteLook"]
+__all__ = ["DuckDBLook", "Look", "PostgresLook", "SqliteLook"]
 
 #: Parts of a lake that a conversion need not carry: who was working, and tables of inlined rows, which are empty.
 _LEFT = ("leases", "inlined_data_tables", "schema_versions")
@@ -154,6 +154,19 @@ class SqliteLook(_Sql):
 
     def unmirrored(self, schema: str, table: str, lake: str) -> bool:
         return True
+
+
+class DuckDBLook(SqliteLook):
+    """So is a file of DuckDB here, whatever its schema is called."""
+
+    def place(self, name: Sequence[str]) -> tuple[str, str]:
+        return (name[0] if len(name) > 1 else "main"), name[-1]
+
+    def exists(self, schema: str, relation: str) -> bool:
+        return bool(self.ask("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", relation))
+
+    def is_temporary(self, schema: str, relation: str) -> bool:
+        return bool(self.ask("SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND temporary", relation))
 
 
 class PostgresLook(_Sql):

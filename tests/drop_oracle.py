@@ -2,7 +2,7 @@
 
 Every DROP that a client sends is looked at before it runs, in SQL of its own on the same connection, so that the answer is
 that of the very transaction; what rows must not say any more is asked for once again before that commits. Nothing of the
-library is used to answer. SQLite and PostgreSQL are looked into.
+library is used to answer. SQLite, DuckDB and PostgreSQL are looked into.
 
 What may be dropped: temporary tables; tables of inlined rows that no snapshot shows; what a conversion put aside, once all
 its rows are elsewhere; the table that 1.0 does not have; views over the metadata; and what exposing a catalog made, if
@@ -19,7 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tests.drop_looks import Look, PostgresLook, SqliteLook
+from tests.drop_looks import DuckDBLook, Look, PostgresLook, SqliteLook
 
 __all__ = ["DropOracle", "listening"]
 
@@ -108,9 +108,9 @@ def listening(oracle: DropOracle) -> Iterator[None]:
 
 
 def _look(connection: Any) -> Look | None:
-    if connection.dialect.name == "postgresql":
-        return PostgresLook(connection.connection.dbapi_connection)
-    return SqliteLook(connection.connection.dbapi_connection) if connection.dialect.name == "sqlite" else None
+    kinds: dict[str, type[Any]] = {"postgresql": PostgresLook, "sqlite": SqliteLook, "duckdb": DuckDBLook}
+    kind = kinds.get(connection.dialect.name)
+    return None if kind is None else kind(connection.connection.dbapi_connection)
 
 
 def _parts(name: str) -> list[str]:

@@ -65,12 +65,13 @@ def story(lake: quacklake.Lake) -> None:
 # -- tables of inlined rows --------------------------------------------------------------------------------------------
 
 
-def open_sqlite(tmp_path: Path) -> quacklake.Lake:
-    return quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=tmp_path / "data")
+def open_file(tmp_path: Path, database: str = "sqlite") -> quacklake.Lake:
+    return quacklake.connect(f"{database}:///{tmp_path}/l.db", data_path=tmp_path / "data")
 
 
-def test_what_no_snapshot_shows_is_dropped(tmp_path: Path) -> None:
-    with watching() as oracle, open_sqlite(tmp_path) as lake:
+@pytest.mark.parametrize("database", ["sqlite", "duckdb"])
+def test_what_no_snapshot_shows_is_dropped(tmp_path: Path, database: str) -> None:
+    with watching() as oracle, open_file(tmp_path, database) as lake:
         story(lake)
         lake.flush_inlined_data()
         lake.expire_snapshots(keep_last=1)
@@ -78,10 +79,11 @@ def test_what_no_snapshot_shows_is_dropped(tmp_path: Path) -> None:
         assert lake.table("t").count() == 4
 
 
+@pytest.mark.parametrize("database", ["sqlite", "duckdb"])
 def test_an_expiry_that_takes_a_living_table_for_a_dead_one_is_caught(
-    oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
-    with open_sqlite(tmp_path) as lake:
+    with open_file(tmp_path, database) as lake:
         story(lake)
         with monkeypatch.context() as patch:
             real = expiring.parse_table_name
@@ -91,15 +93,16 @@ def test_an_expiry_that_takes_a_living_table_for_a_dead_one_is_caught(
         assert lake.table("t").count() == 4
 
 
+@pytest.mark.parametrize("database", ["sqlite", "duckdb"])
 def test_a_table_of_inlined_rows_that_is_dropped_and_still_named_is_caught(
-    oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     real = Writer.run
 
     def forgetful(self: Writer, name: str, *rest: Any) -> Any:
         return None if name == "forget_inlined_table" else real(self, name, *rest)
 
-    with open_sqlite(tmp_path) as lake:
+    with open_file(tmp_path, database) as lake:
         story(lake)
         with monkeypatch.context() as patch:
             patch.setattr(Writer, "run", forgetful)
@@ -109,7 +112,7 @@ def test_a_table_of_inlined_rows_that_is_dropped_and_still_named_is_caught(
 
 
 def test_a_table_of_the_metadata_that_is_dropped_is_caught(oracle: Oracle, tmp_path: Path) -> None:
-    with open_sqlite(tmp_path) as lake:
+    with open_file(tmp_path) as lake:
         for statement in ("DROP TABLE ducklake_tag", 'DROP TABLE IF EXISTS "quacklake_commits"'):
             with (
                 pytest.raises(AssertionError, match="was not made by this call"),
@@ -122,7 +125,7 @@ def test_a_table_of_the_metadata_that_is_dropped_is_caught(oracle: Oracle, tmp_p
 def test_a_way_back_to_an_older_version_that_forgets_to_say_so_is_caught(
     oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_sqlite(tmp_path) as lake:
+    with open_file(tmp_path) as lake:
         lake.migrate("1.1")
         with monkeypatch.context() as patch:
             patch.setattr(migrations._Work, "set_version", lambda *_: None)
