@@ -99,8 +99,8 @@ class Conversion(Registry):
 
     def _put_aside(self) -> None:
         schema, quote = self._t.metadata.schema, self._connection.dialect.identifier_preparer
-        if self._database.name == "postgres" and schema is None:
-            lakehouse.drop_views(self._connection)
+        if self._database.name == "postgres":
+            lakehouse.drop_views(self._connection, schema)
         prefix = "" if schema is None else f"{quote.quote_schema(schema)}."
         for index in _INDEXES:
             self._connection.execute(sa.text(f"DROP INDEX IF EXISTS {prefix}{quote.quote(index)}"))

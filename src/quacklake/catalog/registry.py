@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults
-from quacklake.catalog import partitioned, scoped
+from quacklake.catalog import lakehouse, partitioned, scoped
 from quacklake.catalog.database import Database, Question, Rows
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_tables import SharedTables
@@ -155,6 +155,10 @@ class Registry:
                 self.run("create_table", statement)
         for index in self.missing_indexes() if mysql else self._t.indexes(self._database.name):
             self.run("create_index", sa.schema.CreateIndex(index))
+        if self._database.name == "postgres":
+            faults.reach("catalog.create_views.before")
+            lakehouse.create_views(self._connection, self._t.metadata.schema, shared=True)
+            faults.reach("catalog.create_views.after")
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self._t.shared).values(row))

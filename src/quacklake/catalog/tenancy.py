@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from quacklake import telemetry
-from quacklake.catalog import exposing, occupied, row_security
+from quacklake.catalog import access, exposing, granting, occupied, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.database import Question
-from quacklake.catalog.definer_functions import has_open_functions
 from quacklake.catalog.needs import CatalogNeed, Thresholds, needs
 from quacklake.catalog.registry import (
     CatalogRow,
@@ -24,12 +23,12 @@ from quacklake.catalog.registry import (
     shared_facts,
 )
 from quacklake.catalog.row_security import Place
-from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
 from quacklake.catalog.tables import SPEC, WIDE_SPEC
 from quacklake.catalog.versions import VERSION, has_next
 from quacklake.errors import (
     AlreadyExistsError,
+    CatalogUnavailableError,
     ConfigError,
     InputError,
     NotFoundError,
@@ -116,16 +115,23 @@ class Tenancy:
         with suppress(ReadOnlyError), self._writing() as registry:
             registry.mend_indexes()
 
-    def mend_functions(self) -> None:
-        """Close the functions that an older version left open to every role of PostgreSQL, where the rights suffice."""
+    def mend_access(self) -> None:
+        """Bring what roles of PostgreSQL may do and see on a lake that an older version made to the present state.
+
+        Done by the owner of the tables alone, each part by itself, as far as rights suffice and nobody is in the way.
+        """
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
         with self._reading() as registry:
-            place = row_security.find_place(registry._connection, self._catalog._schema)
-            if not has_open_functions(registry._connection, place):
-                return
-        with suppress(ReadOnlyError), self._writing() as registry:
-            row_security.execute(registry._connection, exposing.mend(registry._connection, place))
+            mends = access.needed(registry._connection, self._catalog._schema)
+        for mend in mends:
+            try:
+                with self._writing() as registry:
+                    place = row_security.find_place(registry._connection, self._catalog._schema)
+                    statements = mend(registry._connection, place, self._catalog._schema)
+                    row_security.execute(registry._connection, statements)
+            except (ReadOnlyError, CatalogUnavailableError) as error:
+                _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
 
     def is_convertible(self) -> bool:
         """True for a shared lake that a fork of DuckLake with catalogs has made."""
@@ -338,24 +344,23 @@ class Tenancy:
     def secure(self, *, dry_run: bool = False) -> list[str]:
         """Let roles see the rows of their catalogs only; returns the statements, none when all was done before."""
         with self._guarding() as (registry, place):
-            return self._run(registry, self._secure(place), dry_run)
+            return self._run(registry, access.secure(registry._connection, place, self._catalog._schema), dry_run)
 
     def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
         """Let a role use a catalog, on a lake that is secured by it; returns the statements."""
         with self._guarding() as (registry, place):
             row = registry.need(name)
-            row_security.check_role(registry._connection, place, role)
-            given = row_security.grant(place, role, row.id, writable=writable)
-            return self._run(registry, [*self._secure(place), *given], dry_run)
+            granting.check_role(registry._connection, place, role)
+            given = granting.grant(registry._connection, place, role, row.id, writable=writable)
+            before = access.secure(registry._connection, place, self._catalog._schema)
+            return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Take back what ``grant`` gave; returns the statements."""
         with self._guarding() as (registry, place):
-            taken = row_security.revoke(registry._connection, place, role, registry.need(name).id)
-            return self._run(registry, taken, dry_run)
-
-    def _secure(self, place: Place) -> list[str]:
-        return row_security.secure(place, SharedTables.of(self._catalog._schema))
+            taken = granting.revoke(registry._connection, place, role, registry.need(name).id)
+            before = access.rights(registry._connection, place, self._catalog._schema)
+            return self._run(registry, [*before, *taken], dry_run)
 
     def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
         if not dry_run:
@@ -391,7 +396,7 @@ class Tenancy:
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
             if role is not None:
-                row_security.need_role(registry._connection, role)
+                granting.need_role(registry._connection, role)
             if not dry_run and exposing.leftovers(registry._connection, place, row.id):
                 raise InputError(
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",

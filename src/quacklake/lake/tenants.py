@@ -257,7 +257,7 @@ def tenants(
             facts = tenancy.need_facts()
         elif migrate:
             tenancy.mend_indexes()
-            tenancy.mend_functions()
+            tenancy.mend_access()
     except BaseException:
         tenancy.close()
         raise
