@@ -34,6 +34,7 @@ demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo $(ARGS)
 
 test: setup $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run every test, on another DuckDB if you like: DUCKDB=2.0.0
+	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
@@ -43,6 +44,7 @@ test-newest: setup ## Install the wheel with the newest of everything, and look 
 	$(PYTHON) -m tests.newest $(ARGS)
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
+	@$(PYTHON) -m services install
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) --mixed $(MIXED) \
 		--statements $(STATEMENTS) --streams $(STREAMS) --deaths $(DEATHS) --soak $(SOAK) --copies $(COPIES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
