@@ -44,6 +44,7 @@ _COUNTED = {
     "storms": "operations",
     "mixed": "histories",
     "statements": "statements",
+    "outages": "outages",
 }
 
 
@@ -100,6 +101,7 @@ class Prover:
             mixed_=options.mixed,
             s3=options.storms > 0 and self._available("s3"),
             statements_=options.statements,
+            outages_=options.outages,
         )
 
     def run(self, tasks: list[Task]) -> None:
@@ -231,6 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
     parser.add_argument("--mixed", type=int, default=20, help="histories of ours and stock DuckDB on one lake")
     parser.add_argument("--statements", type=int, default=4000, help="statements to compare with plain DuckDB")
+    parser.add_argument("--outages", type=int, default=0, help="operations to cancel, cut off or leave without room")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.failures import outage_of, translate
+from quacklake.engines.duckdb.failures import translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
+from quacklake.storage.failures import outage_of
 
 __all__ = ["translated"]
 

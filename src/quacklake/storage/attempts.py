@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quacklake import faults, telemetry
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, StorageError
 from quacklake.storage.failures import explain
 
 __all__ = ["Attempts"]
@@ -20,6 +20,10 @@ T = TypeVar("T")
 _LONGEST_WAIT = 10.0
 
 
+def _nowhere_else() -> None:
+    """Say that all else is in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """How often and how patiently to try; ``secrets`` are values to keep out of messages."""
@@ -27,6 +31,8 @@ class Attempts:
     max_retries: int = 5
     retry_wait: float = 0.05
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    place: Callable[[], StorageError | None] = field(default=_nowhere_else, repr=False)
+    """Gives the error to raise where a file is missing because all are."""
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or self.retry_wait < 0:
@@ -52,6 +58,8 @@ class Attempts:
                     failure = explain(error, what, secrets=self.secrets)
                     if failure is None:
                         raise
+                    if isinstance(error, FileNotFoundError):
+                        failure = self.place() or failure
                     if not failure.transient or attempt >= self.max_retries:
                         # The original may quote credentials; its cleaned text is in the message.
                         raise failure from None

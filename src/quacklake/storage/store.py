@@ -23,6 +23,7 @@ from quacklake.storage.confinement import Confinement, Links
 from quacklake.storage.globbing import find
 from quacklake.storage.listing import FileEntry, stream, walk
 from quacklake.storage.options import S3Options
+from quacklake.storage.places import Place
 from quacklake.storage.roots import Root, open_root
 
 __all__ = ["READ_LIMIT", "Store"]
@@ -84,8 +85,9 @@ class Store:
         or ``borrowed`` names, are seen. ``ConfigError`` when the root or one of ``external`` cannot be one.
         """
         secrets = s3.secrets if s3 else ()
-        attempts = Attempts(max_retries, retry_wait, secrets)
-        return cls(open_root(root, s3), attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
+        opened = open_root(root, s3)
+        attempts = Attempts(max_retries, retry_wait, secrets, Place(opened).problem)
+        return cls(opened, attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
 
     def __repr__(self) -> str:
         return f"Store({self.root!r})"
@@ -163,6 +165,12 @@ class Store:
         """
         found = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
         return [url for url in found if not self._confinement.hides(url)]
+
+    def check_place(self) -> None:
+        """Raise ``StorageError`` if the bucket of an object store is missing, and with it every file."""
+        problem = self._attempts.place()
+        if problem is not None:
+            raise problem
 
     def exists_root(self) -> bool:
         """Whether the root folder is there; in an object store, whether anything lies under it."""
@@ -389,6 +397,7 @@ class Store:
                 else:
                     self.filesystem.delete_file(target)
             except (FileNotFoundError, NotADirectoryError):
+                self.check_place()  # a file that is out of reach has not been removed
                 return 0
             return 1
 
