@@ -16,7 +16,7 @@ from quacklake.engines.duckdb.trees import constant_of
 from quacklake.engines.spark.session import has_time
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.spark import initial_value, literal, quote, shown_type
+from quacklake.format.spark import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
 from quacklake.lake.expression import Expression
 from quacklake.lake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.lake.spark.expressions.functions import called
@@ -238,6 +238,8 @@ class Translator:
         if two.loose and not one.loose:
             return one, self.cast(two, one.column)
         kinds = {one.type, two.type}
+        if "varchar" in kinds and kinds & set(TEXT_KEYS):
+            return self._as_key(one, two), self._as_key(two, one)
         if all(map(is_number, kinds)):
             common = next((type_ for type_ in reversed(FLOATS) if type_ in kinds), None)
             if common is None:
@@ -250,6 +252,12 @@ class Translator:
             wanted = Column(0, "v", "timestamp")
             return self.cast(one, wanted), self.cast(two, wanted)
         raise UnsupportedFeatureError(f"{one.type} and {two.type} are not compared in the same way in Spark")
+
+    def _as_key(self, value: Typed, other: Typed) -> Typed:
+        """A text as the type of what it is compared with."""
+        if value.type != "varchar":
+            return value
+        return Typed(text_as_key(value.sql, other.column, time=self.time), other.column, value.node)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
         """A comparison of two parts."""
