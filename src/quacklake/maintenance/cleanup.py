@@ -105,6 +105,7 @@ def _remove(
     done = [file for file in due if id(file) not in left]
     if done:
         with catalog.commit() as writer:
+            writer.check_there()
             file_names.unschedule(writer, done)
     faults.reach("maintenance.cleanup.unscheduled")
     return removal.hopeless
