@@ -132,15 +132,19 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
 
 
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
-    """What ``look`` finds; if that is a shared lake of an older layout, bring it to the present one, and None."""
+    """What ``look`` finds; a shared lake of an older layout is brought to the present one, and None is returned.
+
+    So is one whose conversion was interrupted. Whoever looks again sees what has become of it.
+    """
     try:
         return look()
     except UnsupportedVersionError:
         whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
         try:
-            if not whole.is_convertible():
-                raise
-            whole.convert(None, None, folder_path)
+            if whole.is_convertible():
+                whole.convert(None, None, folder_path)
+            else:
+                whole.resume_conversion()
         finally:
             whole.close()
         return None

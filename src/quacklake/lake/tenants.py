@@ -13,7 +13,7 @@ from typing import Any
 
 from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
-from quacklake.errors import ConfigError, InputError
+from quacklake.errors import ConfigError, InputError, UnsupportedFeatureError
 from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.boundary import boundary
 from quacklake.lake.connect import connect, create_lake, folder_path, migrate_layout, open_metadata
@@ -25,6 +25,7 @@ from quacklake.lake.tenant_folders import Occupancy
 from quacklake.lake.tenant_limits import TenantLimits
 from quacklake.lake.tenant_upkeep import TenantUpkeep
 from quacklake.maintenance.reports import Progress, silent
+from quacklake.storage import Store
 from quacklake.storage.apart import overlap
 
 __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
@@ -32,6 +33,7 @@ __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
 _PAGE = 1_000
 _ROWS = 10_000
 _FILES = 1_000
+_ATTEMPTS = 5
 _ITS_OWN = ("url", "catalog", "catalog_type", "catalog_path", "data_path", "encrypted")
 """Settings that say which lake is meant, not how it is used."""
 
@@ -216,9 +218,8 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
         """A catalog as a lake, with the settings that were given for all; see ``quacklake.connect``."""
-        chosen = (key for key, source in self._config.sources.items() if source != "default" and key not in _ITS_OWN)
-        given = {key: getattr(self._config, key) for key in chosen}
-        return connect(self._url, catalog=name, create=create, read_only=read_only, **given | settings)
+        given = _settings(self._config) | settings
+        return connect(self._url, catalog=name, create=create, read_only=read_only, **given)
 
 
 def tenants(
@@ -250,6 +251,7 @@ def tenants(
             _convert(tenancy, config, convert, given)
         if migrate:
             migrate_layout(tenancy.facts, parsed, config)
+            tenancy.resume_conversion()
         facts = tenancy.facts()
         if facts is None and create is not False and (given is not None or create):
             facts = create_lake(tenancy, parsed, config, given)
@@ -265,15 +267,38 @@ def tenants(
 
 
 def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
+    """Make a shared lake of a plain one. Another may write a small row meanwhile, which is flushed then, too."""
     if data_path is None:
         raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
+    check_tenant_name(name)
     root = open_store(data_path, config)
-    with connect(config.url, migrate=True, metadata_schema=config.metadata_schema) as lake:
+    if tenancy.resume_conversion():
+        return
+    for attempt in range(_ATTEMPTS):
+        own = _flush(config, root)
+        try:
+            tenancy.convert(name, root.root, folder_path, own)
+        except UnsupportedFeatureError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _flush(config: Config, root: Store) -> str:
+    """Write the inlined rows of a plain lake into files; returns its data path, which must be apart from ``root``."""
+    with connect(config.url, catalog="", migrate=True, **_settings(config)) as lake:
         own = open_store(lake.data_path, config)
         if overlap(root, own):
             raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")
         lake.flush_inlined_data()
-    tenancy.convert(check_tenant_name(name), root.root, folder_path, own.root)
+    return own.root
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Return the settings that were chosen and hold for every lake."""
+    chosen = (key for key, source in config.sources.items() if source != "default" and key not in _ITS_OWN)
+    return {key: getattr(config, key) for key in chosen}
 
 
 def _stats(name: str, found: CatalogTotals) -> TenantStats:
