@@ -248,8 +248,11 @@ class Registry:
         if_not_exists: bool,
         path_of: Callable[[str], str],
         version: str = VERSION,
+        folder: str | None = None,
     ) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
+
+        ``folder`` is a whole data path, for a single catalog that has its files apart from the others.
 
         ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
         ``AlreadyExistsError`` without.
@@ -260,7 +263,7 @@ class Registry:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            made = _rows(new, found)
+            made = _rows(new, found) if folder is None else [replace(row, folder=folder) for row in _rows(new, found)]
             for start in range(0, len(made), _TOGETHER):
                 some = made[start : start + _TOGETHER]
                 self._insert(some, path_of, encrypted=found.encrypted, version=version)

@@ -199,7 +199,13 @@ class Tenancy:
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
     def create(
-        self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str], version: str = VERSION
+        self,
+        names: Sequence[str],
+        *,
+        if_not_exists: bool,
+        path_of: Callable[[str], str],
+        version: str = VERSION,
+        folder: str | None = None,
     ) -> list[CatalogRow]:
         """Make catalogs, all or none; see ``Registry.create``."""
         keys = new_catalogs(names)
@@ -207,12 +213,17 @@ class Tenancy:
             self._catalog.widen()
         ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
         with self._writing(ahead=ahead) as registry:
-            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version)
+            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""
         with self._reading() as registry:
             return registry.need(name)
+
+    def find(self, name: str) -> CatalogRow | None:
+        """Return the catalog of a name, or None."""
+        with self._reading() as registry:
+            return registry.find(name)
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
         """The next catalogs by their names."""

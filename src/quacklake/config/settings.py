@@ -92,6 +92,14 @@ SETTINGS: tuple[Setting, ...] = (
     _secret("s3_session_token", "QUACKLAKE_S3_SESSION_TOKEN AWS_SESSION_TOKEN", "S3 session token"),
     _text("s3_region", "QUACKLAKE_S3_REGION MINIO_REGION AWS_REGION AWS_DEFAULT_REGION", "S3 region"),
     Setting("s3_secure", "bool", True, ("QUACKLAKE_S3_SECURE", "MINIO_SECURE"), "Speak HTTPS to the S3 endpoint"),
+    Setting(
+        "stores",
+        "stores",
+        None,
+        ("QUACKLAKE_STORES",),
+        "Options of stores by catalog (tenant) or data path, where they differ from the above; JSON in a variable",
+        secret=True,
+    ),
     _number(
         "ducklake_max_retry_count",
         "QUACKLAKE_MAX_RETRY_COUNT DUCKLAKE_MAX_RETRY_COUNT",

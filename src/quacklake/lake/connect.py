@@ -14,7 +14,7 @@ from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.lake import Lake
 from quacklake.lake.scan_gate import ScanGate
 from quacklake.lake.settings import Shared
-from quacklake.lake.stores import open_store
+from quacklake.lake.stores import open_store, without_others
 from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
@@ -75,6 +75,7 @@ def connect(
                 metadata.migrate()
         _check_encryption(metadata, config)
         store = _store(metadata, config, given, override=override_data_path)
+        config = without_others(config, store.root, _name_of(metadata))
     except BaseException:
         metadata.close()
         raise
@@ -208,11 +209,12 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
     borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
-    own = None if stored is None else open_store(stored, config, borrows, closed=closed)
+    name = _name_of(catalog)
+    own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
     if given is None:
         assert own is not None
         return own
-    mine = open_store(given, config, borrows, closed=closed)
+    mine = open_store(given, config, borrows, closed=closed, tenant=name)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
@@ -221,6 +223,10 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if closed and (own is None or mine.root != own.root):
         _check_apart(mine, open_store(closed[0], config))
     return mine
+
+
+def _name_of(catalog: Catalog) -> str | None:
+    return None if catalog.tenant_row is None else catalog.tenant_row.name
 
 
 def _check_apart(mine: Store, whole: Store) -> None:

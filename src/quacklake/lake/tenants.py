@@ -13,8 +13,8 @@ from typing import Any
 
 from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
-from quacklake.errors import ConfigError, InputError, UnsupportedFeatureError
-from quacklake.format.tenants import check_tenant_name
+from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
+from quacklake.format.tenants import check_tenant_name, former_name
 from quacklake.lake.boundary import boundary
 from quacklake.lake.connect import connect, create_lake, folder_path, migrate_layout, open_metadata
 from quacklake.lake.lake import Lake
@@ -111,13 +111,38 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         gone = None if row.dropped_ms is None else _time(row.dropped_ms)
         return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
 
-    def create(self, name: str, *, if_not_exists: bool = False) -> Tenant:
+    def create(self, name: str, *, if_not_exists: bool = False, data_path: str | Path | None = None) -> Tenant:
         """Make a catalog, with the schema ``main`` in its first snapshot.
 
-        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Raises
-        ``AlreadyExistsError``, unless ``if_not_exists``, and ``InvalidNameError``.
+        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Its files
+        go to its folder below the data path of the lake, or to ``data_path``, a folder or bucket apart from all others.
+        Raises ``AlreadyExistsError``, unless ``if_not_exists``, ``InvalidNameError``, and ``InputError`` for a data
+        path that is not apart.
         """
-        return self.create_many([name], if_not_exists=if_not_exists)[0]
+        if data_path is None:
+            return self.create_many([name], if_not_exists=if_not_exists)[0]
+        folder = self._free_folder(name, str(data_path), if_not_exists=if_not_exists)
+        made = self._tenancy.create(
+            [name],
+            if_not_exists=if_not_exists,
+            path_of=self._path,
+            version=self._config.format_version,
+            folder=folder,
+        )
+        return self._tenant(made[0])
+
+    def _free_folder(self, name: str, data_path: str, *, if_not_exists: bool) -> str:
+        """Return a data path in full. Raises ``InputError`` when it is not apart from those of others."""
+        store = open_store(data_path, self._config, tenant=check_tenant_name(name))
+        if if_not_exists and self._tenancy.find(name) is not None:
+            return store.root
+        for path in (self._root, *self._tenancy.whole_folders()):
+            if overlap(store, open_store(path, self._config)):
+                raise InputError(
+                    f"{store.root} is not apart from the files of other catalogs",
+                    hint="name a folder of its own, outside of the data path of the shared lake",
+                )
+        return store.root
 
     def create_many(self, names: Iterable[str], *, if_not_exists: bool = False) -> builtins.list[Tenant]:
         """Make many catalogs in one transaction: all of them or none."""
@@ -173,7 +198,8 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
         use, forks or exported lakes, waits for them, and so does one in whose folder another names anything. Whoever
         was writing when the catalog was dropped may leave a file after that. So its folder is not given to another, and
-        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again.
+        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again. A store
+        that cannot be reached keeps no other catalog from being purged; its ``StorageError`` is raised at the end.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
@@ -181,6 +207,7 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         late_ms = int(late.timestamp() * 1000)
         waiting = self._tenancy.purgeable(limit, late_ms)
         catalogs = files = rows = left = 0
+        failure: StorageError | None = None
         free = [self._tenancy.settle(row, self._path(row.folder)) for row, _ in waiting]
         occupancy = self._occupancy([row for row, _ in waiting])
         for number, (row, purged) in enumerate(waiting):
@@ -188,9 +215,15 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
             if not free[number] or not occupancy.is_free(self._path(row.folder)):
                 left += 1
                 continue
-            files += self._remove_files(row.folder)
+            try:
+                files += self._remove_files(row)
+            except StorageError as error:
+                failure = failure or error
+                continue
             rows += sum(self._tenancy.purge(row, batch_rows, forget=(row.dropped_ms or 0) <= late_ms))
             catalogs += not purged
+        if failure is not None:
+            raise failure
         return PurgeReport(catalogs, files, rows, left)
 
     def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
@@ -200,8 +233,8 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
             self._tenancy.occupied(found.add_folder, found.add_path)
         return found
 
-    def _remove_files(self, folder: str) -> int:
-        store = open_store(self._path(folder), self._config)
+    def _remove_files(self, row: CatalogRow) -> int:
+        store = open_store(self._path(row.folder), self._config, tenant=former_name(row.name))
         removed = 0
         while some := [entry.path for entry in islice(store.list(), _FILES)]:
             found = store.delete(some)

@@ -11,7 +11,7 @@ from quacklake.cli.context import Context
 from quacklake.cli.options import Yes, count_of, duration_of
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenant, Tenants
@@ -63,10 +63,18 @@ def create(
     context: Context,
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="the names", show_default=False)],
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone those that are there.")] = False,
+    files: Annotated[
+        str | None, typer.Option("--files", metavar="PATH", help="Where the files of a single catalog go.")
+    ] = None,
 ) -> None:
     """All of them are made, or none. With --data-path a shared lake is made when there is none."""
+    if files is not None and len(names) > 1:
+        raise InputError("--files is for one catalog", hint="make the catalogs one by one, each with its own --files")
     with tenants_of(context, make=True) as found:
-        made = found.create_many(names, if_not_exists=if_not_exists)
+        if files is not None:
+            made = [found.create(names[0], if_not_exists=if_not_exists, data_path=files)]
+        else:
+            made = found.create_many(names, if_not_exists=if_not_exists)
     context.output.result(
         f"{plural(len(made), 'catalog')}: {', '.join(tenant.name for tenant in made)}",
         {"catalogs": [_facts(tenant) for tenant in made]},
