@@ -87,6 +87,7 @@ class Config:
     orphan_grace: timedelta
     cleanup_threads: int
     report_paths: int
+    telemetry_tenants: int
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)

@@ -233,6 +233,14 @@ SETTINGS: tuple[Setting, ...] = (
         0,
         1_000_000,
     ),
+    _number(
+        "telemetry_tenants",
+        "QUACKLAKE_TELEMETRY_TENANTS",
+        "Catalogs (tenants) that telemetry counts one by one in a process; the others are counted together; 0: none",
+        100,
+        0,
+        100_000,
+    ),
     _text("log_format", "QUACKLAKE_LOG_FORMAT", "Form of the log", "text", ("text", "json")),
     _text("log_level", "QUACKLAKE_LOG_LEVEL", "Least level logged", "warning", ("debug", "info", "warning", "error")),
 )

@@ -76,6 +76,7 @@ def connect(
         _check_encryption(metadata, config)
         store = _store(metadata, config, given, override=override_data_path)
         config = without_others(config, store.root, _name_of(metadata))
+        metadata.label = store.label
     except BaseException:
         metadata.close()
         raise

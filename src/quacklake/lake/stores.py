@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from quacklake import telemetry
 from quacklake.config import Config
 from quacklake.storage import S3Options, Store
 
@@ -32,6 +33,7 @@ def open_store(
         borrowed=borrowed,
         closed=closed,
         max_retries=config.storage_max_retries,
+        label=None if tenant is None else telemetry.tenant_label(tenant, config.telemetry_tenants),
     )
 
 
