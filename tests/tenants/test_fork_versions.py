@@ -15,7 +15,8 @@ from tests.tenants import fork_versions, histories
 
 
 @pytest.mark.parametrize(
-    ("version", "database"), [("0.4-dev1", "sqlite"), ("0.5-dev1", "sqlite"), ("0.5-dev1", "postgres")]
+    ("version", "database"),
+    [("0.4-dev1", "sqlite"), ("0.5-dev1", "sqlite"), ("0.5-dev1", "postgres"), ("0.5-dev1", "mysql")],
 )
 def test_a_lake_of_the_fork_is_migrated_when_it_is_opened(
     version: str, database: str, new_url: Callable[[str], str], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -47,6 +48,8 @@ def test_a_lake_of_the_fork_is_migrated_when_it_is_opened(
         ("sqlite", histories.write_little),
         pytest.param("sqlite", histories.write, marks=pytest.mark.daily(0.2)),
         pytest.param("postgres", histories.write, marks=pytest.mark.daily(0.2)),
+        ("mysql", histories.write_little),
+        pytest.param("mysql", histories.write, marks=pytest.mark.daily(0.2)),
     ],
 )
 def test_a_plain_lake_becomes_the_first_catalog(

@@ -75,6 +75,8 @@ class Connections:
         self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         self.closed = False
+        #: The label of the tenant for which commits are counted.
+        self.label: str | None = None
         forks.watch(self, Connections._renew)
 
     def _renew(self) -> None:
@@ -163,7 +165,7 @@ class Connections:
             raise
         if not self._database.committed(connection):
             raise CommitUnknown("the database was changed under its connection while it was committing")
-        telemetry.count("catalog.commits")
+        telemetry.count("catalog.commits", tenant=self.label)
         if self._database.url.path is not None and (size := self._database.size(connection, None)) is not None:
             telemetry.gauge("catalog.bytes", size)
         faults.reach("catalog.commit.after")

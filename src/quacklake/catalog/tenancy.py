@@ -12,6 +12,7 @@ from quacklake.catalog import access, exposing, granting, occupied, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.database import Question
+from quacklake.catalog.mysql_conversion import MySQLConversion
 from quacklake.catalog.needs import CatalogNeed, Thresholds, needs
 from quacklake.catalog.registry import (
     CatalogRow,
@@ -144,14 +145,50 @@ class Tenancy:
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
     ) -> list[CatalogRow]:
         """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""
-        catalog = self._catalog
-        with catalog._queued(_QUEUE) as writer:
-            conversion = Conversion(writer._connection, catalog._database, catalog._schema)
+        with self._converting() as conversion:
             version = conversion.version()
             made = conversion.convert(name, data_path, path_of, folder)
+        self._tell_converted(version)
+        return made
+
+    def resume_conversion(self) -> bool:
+        """End what an interrupted conversion has left; True when there is a shared lake now, and was none before.
+
+        Only MySQL, which cannot undo the making of tables, leaves anything.
+        """
+        catalog = self._catalog
+        if catalog.database != "mysql" or catalog.read_only:
+            return False
+        with catalog._translate("open"), catalog._connection() as connection:
+            if not MySQLConversion(connection, catalog._database, catalog._schema).is_interrupted():
+                return False
+        with self._converting() as conversion:
+            assert isinstance(conversion, MySQLConversion)
+            ended = conversion.resume()
+        if ended:
+            self._tell_converted(VERSION)
+        return ended
+
+    def _tell_converted(self, version: str) -> None:
         telemetry.count("migrate.steps")
         _LOG.warning("the lake at %s was migrated from version %s to a shared lake", self.url, version)
-        return made
+
+    @contextmanager
+    def _converting(self) -> Iterator[Conversion]:
+        """A conversion in the turn of those who make catalogs, and of those who commit to a plain lake."""
+        catalog = self._catalog
+        database, scope = catalog._database, catalog._schema or ""
+        kind = MySQLConversion if catalog.database == "mysql" else Conversion
+        with catalog._queued(_QUEUE) as writer:
+            connection = writer._connection
+            if catalog.url.path is not None:  # a file has one writer
+                yield kind(connection, database, catalog._schema)
+                return
+            database.enter_queue(connection, scope)
+            try:
+                yield kind(connection, database, catalog._schema)
+            finally:
+                database.leave_queue(connection, scope)
 
     @contextmanager
     def _reading(self) -> Iterator[Sharing]:
@@ -168,7 +205,13 @@ class Tenancy:
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
     def create(
-        self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str], version: str = VERSION
+        self,
+        names: Sequence[str],
+        *,
+        if_not_exists: bool,
+        path_of: Callable[[str], str],
+        version: str = VERSION,
+        folder: str | None = None,
     ) -> list[CatalogRow]:
         """Make catalogs, all or none; see ``Registry.create``."""
         keys = new_catalogs(names)
@@ -176,12 +219,17 @@ class Tenancy:
             self._catalog.widen()
         ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
         with self._writing(ahead=ahead) as registry:
-            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version)
+            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""
         with self._reading() as registry:
             return registry.need(name)
+
+    def find(self, name: str) -> CatalogRow | None:
+        """Return the catalog of a name, or None."""
+        with self._reading() as registry:
+            return registry.find(name)
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
         """The next catalogs by their names."""

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from quacklake.config.redaction import MASK, redact
 from quacklake.config.settings import BY_NAME, SETTINGS, Setting
+from quacklake.config.stores import Stores, parse_stores
 from quacklake.config.values import PARSERS, Secret
 from quacklake.errors import ConfigError, nearest
 
@@ -25,6 +26,9 @@ CONFIG_FILE = "quacklake.toml"
 _PREFIX = "QUACKLAKE_"
 _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QUACKLAKE_YARDSTICK")
 """Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
+
+_TABLES = ("stores",)
+"""Settings that are tables themselves, and not the beginning of names."""
 
 _log = logging.getLogger("quacklake.config")
 TOLD: set[str] = set()
@@ -59,6 +63,7 @@ class Config:
     s3_session_token: Secret | None
     s3_region: str | None
     s3_secure: bool
+    stores: Stores | None
     ducklake_max_retry_count: int
     ducklake_retry_wait_ms: int
     ducklake_retry_backoff: float
@@ -82,6 +87,7 @@ class Config:
     orphan_grace: timedelta
     cleanup_threads: int
     report_paths: int
+    telemetry_tenants: int
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)
@@ -210,7 +216,7 @@ def _from_file(path: Path) -> Iterator[tuple[str, object]]:
 def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in content.items():
         name = f"{prefix}{key}"
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name not in _TABLES:
             yield from _flattened(value, f"{name}_")
         else:
             yield name, value
@@ -219,7 +225,7 @@ def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tupl
 def _checked(setting: Setting, raw: object, source: str) -> object:
     shown = MASK if setting.secret else f'"{redact(str(raw))}"'
     try:
-        value = PARSERS[setting.kind](raw)
+        value = parse_stores(raw) if setting.kind == "stores" else PARSERS[setting.kind](raw)
     except ValueError as error:
         raise ConfigError(f"{setting.name} = {shown} ({source}): {error}") from None
     if setting.choices and value not in setting.choices:

@@ -59,9 +59,9 @@ class Committing:
             except (CommitConflict, Collision):
                 tx.rollback()
                 if attempt == retry.count or not replayable:
-                    telemetry.count("commit.failures")
+                    telemetry.count("commit.failures", tenant=self._shared.catalog.label)
                     raise
-                telemetry.count("commit.replans")
+                telemetry.count("commit.replans", tenant=self._shared.catalog.label)
                 took = time.monotonic() - began
                 if attempt > 0:
                     retry.pause(attempt)
@@ -104,7 +104,7 @@ class Committing:
             return self._sealed(tx, signature, turn)
         except BaseException as error:
             if not (again and isinstance(error, CommitConflict | Collision)):
-                telemetry.count("commit.failures")
+                telemetry.count("commit.failures", tenant=self._shared.catalog.label)
             raise
 
     def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:

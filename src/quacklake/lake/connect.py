@@ -14,7 +14,7 @@ from quacklake.format.tenants import check_tenant_name
 from quacklake.lake.lake import Lake
 from quacklake.lake.scan_gate import ScanGate
 from quacklake.lake.settings import Shared
-from quacklake.lake.stores import open_store
+from quacklake.lake.stores import open_store, without_others
 from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
@@ -75,6 +75,8 @@ def connect(
                 metadata.migrate()
         _check_encryption(metadata, config)
         store = _store(metadata, config, given, override=override_data_path)
+        config = without_others(config, store.root, _name_of(metadata))
+        metadata.label = store.label
     except BaseException:
         metadata.close()
         raise
@@ -132,15 +134,19 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
 
 
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
-    """What ``look`` finds; if that is a shared lake of an older layout, bring it to the present one, and None."""
+    """What ``look`` finds; a shared lake of an older layout is brought to the present one, and None is returned.
+
+    So is one whose conversion was interrupted. Whoever looks again sees what has become of it.
+    """
     try:
         return look()
     except UnsupportedVersionError:
         whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
         try:
-            if not whole.is_convertible():
-                raise
-            whole.convert(None, None, folder_path)
+            if whole.is_convertible():
+                whole.convert(None, None, folder_path)
+            else:
+                whole.resume_conversion()
         finally:
             whole.close()
         return None
@@ -204,11 +210,12 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
     borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
-    own = None if stored is None else open_store(stored, config, borrows, closed=closed)
+    name = _name_of(catalog)
+    own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
     if given is None:
         assert own is not None
         return own
-    mine = open_store(given, config, borrows, closed=closed)
+    mine = open_store(given, config, borrows, closed=closed, tenant=name)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
@@ -217,6 +224,10 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if closed and (own is None or mine.root != own.root):
         _check_apart(mine, open_store(closed[0], config))
     return mine
+
+
+def _name_of(catalog: Catalog) -> str | None:
+    return None if catalog.tenant_row is None else catalog.tenant_row.name
 
 
 def _check_apart(mine: Store, whole: Store) -> None:

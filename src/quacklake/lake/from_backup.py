@@ -79,7 +79,7 @@ def restore_backup(
     catalog = open_metadata(parse_url(url), config, read_only=False)
     if catalog.tenant is not None:
         catalog.reserved, path = reserve_catalog(url, catalog.tenant, str(data_path), config)
-        target = open_store(path, config)
+        target = open_store(path, config, tenant=catalog.tenant)
     engine = DuckDBEngine(target, threads=config.duckdb_threads)
     try:
         restore(source, info, catalog, target, engine.texts, progress)

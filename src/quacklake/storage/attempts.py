@@ -26,13 +26,17 @@ def _nowhere_else() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often and how patiently to try; ``secrets`` are values to keep out of messages."""
+    """How often and how patiently to try; ``secrets`` are values to keep out of messages.
+
+    What is tried is counted for the tenant with this ``label``, too.
+    """
 
     max_retries: int = 5
     retry_wait: float = 0.05
     secrets: tuple[str, ...] = field(default=(), repr=False)
     place: Callable[[], StorageError | None] = field(default=_nowhere_else, repr=False)
     """Gives the error to raise where a file is missing because all are."""
+    label: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or self.retry_wait < 0:
@@ -45,9 +49,9 @@ class Attempts:
         doubles, so ``action`` must be safe to repeat. Then, and at once for lasting ones, raises what
         ``failures.explain`` makes of the last failure.
         """
-        telemetry.count(f"storage.{name}")
+        telemetry.count(f"storage.{name}", tenant=self.label)
         attempt = 0
-        with telemetry.timed(f"storage.{name}", what):
+        with telemetry.timed(f"storage.{name}", what, tenant=self.label):
             while True:
                 try:
                     faults.reach(f"storage.{name}.before")
@@ -63,7 +67,7 @@ class Attempts:
                     if not failure.transient or attempt >= self.max_retries:
                         # The original may quote credentials; its cleaned text is in the message.
                         raise failure from None
-                telemetry.count("storage.retries")
+                telemetry.count("storage.retries", tenant=self.label)
                 time.sleep(random.uniform(0, min(_LONGEST_WAIT, self.retry_wait * 2**attempt)))
                 attempt += 1
 
@@ -73,8 +77,8 @@ class Attempts:
 
         A ``FileNotFoundError`` passes as it is: it is about something else that the block wanted.
         """
-        telemetry.count(f"storage.{name}")
-        with telemetry.timed(f"storage.{name}", what):
+        telemetry.count(f"storage.{name}", tenant=self.label)
+        with telemetry.timed(f"storage.{name}", what, tenant=self.label):
             try:
                 faults.reach(f"storage.{name}.before")
                 yield

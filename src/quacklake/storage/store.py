@@ -76,17 +76,19 @@ class Store:
         closed: Sequence[str] = (),
         max_retries: int = 5,
         retry_wait: float = 0.05,
+        label: str | None = None,
     ) -> Store:
         """The store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``gcs://``, ``az://``, ``abfs://``.
 
         Nothing is created or asked yet. ``external`` are folders elsewhere: files in them may be read when the
         catalog names them by an absolute path; they are never written or deleted. So are those in ``borrowed``, but
         ``find`` finds none of them. Of the folders ``closed`` only the root itself, and those in them that ``external``
-        or ``borrowed`` names, are seen. ``ConfigError`` when the root or one of ``external`` cannot be one.
+        or ``borrowed`` names, are seen. ``label`` is that of a tenant, for which work is counted. ``ConfigError`` when
+        the root or one of ``external`` cannot be one.
         """
         secrets = s3.secrets if s3 else ()
         opened = open_root(root, s3)
-        attempts = Attempts(max_retries, retry_wait, secrets, Place(opened).problem)
+        attempts = Attempts(max_retries, retry_wait, secrets, Place(opened).problem, label)
         return cls(opened, attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
 
     def __repr__(self) -> str:
@@ -116,6 +118,11 @@ class Store:
     def filesystem(self) -> fs.FileSystem:
         """The Arrow file system underneath; it knows nothing of the root."""
         return self._root.filesystem
+
+    @property
+    def label(self) -> str | None:
+        """The label of the tenant for which work on this store is counted."""
+        return self._attempts.label
 
     @property
     def attempts(self) -> Attempts:

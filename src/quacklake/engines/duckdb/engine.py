@@ -271,7 +271,9 @@ class DuckDBEngine:
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
-        batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate)
+        batches = stream(
+            start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate, self.store.label
+        )
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
