@@ -135,7 +135,8 @@ class Conversion(Registry):
             if self.run("old_inlined_rows", found).first() is not None:
                 raise UnsupportedFeatureError(
                     "the lake has inlined rows, which have another form in a shared lake",
-                    hint="flush_inlined_data() writes them into files",
+                    hint="flush_inlined_data() writes them into files; those of a dropped table go with"
+                    " expire_snapshots(), when no snapshot is left that has the table",
                 )
             self.run("drop_inlined_table", sa.schema.DropTable(table))
 
