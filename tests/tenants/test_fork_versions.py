@@ -10,7 +10,7 @@ import pytest
 
 import quacklake
 from quacklake import faults
-from quacklake.errors import ConfigError, InputError, UnsupportedVersionError
+from quacklake.errors import ConfigError, InputError, UnsupportedFeatureError, UnsupportedVersionError
 from tests.tenants import fork_versions, histories
 
 
@@ -89,3 +89,18 @@ def test_an_interrupted_conversion_has_changed_nothing(tmp_path: Path) -> None:
             assert lake.table("t").count() == 50
             assert not lake.verify(deep=True).errors
     quacklake.tenants(url, tmp_path / "data", convert="acme").close()
+
+
+def test_the_hint_for_inlined_rows_of_a_dropped_table_leads_to_a_conversion(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/l.db"
+    with quacklake.connect(url, tmp_path / "plain") as lake:
+        lake.create_table("kept", [{"a": 1}])
+        lake.create_table("gone", [{"a": 1}])
+        lake.drop_table("gone")
+    with pytest.raises(UnsupportedFeatureError, match="inlined rows") as error:
+        quacklake.tenants(url, tmp_path / "data", convert="acme")
+    assert "expire_snapshots()" in (error.value.hint or "")
+    with quacklake.connect(url) as lake:
+        lake.expire_snapshots(keep_last=1)
+    with quacklake.tenants(url, tmp_path / "data", convert="acme") as tenants, tenants.open("acme") as lake:
+        assert lake.table("kept").count() == 1

@@ -142,8 +142,8 @@ class Conversion(Registry):
             if self.run("old_inlined_rows", row).first() is not None:
                 raise UnsupportedFeatureError(
                     "the lake has inlined rows, which have another form in a shared lake",
-                    hint="flush_inlined_data() writes them into files; those of dropped tables go when the snapshots"
-                    " expire in which these were there",
+                    hint="flush_inlined_data() writes them into files; those of a dropped table go with"
+                    " expire_snapshots(), when no snapshot is left that has the table",
                 )
             found.append(table)
         return found
