@@ -18,6 +18,7 @@ import random
 import resource
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -120,9 +121,13 @@ def shut_connections(url: str) -> None:
     """Shut down every connection of this process to the server of a URL."""
     port = parse_url(url).url.port
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError), socket.socket(fileno=os.dup(int(link.name))) as found:
-            if found.family == socket.AF_INET and found.getpeername()[1] == port:
-                found.shutdown(socket.SHUT_RDWR)
+        number = int(link.name)
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as found:
+                if found.family == socket.AF_INET and found.getpeername()[1] == port:
+                    found.shutdown(socket.SHUT_RDWR)
 
 
 def kill_connections(server: DatabaseServer, url: str) -> None:
