@@ -22,7 +22,7 @@ from quacklake.errors import (
 )
 from quacklake.storage.failures import kind_of_message
 
-__all__ = ["interrupted", "outage_of", "reading", "translate", "writing"]
+__all__ = ["interrupted", "message_of", "outage_of", "reading", "translate", "writing"]
 
 _WRITING = "write the data files"
 #: What httpfs says when it cannot begin to write a file.
@@ -93,6 +93,12 @@ def outage_of(text: str, doing: str) -> StorageError | None:
     return None
 
 
+def message_of(error: UnicodeDecodeError) -> str:
+    """Return what DuckDB said, of a value that it has cut in the middle of a character: ``unhex('é')``."""
+    text = error.object.decode(errors="replace").strip()
+    return text.splitlines()[0] if text else str(error)
+
+
 def interrupted(error: BaseException) -> bool:
     """Return whether DuckDB has stopped because of Ctrl-C, which it tells as an error of its own."""
     return isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
@@ -105,6 +111,8 @@ def _translating(doing: str) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowInvalid) as error:
         ours = translate(error, doing)
         raise (ours or error) from error
+    except UnicodeDecodeError as error:
+        raise ConstraintError(f"a value does not fit: {message_of(error)}") from error
     except RuntimeError as error:
         if interrupted(error):
             raise KeyboardInterrupt from error
