@@ -217,7 +217,8 @@ def is_refusal(text: str, said: str) -> bool:
     Errors of ours may, and those of texts that Spark does not read as numbers or dates. Which part of a condition is
     computed first is open, so that one that fails may be left out by one side.
     """
-    return RAISED in said or "[CAST_INVALID_INPUT]" in said or ((" AND " in text or " OR " in text) and "[" in said)
+    of_value = "SQLSTATE: 22" in said and (" AND " in text or " OR " in text)
+    return RAISED in said or "[CAST_INVALID_INPUT]" in said or of_value
 
 
 def _simple(type_: str) -> str:

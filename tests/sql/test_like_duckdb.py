@@ -292,6 +292,8 @@ def test_titles_have_types_as_duckdb_writes_them(twins: Twins, statement: str) -
     twins.same(statement)
 
 
-@pytest.mark.parametrize("statement", ["SELECT CAST(5. AS DECIMAL(9,2)) FROM t", "SELECT a::DECIMAL(9, 2) + 1e0 FROM t"])
+@pytest.mark.parametrize(
+    "statement", ["SELECT CAST(5. AS DECIMAL(9,2)) FROM t", "SELECT a::DECIMAL(9, 2) + 1e0 FROM t"]
+)
 def test_titles_of_safe_sessions_have_types_as_duckdb_writes_them(twins: Twins, statement: str) -> None:
     assert twins.mine(statement, safe=True) == twins.same(statement)

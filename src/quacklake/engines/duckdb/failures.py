@@ -21,7 +21,7 @@ from quacklake.errors import (
 )
 from quacklake.storage.failures import outage_of
 
-__all__ = ["interrupted", "reading", "translate", "writing"]
+__all__ = ["interrupted", "message_of", "reading", "translate", "writing"]
 
 _WRITING = "write the data files"
 #: What httpfs says when it cannot begin to write a file.
@@ -76,6 +76,12 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     return None
 
 
+def message_of(error: UnicodeDecodeError) -> str:
+    """Return what DuckDB said, of a value that it has cut in the middle of a character: ``unhex('é')``."""
+    text = error.object.decode(errors="replace").strip()
+    return text.splitlines()[0] if text else str(error)
+
+
 def interrupted(error: BaseException) -> bool:
     """Return whether DuckDB has stopped because of Ctrl-C, which it tells as an error of its own."""
     return isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
@@ -88,6 +94,8 @@ def _translating(doing: str) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowInvalid) as error:
         ours = translate(error, doing)
         raise (ours or error) from error
+    except UnicodeDecodeError as error:
+        raise ConstraintError(f"a value does not fit: {message_of(error)}") from error
     except RuntimeError as error:
         if interrupted(error):
             raise KeyboardInterrupt from error
