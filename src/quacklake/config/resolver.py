@@ -27,6 +27,8 @@ _PREFIX = "QUACKLAKE_"
 _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QUACKLAKE_YARDSTICK")
 """Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
 
+_IN_MEGABYTES = "_MB"
+"""How variables end whose numbers are megabytes."""
 _TABLES = ("stores",)
 """Settings that are tables themselves, and not the beginning of names."""
 
@@ -47,11 +49,18 @@ class ConfigRow(NamedTuple):
 class Config:
     """Every setting, checked and typed. Made by :func:`resolve`; what they mean stands in :data:`SETTINGS`."""
 
+    enabled: bool
     url: str | None
     catalog: str | None
     catalog_type: str
     catalog_path: str | None
+    postgres_host: str | None
+    postgres_port: int
+    postgres_database: str | None
+    postgres_user: str | None
+    postgres_password: Secret | None
     data_path: str | None
+    bucket_name: str | None
     encrypted: bool | None
     format_version: str
     foreign_paths: tuple[str, ...]
@@ -138,6 +147,11 @@ def resolve(
     if values["catalog_path"] is not None and _outranks(given, "catalog_path", "url"):
         values["url"] = _derived_url(values["catalog_type"], values["catalog_path"])
         sources["url"] = f"catalog_path ({sources['catalog_path']})"
+    if values["postgres_host"] is not None and all(
+        _outranks(given, "postgres_host", other) for other in ("url", "catalog_path")
+    ):
+        values["url"] = _postgres_url(values)
+        sources["url"] = f"postgres_host ({sources['postgres_host']})"
     return Config(**values, sources=sources)
 
 
@@ -191,7 +205,10 @@ def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, tuple[objec
     for setting in SETTINGS:
         for variable in setting.env:
             if env.get(variable):
-                yield setting.name, (env[variable], f"environment {variable}")
+                text = env[variable]
+                if variable.endswith(_IN_MEGABYTES) and text.strip().isdecimal():
+                    text = f"{text.strip()}MB"
+                yield setting.name, (text, f"environment {variable}")
                 break
 
 
@@ -253,6 +270,16 @@ def _derived_url(catalog_type: str, path: str) -> str:
     host = parts.get("host", parts.get("hostaddr", ""))
     port = f":{parts['port']}" if "port" in parts else ""
     return f"{scheme}://{login}{host}{port}/{quote(parts.get('dbname', ''), safe='')}"
+
+
+def _postgres_url(values: Mapping[str, Any]) -> str:
+    user, password, database = values["postgres_user"], values["postgres_password"], values["postgres_database"]
+    login = "" if user is None else quote(user, safe="")
+    if password is not None:
+        login += f":{quote(password.reveal(), safe='')}"
+    host, port = values["postgres_host"], values["postgres_port"]
+    host = f"[{host}]" if ":" in host else host
+    return f"postgresql://{login}{'@' if login else ''}{host}:{port}/{quote(database or '', safe='')}"
 
 
 _DSN_PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?=\s|\Z)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +19,10 @@ from quacklake.lake.stores import open_store, without_others
 from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
-__all__ = ["connect", "create_lake", "folder_path", "new_root", "open_metadata"]
+__all__ = ["check_enabled", "connect", "create_lake", "folder_path", "new_root", "open_metadata"]
 
 T = TypeVar("T")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
 def connect(
@@ -51,6 +53,7 @@ def connect(
     """
     flags = {"url": url, "catalog": catalog, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    check_enabled(config)
     if config.url is None:
         raise ConfigError(
             "no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL'
@@ -91,6 +94,15 @@ def connect(
     return Lake(Shared(metadata, store, engine, config, TableCache(metadata), writer))
 
 
+def check_enabled(config: Config) -> None:
+    """Raise ``ConfigError`` when the settings say that no lake may be opened."""
+    if not config.enabled:
+        raise ConfigError(
+            f"lakes are disabled: enabled = false ({config.sources['enabled']})",
+            hint="set enabled, or the variable DUCKLAKE_ENABLED, to true",
+        )
+
+
 def open_metadata(
     url: CatalogUrl, config: Config, *, read_only: bool, catalog: str | None = None, whole: bool = False
 ) -> Catalog:
@@ -123,6 +135,8 @@ def _create(
 
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     """Where the files of a new lake go."""
+    if data_path is None and config.bucket_name is not None:
+        data_path = _in_bucket(config.bucket_name)
     if data_path is None and url.database == "duckdb" and url.path is not None:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
@@ -131,6 +145,14 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
             hint="pass data_path= for the new lake's files",
         )
     return open_store(data_path, config).root
+
+
+def _in_bucket(name: str) -> str:
+    if not _BUCKET.fullmatch(name):
+        raise ConfigError(
+            f"bucket_name = {name!r} is not the name of a bucket", hint="use data_path for a folder in a bucket"
+        )
+    return f"s3://{name}/data/"
 
 
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:

@@ -16,7 +16,7 @@ from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
 from quacklake.format.tenants import check_tenant_name, former_name
 from quacklake.lake.boundary import boundary
-from quacklake.lake.connect import connect, create_lake, folder_path, migrate_layout, open_metadata
+from quacklake.lake.connect import check_enabled, connect, create_lake, folder_path, migrate_layout, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
@@ -34,7 +34,10 @@ _PAGE = 1_000
 _ROWS = 10_000
 _FILES = 1_000
 _ATTEMPTS = 5
-_ITS_OWN = ("url", "catalog", "catalog_type", "catalog_path", "data_path", "encrypted")
+_ITS_OWN = (
+    *("url", "catalog", "catalog_type", "catalog_path", "data_path", "bucket_name", "encrypted"),
+    *(f"postgres_{name}" for name in ("host", "port", "database", "user", "password")),
+)
 """Settings that say which lake is meant, not how it is used."""
 
 
@@ -274,6 +277,7 @@ def tenants(
     """
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    check_enabled(config)
     if config.url is None:
         raise ConfigError("no catalog URL was given", hint='pass one, such as "postgresql://host/db"')
     parsed = parse_url(config.url)
@@ -286,7 +290,8 @@ def tenants(
             migrate_layout(tenancy.facts, parsed, config)
             tenancy.resume_conversion()
         facts = tenancy.facts()
-        if facts is None and create is not False and (given is not None or create):
+        place = given or config.bucket_name
+        if facts is None and create is not False and (place is not None or create):
             facts = create_lake(tenancy, parsed, config, given)
         elif facts is None:
             facts = tenancy.need_facts()
