@@ -14,8 +14,7 @@ from quacklake.errors import ConfigError
 pytestmark = pytest.mark.postgres
 
 
-@pytest.mark.parametrize("writable", [False, True])
-@pytest.mark.parametrize("schema", [None, "own"])
+@pytest.mark.parametrize(("schema", "writable"), [(None, True), ("own", False)])
 def test_orphans_of_an_exposed_catalog_are_removed(
     postgres_url: str, tmp_path: Path, schema: str | None, writable: bool
 ) -> None:
