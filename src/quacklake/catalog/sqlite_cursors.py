@@ -1,7 +1,7 @@
 """Connections to SQLite whose statements end with their transaction.
 
-A SELECT that was interrupted between two rows lives as long as its cursor does, say in the frames of an exception that a
-notebook keeps. SQLite goes on with it even after a rollback, and takes what it has read for what is there: the next
+A SELECT that was interrupted between two rows lives as long as its cursor does, say in the frames of an exception that
+a notebook keeps. SQLite goes on with it even after a rollback, and takes what it has read for what is there: the next
 transaction of this connection would see pages of then among those of now, and commit on top of them.
 """
 
