@@ -123,6 +123,21 @@ def test_only_what_is_known_to_be_the_same_is_translated(
     assert spark.sql("SELECT * FROM limited").count() == 2
 
 
+@pytest.mark.parametrize("connect", [False, True], ids=["plans", "texts"])
+def test_a_query_that_fails_on_the_rows_that_are_there_is_refused(
+    connect: bool, lake: quacklake.Lake, spark: SparkLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark computes a few rows of the catalog while it plans."""
+    if connect:
+        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+    lake.set_option("data_inlining_row_limit", 10)
+    lake.sql("CREATE OR REPLACE TABLE inlined AS SELECT 'no truth' AS w")
+    with pytest.raises(UnsupportedFeatureError, match="fails on the rows"):
+        spark.sql("CREATE VIEW made AS SELECT w FROM inlined WHERE w AND w <> ''")
+    lake.sql("DROP TABLE inlined")
+    lake.set_option("data_inlining_row_limit", 0)
+
+
 @pytest.mark.parametrize("call", ["current_database()", "current_setting('TimeZone')", "reverse(current_schema())"])
 def test_what_tells_of_a_session_of_sql_is_refused(call: str, lake: quacklake.Lake, spark: SparkLake) -> None:
     lake.sql(f"CREATE OR REPLACE VIEW telling AS SELECT k, {call} AS told FROM t")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.engines.spark import is_connect
 from quacklake.engines.spark.session import settings
@@ -30,6 +32,8 @@ __all__ = ["lake_query"]
 _WHOLE = {"spark.sql.debug.maxToStringFields": "1000000"}
 """Shows every column and value of a plan."""
 _NUMBER = re.compile(r"#(\d+)")
+_FAILURE = re.compile(r"[\w$]+(\.[\w$]+)+")
+"""The class of an error, in the place of a plan."""
 _HINT = "make it with lake.sql, in the SQL of DuckDB"
 
 
@@ -75,8 +79,15 @@ def _same(one: DataFrame, two: DataFrame) -> bool | None:
         return False
     if is_connect(one.sparkSession):
         return None
-    plans = [frame._jdf.queryExecution().optimizedPlan() for frame in (one, two)]
+    try:
+        plans = [frame._jdf.queryExecution().optimizedPlan() for frame in (one, two)]
+    except PySparkException as error:  # Spark computes few rows while it plans
+        raise _unplanned(str(error).splitlines()[0]) from error
     return bool(plans[0].sameResult(plans[1]))
+
+
+def _unplanned(message: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"the query of the view fails on the rows that are there: {message}", hint=_HINT)
 
 
 def _plan_text(statement: Statement, query: Text) -> str:
@@ -84,5 +95,7 @@ def _plan_text(statement: Statement, query: Text) -> str:
     with settings(statement.spark.session, _WHOLE):
         shown = str(statement.run(Text(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
     plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
+    if not plan.strip() or _FAILURE.match(plan.strip()):
+        raise _unplanned((plan.strip() or shown.strip()).splitlines()[0])
     numbers: dict[str, int] = {}
     return _NUMBER.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", plan)
