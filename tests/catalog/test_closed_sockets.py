@@ -40,3 +40,24 @@ def test_a_connection_that_ended_in_the_pool_is_replaced(
         table.append([{"id": 100}])
         end()
         assert table.count() == 101
+
+
+@pytest.mark.postgres
+def test_a_connection_that_was_interrupted_within_a_message_is_replaced(postgres_url: str, tmp_path: Path) -> None:
+    with quacklake.connect(postgres_url, data_path=tmp_path / "data") as lake:
+        lake.create_table("t", [{"id": 1}])
+
+        def read() -> None:
+            with lake._shared.catalog._reading() as connection:
+                driver = connection.connection.driver_connection
+                assert driver is not None
+                rows = driver.cursor().copy("COPY (SELECT generate_series(1, 1000000)) TO STDOUT")
+                rows.__enter__().read()
+                raise KeyboardInterrupt
+
+        try:
+            read()
+        except KeyboardInterrupt:  # which lives, with its frames
+            assert lake.tables() == ["main.t"]
+            lake.table("t").append([{"id": 2}])
+            assert lake.table("t").count() == 2

@@ -58,7 +58,7 @@ _SERVERS = ("cancel", "interrupt", "shut", "kill", "full")
 _COMMITTED = "catalog.commit.after"
 _SECONDS = 30.0
 """How long an operation may take that is struck, on a machine that has much else to do."""
-_DISK = 96 << 20
+_DISK = 320 << 20
 _NOTED = 1_000_000
 
 

@@ -125,7 +125,11 @@ class Connections:
         with self._translate("read"), self._connection() as connection:
             prepared = self._database.begin_read(connection)
             with prepared.begin():
-                yield prepared
+                try:
+                    yield prepared
+                except BaseException as error:
+                    self._drop_interrupted(prepared, error)
+                    raise
 
     @contextmanager
     def _committing(
@@ -145,7 +149,8 @@ class Connections:
                 queued = True
                 yield prepared, answer
                 self._finish(transaction, prepared)
-            except BaseException:
+            except BaseException as error:
+                self._drop_interrupted(prepared, error)
                 undo()
                 if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
                     with suppress(sa.exc.SQLAlchemyError):
@@ -154,6 +159,12 @@ class Connections:
             finally:
                 if queued:
                     self._database.leave_queue(prepared, scope)
+
+    def _drop_interrupted(self, connection: Connection, error: BaseException) -> None:
+        """Drop a connection to a server where Ctrl-C may have come in the middle of a message: it can say no more."""
+        interrupted = not isinstance(error, Exception | GeneratorExit)
+        if interrupted and self.url.path is None and isinstance(self._engine.pool, sa.pool.QueuePool):
+            connection.invalidate()
 
     def _finish(self, transaction: sa.RootTransaction, connection: Connection) -> None:
         faults.reach("catalog.commit.before")
