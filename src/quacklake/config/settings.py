@@ -41,6 +41,7 @@ def _number(name: str, env: str, help: str, default: float | None, minimum: floa
 
 
 SETTINGS: tuple[Setting, ...] = (
+    _text("url", "QUACKLAKE_URL DUCKLAKE_CATALOG_URL", "URL of the metadata database"),
     Setting(
         "enabled",
         "bool",
@@ -48,7 +49,6 @@ SETTINGS: tuple[Setting, ...] = (
         ("QUACKLAKE_ENABLED", "DUCKLAKE_ENABLED"),
         "Whether lakes may be opened; false stops every program that has this setting before it touches one",
     ),
-    _text("url", "QUACKLAKE_URL DUCKLAKE_CATALOG_URL", "URL of the metadata database"),
     _text("catalog", "QUACKLAKE_CATALOG DUCKLAKE_CATALOG", "Catalog (tenant) of a shared lake"),
     _text(
         "catalog_type",
