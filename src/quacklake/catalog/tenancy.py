@@ -148,7 +148,7 @@ class Tenancy:
         with self._converting() as conversion:
             version = conversion.version()
             made = conversion.convert(name, data_path, path_of, folder)
-        self._tell_converted(version)
+        self._tell_converted(version, asked=name is not None)
         return made
 
     def resume_conversion(self) -> bool:
@@ -166,12 +166,13 @@ class Tenancy:
             assert isinstance(conversion, MySQLConversion)
             ended = conversion.resume()
         if ended:
-            self._tell_converted(VERSION)
+            self._tell_converted(VERSION, asked=False)
         return ended
 
-    def _tell_converted(self, version: str) -> None:
+    def _tell_converted(self, version: str, *, asked: bool) -> None:
         telemetry.count("migrate.steps")
-        _LOG.warning("the lake at %s was migrated from version %s to a shared lake", self.url, version)
+        level = logging.INFO if asked else logging.WARNING
+        _LOG.log(level, "the lake at %s was migrated from version %s to a shared lake", self.url, version)
 
     @contextmanager
     def _converting(self) -> Iterator[Conversion]:
