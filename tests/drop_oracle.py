@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
@@ -48,7 +49,7 @@ class DropOracle:
     def __init__(self, mistakes: list[str]) -> None:
         self.mistakes = mistakes
         self.asked = 0
-        self._open: dict[int, _Transaction] = {}
+        self._open: WeakKeyDictionary[Any, _Transaction] = WeakKeyDictionary()
 
     def before(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         """Raise ``AssertionError`` for a DROP of something that is needed."""
@@ -57,7 +58,7 @@ class DropOracle:
         look = _look(connection)
         if look is None:
             return
-        state = self._open.setdefault(id(look.raw), _Transaction())
+        state = self._open.setdefault(connection, _Transaction())
         renamed = _RENAME.fullmatch(statement)
         if renamed:
             schema, _name = look.place(_parts(renamed[1]))
@@ -74,8 +75,8 @@ class DropOracle:
 
     def commit(self, connection: Any) -> None:
         """Raise ``AssertionError`` when something still names what this transaction has dropped."""
-        look = _look(connection)
-        state = None if look is None else self._open.pop(id(look.raw), None)
+        state = self._open.pop(connection, None)
+        look = None if state is None else _look(connection)
         for later in state.later if state else ():
             assert look is not None
             mistake = later(look)
@@ -85,9 +86,7 @@ class DropOracle:
 
     def rollback(self, connection: Any) -> None:
         """Forget what was not done."""
-        look = _look(connection)
-        if look is not None:
-            self._open.pop(id(look.raw), None)
+        self._open.pop(connection, None)
 
     def _tell(self, mistake: str) -> None:
         self.mistakes.append(mistake)
