@@ -1,4 +1,4 @@
-"""A gate before the S3 server that lets each access key into one bucket only, as a real one does."""
+"""A gate before an S3 server without keys that lets each access key into one bucket only, as a real one does."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import traceback
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from quacklake.errors import (
 from quacklake.lake.stores import open_store
 from quacklake.lake.tenant_upkeep import _Spark
 from quacklake.maintenance.policy import Policy
-from services import S3Server
+from services import MotoServer
 from tests.tenants.s3_gate import S3Gate
 
 ACME = {"access_key": "ACMEKEY", "secret_key": "hidden-of-acme"}
@@ -48,10 +49,11 @@ class Stage:
 
 
 @pytest.fixture
-def stage(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> Iterator[Stage]:
-    acme = s3_bucket.removeprefix("s3://")
-    s3_server.create_bucket(f"{acme}-b")
-    parts = urlsplit(s3_server.url)
+def stage(moto_server: MotoServer, tmp_path: Path) -> Iterator[Stage]:
+    acme = f"t-{uuid.uuid4().hex}"
+    for bucket in (acme, f"{acme}-b"):
+        moto_server.create_bucket(bucket)
+    parts = urlsplit(moto_server.url)
     assert parts.hostname is not None
     assert parts.port is not None
     keys = {"ACMEKEY": acme, "BETAKEY": f"{acme}-b"}

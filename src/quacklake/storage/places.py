@@ -31,9 +31,8 @@ class Place:
     """The bucket, or container, of a store; a local folder has none."""
 
     def __init__(self, root: Root) -> None:
-        bucket = root.prefix.partition("/")[0]
-        self.bucket = None if root.scheme == "file" else bucket
-        self.url = root.url[: root.url.index("/", len(root.scheme) + 3) + 1]
+        self.bucket = None if root.scheme == "file" else root.prefix.partition("/")[0]
+        self.url = "" if self.bucket is None else root.url[: root.url.index("/", len(root.scheme) + 3) + 1]
         self._filesystem = root.filesystem
         self._seen = -_SEEN_SECONDS
         if self.bucket is not None:
