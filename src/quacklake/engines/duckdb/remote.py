@@ -40,7 +40,8 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     try:
         from duckdb_extensions import import_extension
 
-        import_extension("httpfs")
+        with duckdb.connect() as own:  # without one it takes that of the user, which no two threads may use at once
+            import_extension("httpfs", con=own)
         connection.execute("LOAD httpfs")
     except (ImportError, OSError, AttributeError, duckdb.Error):  # the wheels do not know every DuckDB
         return False
