@@ -8,15 +8,17 @@ ARGS ?=
 DUCKDB ?=
 # The version for `make test-spark`: the packages of .venv, with another pyspark before them
 SPARK ?= 4.3.0
-# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 MIXED=2000 STATEMENTS=100000 STREAMS=100 DEATHS=5000 SOAK=600 COPIES=1000 SEED=7
+# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 MIXED=2000 STATEMENTS=100000 OUTAGES=2000 STREAMS=100 DEATHS=5000 EXPRESSIONS=50000 SOAK=600 COPIES=1000 SEED=7
 KILLS ?= 500
 PAIRS ?= 200
 TRANSACTIONS ?= 1000
 STORMS ?= 60
 MIXED ?= 20
 STATEMENTS ?= 4000
+OUTAGES ?= 80
 STREAMS ?= 6
 DEATHS ?= 500
+EXPRESSIONS ?= 2000
 SOAK ?= 60
 COPIES ?= 60
 SEED ?=
@@ -34,6 +36,7 @@ demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo $(ARGS)
 
 test: setup $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run every test, on another DuckDB if you like: DUCKDB=2.0.0
+	@$(PYTHON) -m services install
 	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
@@ -43,8 +46,9 @@ test-newest: setup ## Install the wheel with the newest of everything, and look 
 	$(PYTHON) -m tests.newest $(ARGS)
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
+	@$(PYTHON) -m services install
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) --mixed $(MIXED) \
-		--statements $(STATEMENTS) --streams $(STREAMS) --deaths $(DEATHS) --soak $(SOAK) --copies $(COPIES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+		--statements $(STATEMENTS) --outages $(OUTAGES) --streams $(STREAMS) --deaths $(DEATHS) --expressions $(EXPRESSIONS) --soak $(SOAK) --copies $(COPIES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/ruff check

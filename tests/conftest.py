@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from quacklake.errors import MissingExtraError
-from services import SERVERS, DatabaseServer, MySQLServer, PostgresServer, S3Server, Server, Unavailable
+from services import SERVERS, DatabaseServer, MotoServer, MySQLServer, PostgresServer, S3Server, Server, Unavailable
 from services.background import ensure, stop
 from tests import seeds
 from tests.catalog.stock import Stock
@@ -186,8 +186,14 @@ def mysql_server(request: pytest.FixtureRequest) -> MySQLServer:
 
 @pytest.fixture(scope="session")
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
-    """An S3 server that all tests share."""
+    """An S3 server that all tests share: versitygw, or moto where that has not been built."""
     return cast(S3Server, _server("s3", request))
+
+
+@pytest.fixture(scope="session")
+def moto_server(request: pytest.FixtureRequest) -> MotoServer:
+    """The S3 server that keeps all in memory and asks for no keys."""
+    return cast(MotoServer, _server("moto", request))
 
 
 @pytest.fixture(scope="session")

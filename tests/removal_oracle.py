@@ -3,7 +3,7 @@
 Nothing of the library is used to answer, so that a mistake in what it thinks is free shows. While an oracle watches,
 every lake that is opened is remembered, plain or shared, and each removal of files is held against all rows of all
 catalogs in their databases, and against the backups in the same place. SQLite and PostgreSQL are looked into; the file
-of a DuckDB catalog belongs to whoever has it open.
+of a DuckDB catalog belongs to whoever has it open. What is dropped of the metadata itself ``drop_oracle`` looks at.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pytest
 from quacklake.catalog import CatalogUrl
 from quacklake.catalog.catalog import Catalog
 from quacklake.storage import Store
+from tests.drop_oracle import DropOracle, listening
 
 __all__ = ["Oracle", "watching"]
 
@@ -50,6 +51,7 @@ class Oracle:
         self.lakes: set[tuple[CatalogUrl, str | None]] = set()
         self.mistakes: list[str] = []
         self.asked = 0
+        self.drops = DropOracle(self.mistakes)
 
     def check(self, root: str, paths: Iterable[str]) -> None:
         """Raise ``AssertionError`` when anybody names one of some files below ``root``."""
@@ -69,7 +71,7 @@ class Oracle:
 
 @contextmanager
 def watching() -> Iterator[Oracle]:
-    """Ask before every removal inside the block; a mistake is an error there, and at the end of the block."""
+    """Ask before every removal of files, and every DROP, inside the block; a mistake is an error there, and at the end of the block."""
     oracle = Oracle()
     with pytest.MonkeyPatch.context() as patch:
         opened, delete = Catalog.__init__, Store.delete
@@ -85,7 +87,8 @@ def watching() -> Iterator[Oracle]:
 
         patch.setattr(Catalog, "__init__", remember)
         patch.setattr(Store, "delete", ask)
-        yield oracle
+        with listening(oracle.drops):
+            yield oracle
     assert not oracle.mistakes, "; ".join(oracle.mistakes)
 
 

@@ -63,7 +63,7 @@ class TestPrecedence:
 
     @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
     def test_every_variable_of_every_setting_is_read(self, setting) -> None:
-        texts = {"duration": "2 s", "size": "2GB", "bool": "no"}
+        texts = {"duration": "2 s", "size": "2GB", "bool": "no", "stores": "{}"}
         text = setting.choices[-1] if setting.choices else texts.get(setting.kind, "2")
         for variable in setting.env:
             assert source(resolve(env={variable: text}), setting.name) == f"environment {variable}"

@@ -23,9 +23,24 @@ from typing import Literal, TextIO
 from quacklake.config import redact
 from quacklake.errors import ConfigError
 
-__all__ = ["Snapshot", "Timing", "configure_logging", "count", "gauge", "logged", "reset", "snapshot", "timed"]
+__all__ = [
+    "OTHER",
+    "Snapshot",
+    "TenantFigures",
+    "Timing",
+    "configure_logging",
+    "count",
+    "gauge",
+    "logged",
+    "reset",
+    "snapshot",
+    "tenant_label",
+    "timed",
+]
 
 LOGGER_NAME = "quacklake"
+OTHER = "~other"
+"""The label of all tenants beyond those that have one of their own; no tenant can be called so."""
 
 _OFTEN = frozenset({"catalog", "engine", "scan", "storage"})
 """What has so many steps that only those in ``_LARGER`` are logged at INFO."""
@@ -38,6 +53,8 @@ _lock = Lock()
 _counters: dict[str, int] = {}
 _gauges: dict[str, int] = {}
 _timings: dict[str, Timing] = {}
+_tenants: dict[str, tuple[dict[str, int], dict[str, Timing]]] = {}
+_labels: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +68,48 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantFigures:
+    """What was counted and timed for one tenant, or for all without a label of their own."""
+
+    counters: Mapping[str, int]
+    timings: Mapping[str, Timing]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything counted and timed up to one moment, and what was measured last. It does not change afterwards."""
+    """Everything counted and timed up to one moment, and what was measured last. It does not change afterwards.
+
+    ``tenants`` has by label what of it was done for catalogs (tenants) of shared lakes.
+    """
 
     counters: Mapping[str, int]
     timings: Mapping[str, Timing]
     gauges: Mapping[str, int]
+    tenants: Mapping[str, TenantFigures]
 
 
-def count(name: str, n: int = 1) -> None:
-    """Add ``n`` to the counter ``name``."""
+def tenant_label(name: str, most: int) -> str | None:
+    """Return the label under which a tenant is counted: its name, or ``OTHER`` when ``most`` others have labels.
+
+    None when ``most`` is 0: tenants are not counted then. A label stays for as long as the process lives, so that there
+    are never more.
+    """
+    if most <= 0:
+        return None
+    with _lock:
+        if name in _labels or len(_labels) < most:
+            _labels.add(name)
+            return name
+    return OTHER
+
+
+def count(name: str, n: int = 1, *, tenant: str | None = None) -> None:
+    """Add ``n`` to the counter ``name``, and to that of the tenant with this label."""
     with _lock:
         _counters[name] = _counters.get(name, 0) + n
+        if tenant is not None:
+            own = _tenants.setdefault(tenant, ({}, {}))[0]
+            own[name] = own.get(name, 0) + n
 
 
 def gauge(name: str, value: int) -> None:
@@ -72,7 +119,7 @@ def gauge(name: str, value: int) -> None:
 
 
 @contextmanager
-def timed(name: str, detail: object = None) -> Iterator[None]:
+def timed(name: str, detail: object = None, *, tenant: str | None = None) -> Iterator[None]:
     """Time the block under ``name``, whether it succeeds or raises, and log it with what it is about."""
     start = perf_counter()
     try:
@@ -80,18 +127,19 @@ def timed(name: str, detail: object = None) -> Iterator[None]:
     finally:
         seconds = perf_counter() - start
         with _lock:
-            old = _timings.get(name)
-            _timings[name] = (
-                Timing(1, seconds, seconds, seconds)
-                if old is None
-                else Timing(
-                    old.count + 1,
-                    old.seconds + seconds,
-                    min(old.shortest, seconds),
-                    max(old.longest, seconds),
-                )
-            )
+            _add(_timings, name, seconds)
+            if tenant is not None:
+                _add(_tenants.setdefault(tenant, ({}, {}))[1], name, seconds)
         _log_step(name, detail, seconds)
+
+
+def _add(timings: dict[str, Timing], name: str, seconds: float) -> None:
+    old = timings.get(name)
+    timings[name] = (
+        Timing(1, seconds, seconds, seconds)
+        if old is None
+        else Timing(old.count + 1, old.seconds + seconds, min(old.shortest, seconds), max(old.longest, seconds))
+    )
 
 
 @contextmanager
@@ -120,14 +168,22 @@ def _log_step(name: str, detail: object, seconds: float) -> None:
 def snapshot() -> Snapshot:
     """All counters, timings and measures as they are now."""
     with _lock:
+        figures = {
+            label: TenantFigures(MappingProxyType(dict(counters)), MappingProxyType(dict(timings)))
+            for label, (counters, timings) in _tenants.items()
+        }
         return Snapshot(
-            MappingProxyType(dict(_counters)), MappingProxyType(dict(_timings)), MappingProxyType(dict(_gauges))
+            MappingProxyType(dict(_counters)),
+            MappingProxyType(dict(_timings)),
+            MappingProxyType(dict(_gauges)),
+            MappingProxyType(figures),
         )
 
 
 def reset() -> None:
-    """Forget all counters, timings and measures."""
+    """Forget all counters, timings and measures; tenants keep their labels."""
     with _lock:
+        _tenants.clear()
         _gauges.clear()
         _counters.clear()
         _timings.clear()

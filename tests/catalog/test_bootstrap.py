@@ -12,11 +12,10 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake.catalog import parse_url
-from quacklake.catalog.lakehouse import VIEWS
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import INDEXES, SPEC, VERSION
 from tests.catalog.stock import Stock, attached, connect
-from tests.layout import LAYOUT, plain_only
+from tests.layout import LAYOUT
 
 NewUrl = Callable[[str], str]
 Columns = list[tuple[str, str, bool, bool]]
@@ -174,27 +173,6 @@ def test_metadata_may_live_in_a_schema_of_its_own(postgres_url: str, stock: Stoc
     assert stock.run(postgres_url, "SELECT y FROM u ORDER BY y", options=["METADATA_SCHEMA 'Two'"]) == [(7,), (8,)]
     assert tables(postgres_url) == {}
     assert set(tables(postgres_url, "one")) >= {"ducklake_snapshot", "quacklake_commits", "ducklake_inlined_data_1_1"}
-
-
-@pytest.mark.postgres
-def test_views_over_the_metadata_are_there_for_people_who_look_with_sql(postgres_url: str, tmp_path: Path) -> None:
-    plain_only("views over the metadata of a shared lake would show every catalog")
-    with quacklake.connect(postgres_url, data_path=tmp_path / "data") as lake:
-        lake.create_schema("s")
-        lake.create_table("s.t", [{"x": n} for n in range(30)])
-        lake.table("s.t").delete("x % 2 = 0")
-    with sa.create_engine(parse_url(postgres_url).url, poolclass=sa.NullPool).connect() as connection:
-
-        def query(text: str) -> list[Any]:
-            return [tuple(row) for row in connection.exec_driver_sql(text)]
-
-        for view in VIEWS:
-            query(f"SELECT * FROM lakehouse.{view}")
-        assert query("SELECT data_path FROM lakehouse.catalogs") == [(f"{tmp_path / 'data'}/",)]
-        assert query("SELECT schema_name FROM lakehouse.schemas ORDER BY 1") == [("main",), ("s",)]
-        assert query("SELECT schema_name, table_name FROM lakehouse.tables") == [("s", "t")]
-        assert query("SELECT record_count, delete_count FROM lakehouse.manifests") == [(30, 15)]
-        assert query("SELECT count(*) FROM lakehouse.snapshots") == [(4,)]
 
 
 def test_the_version_is_the_one_stock_ducklake_writes(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ STORY = """
     tenant export acme sqlite:///plain.db --lake sqlite:///shared.db
     tenant adopt sqlite:///plain.db again --lake sqlite:///shared.db
     tenant release acme sqlite:///plain.db --lake sqlite:///shared.db
+    init --lake sqlite:///former.db --data-path former
+    tenant convert acme --lake sqlite:///former.db --data-path converted --yes
     tenant drop beta --lake sqlite:///shared.db
     tenant purge --yes --lake sqlite:///shared.db
 """

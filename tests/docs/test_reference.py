@@ -65,3 +65,22 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.partition("#")[0] for target in _LINK.findall(page.read_text(encoding="utf-8"))]
     local = [target for target in targets if target and "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_every_variable_of_ducklake_and_minio_is_in_the_table_of_the_page() -> None:
+    page, _ = TABLES["settings"]
+    part = page.read_text(encoding="utf-8").partition("## Set up by variables alone")[2].partition("\n## ")[0]
+    told = {name.strip() for line in part.splitlines() for name in _variables(line)}
+    read = {name for setting in SETTINGS for name in setting.env if name.startswith(("DUCKLAKE_", "MINIO_"))}
+    assert told == read
+
+
+def _variables(line: str) -> list[str]:
+    """The variables in the first cell; one that begins with ``_`` has the beginning of the one before it."""
+    found: list[str] = []
+    for name in re.findall(r"`(\w+)`", line.split("|")[1]) if line.startswith("| `") else []:
+        found.append(f"{_PREFIX.match(found[0])[0]}{name}" if name.startswith("_") else name)  # type: ignore[index]
+    return found
+
+
+_PREFIX = re.compile(r"DUCKLAKE_(?:POSTGRES|S3)")

@@ -197,12 +197,3 @@ def test_a_store_that_is_down_is_unavailable_and_no_damage(s3_server: S3Server, 
             with pytest.raises(StorageUnavailableError) as caught:
                 call()
             assert caught.value.transient
-
-
-@pytest.mark.s3
-def test_a_missing_bucket_is_no_damage(s3_server: S3Server, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/lake.db"
-    with quacklake.connect(url, data_path="s3://there-is-none/lake/", **_settings(s3_server)) as lake:
-        with pytest.raises(StorageError, match="does not exist") as caught:
-            lake.create_table("t", pa.table({"id": range(50)}))
-        assert not isinstance(caught.value, CorruptFileError)

@@ -30,6 +30,14 @@ OPERATIONS: dict[str, Callable[[Lake], object]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def listening() -> Iterator[None]:
+    """Programs that a shell has put into the background are deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def _transaction(lake: Lake) -> None:
     with lake.transaction() as tx:
         tx.table("t").append([{"id": 9}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,13 @@ import pytest
 import quacklake
 from quacklake.engines.duckdb import remote
 from services.s3 import S3Server
+
+_NAMES = ("a b", "a+b", "100%", "a%20b", "#1", "[ab]*", "Zürich ☃", "a&b=c;d@e:f,g~h")
+
+
+def _escaped(name: str) -> str:
+    """Return the pattern for this name alone."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", name)
 
 
 @pytest.fixture(params=["httpfs", "arrow"])
@@ -54,6 +62,32 @@ def test_files_in_s3_are_appended_by_their_paths(lake: quacklake.Lake, s3_bucket
     assert sorted(row["year"] for row in table.to_pylist()) == [2024, 2025, 2025, 2026]
     with pytest.raises(quacklake.errors.InputError, match="there is no file"):
         table.append(f"{s3_bucket}/none.csv")
+
+
+def test_files_and_tables_of_any_name_are_read_and_changed(lake: quacklake.Lake, s3_bucket: str) -> None:
+    filesystem, folder = lake._shared.store.filesystem, s3_bucket.partition("://")[2]
+    table = lake.create_table("a b+c%20#?[x]é", pa.schema([("id", pa.int64())]))
+    for number, name in enumerate(_NAMES):
+        with filesystem.open_output_stream(f"{folder}/data/in/{name}/{name}.parquet") as file:
+            pq.write_table(pa.table({"id": [number, number + 100]}), file)
+        assert table.add_files(f"{s3_bucket}/data/in/{_escaped(name)}/{_escaped(name)}.parquet") == 2
+    table.append(pa.table({"id": range(200, 300)}))
+    assert table.delete("id IN (100, 102, 201)") == 3
+    expected = [*range(len(_NAMES)), *(n + 100 for n in range(len(_NAMES)) if n not in (0, 2)), 200, *range(202, 300)]
+    assert sorted(row["id"] for row in table.to_pylist()) == expected
+    table.rewrite_data_files(delete_threshold=0.0)
+    assert sorted(row["id"] for row in table.to_pylist()) == expected
+    assert lake.verify().ok
+
+
+def test_an_object_that_duckdb_cannot_name_is_refused(lake: quacklake.Lake, s3_bucket: str) -> None:
+    table = lake.create_table("t", pa.schema([("id", pa.int64())]))
+    with lake._shared.store.filesystem.open_output_stream(f"{s3_bucket[5:]}/data/why?.parquet") as file:
+        pq.write_table(pa.table({"id": [1]}), file)
+    for add in (table.add_files, table.append):
+        with pytest.raises(quacklake.errors.PathError, match="question mark"):
+            add(f"{s3_bucket}/data/why[?].parquet")
+    assert table.count() == 0
 
 
 @pytest.mark.parametrize("sort_by", [(), ("id DESC",)], ids=["as they come", "sorted"])

@@ -28,6 +28,7 @@ from services import Unavailable
 from services.background import ensure, stop
 from tests.prove import streams
 from tests.prove.copies import interleave
+from tests.prove.expressions import ROUND, Tally, round_of_expressions
 from tests.prove.places import SERVERS
 from tests.prove.soak import soak
 from tests.prove.tasks import SECONDS, Bench, Result, Task, add, begin, facts, plan, work
@@ -44,6 +45,7 @@ _COUNTED = {
     "storms": "operations",
     "mixed": "histories",
     "statements": "statements",
+    "outages": "outages",
 }
 
 
@@ -100,6 +102,7 @@ class Prover:
             mixed_=options.mixed,
             s3=options.storms > 0 and self._available("s3"),
             statements_=options.statements,
+            outages_=options.outages,
         )
 
     def run(self, tasks: list[Task]) -> None:
@@ -190,6 +193,19 @@ class Prover:
         finally:
             outcome.done |= facts(total)
 
+    def expressions(self, outcome: Outcome) -> None:
+        """Expressions and views that DuckDB and Spark compute, in processes that start Spark once each."""
+        total = Tally()
+        for number, begun in enumerate(range(0, self.options.expressions, ROUND)):
+            folder = self.folder / "lakes" / f"expressions{number}"
+            seed = self.options.seed if number == 0 else f"{self.options.seed}.{number}"
+            total.add(round_of_expressions(folder, min(ROUND, self.options.expressions - begun), seed))
+            shutil.rmtree(folder)
+            print(f"{time.strftime('%H:%M:%S')} expressions {total.expressions}, views {total.views}", flush=True)
+        for told in total.differences:
+            outcome.find(told)
+        outcome.done |= {name: value for name, value in facts(total).items() if name != "differences"}
+
     def copies(self, outcome: Outcome) -> None:
         """Stock DuckDB and ours on one SQLite lake in one process."""
         outcome.done |= facts(interleave(self.folder / "lakes", self.options.copies, self.options.seed))
@@ -231,8 +247,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--storms", type=int, default=60, help="operations on bad stores")
     parser.add_argument("--mixed", type=int, default=20, help="histories of ours and stock DuckDB on one lake")
     parser.add_argument("--statements", type=int, default=4000, help="statements to compare with plain DuckDB")
+    parser.add_argument("--outages", type=int, default=0, help="operations to cancel, cut off or leave without room")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
+    parser.add_argument("--expressions", type=int, default=0, help="expressions to compare between DuckDB and Spark")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--copies", type=int, default=0, help="interleavings with another SQLite in the same process")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
@@ -252,6 +270,8 @@ def main(arguments: list[str] | None = None) -> int:
             prover.alone("crashes", prover.crashes)
         if options.streams or options.deaths:
             prover.alone("streams", prover.streams)
+        if options.expressions:
+            prover.alone("expressions", prover.expressions)
         if options.soak:
             prover.alone("soak", prover.soak)
         if options.copies:

@@ -42,5 +42,5 @@ def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    with Forks(["tests.crash.operations", "tests.prove.kills", "tests.prove.lists"]) as server:
+    with Forks(["tests.crash.operations", "tests.prove.kills", "tests.prove.lists", "tests.prove.outages"]) as server:
         yield server

@@ -20,7 +20,7 @@ from services import DatabaseServer, S3Server, Server
 from services.background import ensure
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
-from tests.prove import kills, lists, mixed, pairs, statements, stores, warm
+from tests.prove import kills, lists, mixed, outages, pairs, statements, stores, warm
 from tests.prove.places import SERVERS, Places
 from tests.prove.stands import Stand
 
@@ -36,7 +36,15 @@ _CLOSER = 25
 """Every so many meetings stock DuckDB and the verification look, too."""
 
 #: What a task is expected to take, for each of what it counts, until some were done.
-SECONDS = {"kills": 0.3, "pairs": 0.2, "transactions": 0.06, "mixed": 2.0, "storms": 0.3, "statements": 0.05}
+SECONDS = {
+    "kills": 0.3,
+    "pairs": 0.2,
+    "transactions": 0.06,
+    "mixed": 2.0,
+    "storms": 0.3,
+    "statements": 0.05,
+    "outages": 0.8,
+}
 #: All pairs of a kind of database, about, until they were counted.
 PAIRS = 6_500
 
@@ -78,6 +86,7 @@ def plan(
     mixed_: int,
     s3: bool,
     statements_: int = 0,
+    outages_: int = 0,
 ) -> list[Task]:
     """The tasks of all proofs with these counts, proof by proof; ``pairs_`` None is all."""
     shared = [name for name in databases if name != "duckdb"]
@@ -94,6 +103,7 @@ def plan(
     )
     places = ["local", "s3"] if s3 and storms > _STORM else ["local"]
     found += _rounds("storms", places, seed, storms, _STORM)
+    found += _rounds("outages", databases, seed, outages_, outages.OUTAGES)
     files = [name for name in ("sqlite", "duckdb") if name in databases]
     return [*found, *(_rounds("statements", files, seed, statements_, statements.ROUND) if files else ())]
 
@@ -122,7 +132,7 @@ class Bench:
 
     @cached_property
     def forks(self) -> Forks:
-        modules = ["tests.prove.warm", "tests.prove.kills", "tests.prove.lists"]
+        modules = ["tests.prove.warm", "tests.prove.kills", "tests.prove.lists", "tests.prove.outages"]
         homes = [self.places.new(name) for name in SERVERS if name in self._databases]
         found = Forks(modules, {warm.URLS: "\n".join(home.url for home in homes)})
         return self._stack.enter_context(found)
@@ -201,6 +211,16 @@ class Bench:
         folder = self._folder / "lakes" / f"storm-{task.seed}"
         server = cast(S3Server, self.server("s3")) if task.database == "s3" else None
         result.done = facts(stores.storm(folder, server, task.count, task.seed))
+        shutil.rmtree(folder)
+
+    def _outages(self, task: Task, result: Result) -> None:
+        assert task.count is not None
+        folder = self._folder / "lakes" / f"outages-{task.seed}"
+        server = cast(DatabaseServer, self.server(task.database)) if task.database in SERVERS else None
+        tally = outages.round_of_outages(
+            folder, self.forks, task.database, server, task.count, task.seed, small_disk=True
+        )
+        result.done = facts(tally)
         shutil.rmtree(folder)
 
     def _statements(self, task: Task, result: Result) -> None:

@@ -17,8 +17,9 @@ from tests.prove.copies import interleave
 from tests.prove.kills import KILLS, round_of_kills
 from tests.prove.lists import KINDS, round_of_lists
 from tests.prove.mixed import Here, round_of_histories
+from tests.prove.outages import OUTAGES, round_of_outages
 from tests.prove.pairs import meet, meetings
-from tests.prove.places import Places
+from tests.prove.places import SERVERS, Places
 from tests.prove.stands import Stand
 from tests.prove.stores import storm
 from tests.seeds import LONG, SEED, chance, some
@@ -80,6 +81,17 @@ def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
     server: S3Server | None = request.getfixturevalue("s3_server") if remote else None
     count = 200 if LONG else 4 if remote else 8
     assert storm(tmp_path / "lakes", server, count, f"{SEED}").operations == count
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("database", ALL)
+def test_operations_that_are_struck_leave_no_lock_no_half_and_no_damage(
+    request: pytest.FixtureRequest, tmp_path: Path, forks: Forks, database: str
+) -> None:
+    server = request.getfixturevalue(f"{database}_server") if database in SERVERS else None
+    count = OUTAGES if LONG else 5 if database in SERVERS else 6 if database == "sqlite" else 3
+    tally = round_of_outages(tmp_path / "lakes", forks, database, server, count, f"{SEED}", small_disk=LONG)
+    assert tally.outages == count
 
 
 @pytest.mark.skipif(not is_supported(), reason="this system has no locks of open file descriptions")

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 from pyarrow import fs
 
-from services import SERVERS, USUAL, PostgresServer, S3Server, Unavailable
+from services import SERVERS, USUAL, MotoServer, PostgresServer, S3Server, Unavailable, versity
 from services.background import ensure, running, stop
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -111,6 +111,28 @@ def test_a_missing_part_is_unavailable_with_a_reason(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("services.postgres._find_programs", lambda: None)
     with pytest.raises(Unavailable, match="PostgreSQL"):
         PostgresServer().start()
+
+
+def test_a_machine_that_cannot_build_the_s3_server_says_so_in_a_sentence(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "services", "install"]
+    without = {"XDG_CACHE_HOME": str(tmp_path), "GOPROXY": "off", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    done = subprocess.run(
+        arguments, cwd=REPOSITORY, env=os.environ | without, capture_output=True, text=True, check=True, timeout=60
+    )
+    (told,) = done.stderr.splitlines()
+    assert told.startswith("the tests of S3 use moto: ")
+
+
+def test_without_the_s3_server_that_is_built_moto_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert not S3Server().is_real
+    built = tmp_path / "quacklake" / f"versitygw-{versity.VERSION}"
+    built.parent.mkdir()
+    built.touch()
+    assert versity.install() == built
+    assert S3Server().is_real and not MotoServer().is_real
+    monkeypatch.setenv("QUACKLAKE_TEST_S3", "moto")
+    assert not S3Server().is_real
 
 
 def test_the_command_starts_reports_and_stops(tmp_path: Path, s3_server: S3Server) -> None:

@@ -92,6 +92,9 @@ def core(lake: quacklake.Lake, session: SparkSession) -> None:
     spark.optimize("t", order_by="id")
     assert same(lake, session) == 60 + 49 - 11 + 1
     assert same(lake, session, at=before) == 60
+    spark.sql("CREATE VIEW shops AS SELECT shop, count(*) AS n, max(id) AS last FROM t WHERE id > 10 GROUP BY shop")
+    rows = [tuple(row) for row in spark.sql("SELECT * FROM shops ORDER BY shop").collect()]
+    assert rows == lake.sql("SELECT * FROM shops ORDER BY shop").fetchall()
 
 
 def planned(lake: quacklake.Lake, session: SparkSession) -> None:

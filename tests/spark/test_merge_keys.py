@@ -107,3 +107,59 @@ def test_a_key_that_is_none_is_an_error(tmp_path: Path, session: SparkSession) -
     with pytest.raises(UnsupportedFeatureError, match="interval"):
         spark.merge("spans", rows_of(session, ("'1 day'", 2)), on="k").when_matched_delete().execute()
     assert numbers(lake) == [1]
+
+
+#: Conditions of a MERGE with a source whose key has another name; True where Spark can say them.
+CONDITIONS = {
+    "t.k = s.other": True,
+    "(s.other == t.k) AND s.n > 0": True,
+    "t.k <=> lower(s.other) AND (t.n BETWEEN 0 AND 9 AND true)": True,
+    "k = other": True,
+    "t.k = s.other OR t.n = s.n": False,
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_statement_finds_keys_under_another_name_too(condition: str, tmp_path: Path, session: SparkSession) -> None:
+    lake = lake_with_key(tmp_path, "uuid")
+    merge = (
+        f"MERGE INTO t USING (SELECT '{ONE.upper()}' AS other, 2 AS n UNION ALL SELECT '{TWO.upper()}', 3) AS s ON {{}}"
+        " WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (k, n) VALUES (s.other, s.n)"
+    )
+    spark = quacklake.spark(lake, session)
+    if not CONDITIONS[condition]:
+        with pytest.raises(UnsupportedFeatureError, match="compares texts") as caught:
+            spark.sql(merge.format(condition).replace("INTO t", "INTO t AS t"))
+        assert "in the source" in str(caught.value.hint)
+        assert numbers(lake) == [1]
+        return
+    spark.sql(merge.format(condition))
+    assert numbers(lake) == [2, 3]
+
+
+def test_a_condition_in_the_sql_of_the_lake_compares_texts_with_keys(tmp_path: Path, session: SparkSession) -> None:
+    lake = lake_with_key(tmp_path, "time")
+    rows = session.sql("SELECT '10:00' AS other, 2 AS n UNION ALL SELECT '11:30', 3")
+    merge = quacklake.spark(lake, session).merge("t", rows, "target.k = source.other AND target.n < source.n")
+    done = merge.when_matched_update({"n": quacklake.expr("source.n")}).execute()
+    assert (done.rows_updated, numbers(lake)) == (1, [2])
+    wrong = quacklake.spark(lake, session).merge("t", session.sql("SELECT 'noon' AS other"), "target.k = source.other")
+    with pytest.raises(ConstraintError, match="it is no time"):
+        wrong.when_matched_delete().execute()
+
+
+def test_so_does_a_statement_for_each_batch(tmp_path: Path, session: SparkSession) -> None:
+    lake = lake_with_key(tmp_path, "uuid")
+    rows_of(session, (f"'{ONE.upper()}'", 2), (f"'{TWO}'", 3)).write.parquet(str(tmp_path / "source"))
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.createOrReplaceTempView("batch_of_keys")
+        quacklake.spark(lake, batch.sparkSession).sql(
+            "MERGE INTO t USING (SELECT k AS other, n FROM batch_of_keys) AS s ON t.k = s.other WHEN MATCHED THEN"
+            " UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (k, n) VALUES (s.other, s.n)"
+        )
+
+    stream = session.readStream.schema("k STRING, n INT").parquet(str(tmp_path / "source")).writeStream
+    stream = stream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert numbers(lake) == [2, 3]

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.config import resolve
 from quacklake.errors import NotFoundError
+from quacklake.lake.stores import open_store
 from quacklake.maintenance.policy import JobKind, Policy
 
 if TYPE_CHECKING:
@@ -67,3 +69,17 @@ def test_a_stream_into_a_catalog_that_is_dropped_ends_and_leaves_nothing(tmp_pat
             stream.stop()
         assert tenants.purge(grace=dt.timedelta(0)).catalogs == 1
     assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
+
+
+def test_keys_of_one_bucket_are_added_to_a_session_and_reach_no_other(session: SparkSession) -> None:
+    from quacklake.engines.spark import add_keys
+
+    stores = {"acme": {"access_key": "ACMEKEY", "secret_key": "of-acme", "endpoint": "http://x:9"}}
+    config = resolve({"stores": stores}, env={})
+    add_keys(session, open_store("s3://acme-bucket/lake", config, tenant="acme"))
+    add_keys(session, open_store("s3://other-bucket/lake", config, tenant="beta"))
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    assert hadoop.get("fs.s3a.bucket.acme-bucket.access.key") == "ACMEKEY"
+    assert hadoop.get("fs.s3a.bucket.acme-bucket.endpoint") == "x:9"
+    assert hadoop.get("fs.s3a.bucket.other-bucket.access.key") is None
+    assert hadoop.get("fs.s3a.access.key") is None

@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
-from quacklake.sql.spark import views
+from quacklake.sql.spark import view_proof, views
 
 from .test_expressions import COLUMNS, ROWS
 
@@ -123,6 +123,29 @@ def test_only_what_is_known_to_be_the_same_is_translated(
     assert spark.sql("SELECT * FROM limited").count() == 2
 
 
+@pytest.mark.parametrize("connect", [False, True], ids=["plans", "texts"])
+def test_a_query_that_fails_on_the_rows_that_are_there_is_refused(
+    connect: bool, lake: quacklake.Lake, spark: SparkLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark computes a few rows of the catalog while it plans."""
+    if connect:
+        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+    lake.set_option("data_inlining_row_limit", 10)
+    lake.sql("CREATE OR REPLACE TABLE inlined AS SELECT 'no truth' AS w")
+    with pytest.raises(UnsupportedFeatureError, match="fails on the rows"):
+        spark.sql("CREATE VIEW made AS SELECT w FROM inlined WHERE w AND w <> ''")
+    lake.sql("DROP TABLE inlined")
+    lake.set_option("data_inlining_row_limit", 0)
+
+
+@pytest.mark.parametrize("call", ["current_database()", "current_setting('TimeZone')", "reverse(current_schema())"])
+def test_what_tells_of_a_session_of_sql_is_refused(call: str, lake: quacklake.Lake, spark: SparkLake) -> None:
+    lake.sql(f"CREATE OR REPLACE VIEW telling AS SELECT k, {call} AS told FROM t")
+    with pytest.raises(UnsupportedFeatureError, match="tells of a session"):
+        spark.sql("SELECT * FROM telling")
+    lake.sql("DROP VIEW telling")
+
+
 def test_rows_that_duckdb_computes_have_the_types_of_tables(lake: quacklake.Lake, spark: SparkLake) -> None:
     found = spark.sql("SELECT * FROM types")
     table = dict(spark.table("t").dtypes)
@@ -135,6 +158,14 @@ def test_rows_that_duckdb_computes_have_the_types_of_tables(lake: quacklake.Lake
         "SELECT count(*) FROM types JOIN t ON types.de = t.de AND types.ts = t.ts AND types.tz = t.tz AND types.ns <=> t.ns AND types.ti <=> t.ti AND types.uu <=> t.uu"
     )
     assert same.first()[0] == 6
+
+
+def test_through_connect_a_query_with_the_sign_of_numbers_of_columns_is_refused(
+    spark: SparkLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+    with pytest.raises(UnsupportedFeatureError, match="the query of a view cannot have a #"):
+        spark.sql("CREATE VIEW made AS SELECT 'a#1' AS t FROM s1.t")
 
 
 def test_conditions_on_a_view_rule_out_files(lake: quacklake.Lake, spark: SparkLake) -> None:
@@ -172,10 +203,14 @@ MADE = {
 }
 
 
+@pytest.mark.parametrize("connect", [False, True], ids=["plans", "texts"])
 @pytest.mark.parametrize("text", MADE)
 def test_a_view_that_is_made_in_spark_means_the_same_in_duckdb_or_is_refused(
-    text: str, lake: quacklake.Lake, spark: SparkLake
+    text: str, connect: bool, lake: quacklake.Lake, spark: SparkLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Through Spark Connect plans are compared as texts, with the same outcome."""
+    if connect:
+        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
     if not MADE[text]:
         with pytest.raises(UnsupportedFeatureError, match="the query of the view") as caught:
             spark.sql(f"CREATE VIEW made AS {text}")

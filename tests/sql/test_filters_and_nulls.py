@@ -107,3 +107,20 @@ def test_rows_with_null_are_distinct_from_every_value(tmp_path: Path, rows: int)
         assert lake.sql(f"MERGE INTO n USING (SELECT 1 AS one) ON {_WHERE} WHEN MATCHED THEN DELETE").fetchall() == [
             (rows,)
         ]
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_so_they_are_in_relations_of_duckdb_and_in_change_feeds(tmp_path: Path, rows: int) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=f"{tmp_path}/data/") as lake:
+        lake.sql("CREATE TABLE n (s VARCHAR, i INT)")
+        lake.sql(f"INSERT INTO n SELECT NULL, i FROM range({rows}) r(i)")
+        table = lake.table("n")
+        relation = table.to_duckdb()
+        assert (relation.columns, [str(kind) for kind in relation.types]) == (["s", "i"], ["VARCHAR", "INTEGER"])
+        assert len(relation.filter(_WHERE).fetchall()) == len(table.to_duckdb(where=_WHERE).fetchall()) == rows
+        table.delete()
+        for feed, number in ((table.changes(0), 2 * rows), (table.insertions(0), rows), (table.deletions(0), rows)):
+            assert feed.where(_WHERE).count() == feed.where(_WHERE).to_arrow().num_rows == number
+        for name, number in (("changes", 2 * rows), ("insertions", rows), ("deletions", rows)):
+            query = f"SELECT count(*) FROM table_{name}('n', 0, 3) WHERE {_WHERE}"
+            assert lake.sql(query).fetchall() == [(number,)]

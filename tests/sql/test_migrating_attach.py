@@ -47,7 +47,7 @@ def test_a_plain_lake_of_an_older_version_is_migrated_only_when_told(
     session.sql("CREATE TABLE l.new (i INTEGER)")
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("database", ["sqlite", "postgres", "mysql"])
 def test_a_plain_lake_becomes_the_first_catalog_of_a_shared_one(
     database: str, session: quacklake.Session, new_url: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ __all__ = ["build"]
 _OWN = ("snapshot", "snapshot_changes", "schema", "table", "view", "table_stats", "partition_info")
 _WITH_CATALOG = (*_OWN, "files_scheduled_for_deletion", "schema_versions", "macro")
 _SHIFT = 1000
+_MYSQL = {"VARCHAR": "LONGTEXT", "TIMESTAMP WITH TIME ZONE": "TEXT"}
 
 
 def build(url: str, home: Path, version: str, names: tuple[str, ...]) -> dict[str, list[int]]:
@@ -51,10 +52,14 @@ def _copy(
         short, columns = table.removeprefix("ducklake_"), _columns(reader, table, version)
         if target.dialect.name == "postgresql":
             columns = [(c, "UUID" if c.endswith("_uuid") else t) for c, t in columns]
+        if target.dialect.name in ("mysql", "mariadb"):
+            columns = [(c, _MYSQL.get(t, t)) for c, t in columns]
         with_catalog = short in _WITH_CATALOG
         if number == 0:
             first = f"catalog_id {kind}, " if with_catalog else ""
-            target.execute(sa.text(f"CREATE TABLE {table} ({first}{', '.join(f'{c} {t}' for c, t in columns)})"))
+            quote = target.dialect.identifier_preparer.quote
+            listed = ", ".join(f"{quote(c)} {t}" for c, t in columns)
+            target.execute(sa.text(f"CREATE TABLE {table} ({first}{listed})"))
         elif short == "metadata":
             continue
         for row in reader.execute(sa.text(f"SELECT {', '.join(c for c, _ in columns)} FROM {table}")).mappings():
@@ -69,7 +74,9 @@ def _copy(
             target.execute(sa.text(f"INSERT INTO {table} VALUES ({first}{named})"), values)
     if number == 0:
         target.execute(
-            sa.text(f"CREATE TABLE ducklake_catalog (catalog_id {kind}, catalog_name VARCHAR, created_snapshot BIGINT)")
+            sa.text(
+                f"CREATE TABLE ducklake_catalog (catalog_id {kind}, catalog_name VARCHAR(99), created_snapshot BIGINT)"
+            )
         )
     target.execute(sa.text(f"INSERT INTO ducklake_catalog VALUES ({key}, '{name}', {number * _SHIFT})"))
 

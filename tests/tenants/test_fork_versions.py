@@ -10,12 +10,13 @@ import pytest
 
 import quacklake
 from quacklake import faults
-from quacklake.errors import ConfigError, InputError, UnsupportedVersionError
+from quacklake.errors import ConfigError, InputError, UnsupportedFeatureError, UnsupportedVersionError
 from tests.tenants import fork_versions, histories
 
 
 @pytest.mark.parametrize(
-    ("version", "database"), [("0.4-dev1", "sqlite"), ("0.5-dev1", "sqlite"), ("0.5-dev1", "postgres")]
+    ("version", "database"),
+    [("0.4-dev1", "sqlite"), ("0.5-dev1", "sqlite"), ("0.5-dev1", "postgres"), ("0.5-dev1", "mysql")],
 )
 def test_a_lake_of_the_fork_is_migrated_when_it_is_opened(
     version: str, database: str, new_url: Callable[[str], str], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -47,6 +48,8 @@ def test_a_lake_of_the_fork_is_migrated_when_it_is_opened(
         ("sqlite", histories.write_little),
         pytest.param("sqlite", histories.write, marks=pytest.mark.daily(0.2)),
         pytest.param("postgres", histories.write, marks=pytest.mark.daily(0.2)),
+        ("mysql", histories.write_little),
+        pytest.param("mysql", histories.write, marks=pytest.mark.daily(0.2)),
     ],
 )
 def test_a_plain_lake_becomes_the_first_catalog(
@@ -86,3 +89,18 @@ def test_an_interrupted_conversion_has_changed_nothing(tmp_path: Path) -> None:
             assert lake.table("t").count() == 50
             assert not lake.verify(deep=True).errors
     quacklake.tenants(url, tmp_path / "data", convert="acme").close()
+
+
+def test_the_hint_for_inlined_rows_of_a_dropped_table_leads_to_a_conversion(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/l.db"
+    with quacklake.connect(url, tmp_path / "plain") as lake:
+        lake.create_table("kept", [{"a": 1}])
+        lake.create_table("gone", [{"a": 1}])
+        lake.drop_table("gone")
+    with pytest.raises(UnsupportedFeatureError, match="inlined rows") as error:
+        quacklake.tenants(url, tmp_path / "data", convert="acme")
+    assert "expire_snapshots()" in (error.value.hint or "")
+    with quacklake.connect(url) as lake:
+        lake.expire_snapshots(keep_last=1)
+    with quacklake.tenants(url, tmp_path / "data", convert="acme") as tenants, tenants.open("acme") as lake:
+        assert lake.table("kept").count() == 1

@@ -32,11 +32,13 @@ SHARED = frozenset(
 )
 CHANGED = "SELECT INSERT DELETE UPDATE(*)"
 GIVEN = "SELECT DELETE INSERT(*) UPDATE(*)"
+#: Views over all catalogs, which are read with the rights of whoever looks.
+VIEWS = frozenset(["catalogs", "manifests", "partitions", "schemas", "snapshots", "tables"])
 #: By schema and relation: what it is, and what a role may do that may write acme, read beta, or neither.
 #: ``(*)`` are all columns but the number of the catalog and ``ctid``, which tell rows of catalogs apart.
 RELATIONS: dict[tuple[str, str], tuple[str, str, str, str]] = {
-    **{("public", f"ducklake_{name}"): ("r", CHANGED, CHANGED, "") for name in FORMAT},
-    **{("public", name): ("r", CHANGED, CHANGED, "") for name in SHARED},
+    **{("public", f"ducklake_{name}"): ("r", CHANGED, "SELECT", "") for name in FORMAT},
+    **{("public", name): ("r", CHANGED, "SELECT", "") for name in SHARED},
     ("public", "ducklake_catalog"): ("r", "SELECT", "SELECT", ""),
     ("public", "quacklake_exposed"): ("r", "", "", ""),
     ("public", "quacklake_grants"): ("r", "", "", ""),
@@ -51,6 +53,7 @@ RELATIONS: dict[tuple[str, str], tuple[str, str, str, str]] = {
     ("tenant_0", "ducklake_metadata"): ("r", GIVEN, "", ""),
     ("tenant_0", "ducklake_files_scheduled_for_deletion"): ("r", GIVEN, "", ""),
     **{("tenant_1", f"ducklake_{name}"): ("v", "", "SELECT", "") for name in FORMAT},
+    **{("lakehouse", name): ("v", "SELECT", "SELECT", "") for name in VIEWS},
 }
 #: Tables without row-level security: nobody but the owner has any right on them.
 UNGUARDED = {"quacklake_exposed", "quacklake_grants"}
@@ -75,7 +78,12 @@ TRIGGERS = {
     ("tenant_0", "ducklake_files_scheduled_for_deletion", "quacklake_mirror_out"),
 }
 #: By schema: which of the roles may use it; none may make anything in it.
-SCHEMAS = {"public": (True, True, True), "tenant_0": (True, False, False), "tenant_1": (False, True, False)}
+SCHEMAS = {
+    "lakehouse": (True, True, False),
+    "public": (True, True, True),
+    "tenant_0": (True, False, False),
+    "tenant_1": (False, True, False),
+}
 
 _OURS = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
 _RELATIONS = f"""
@@ -153,6 +161,11 @@ def test_every_shared_table_has_its_policies_and_cannot_be_read_past_them(
         " AND c.relkind = 'v' AND NOT coalesce('security_barrier=true' = ANY(c.reloptions), false)"
     ).fetchall()
     assert views == []
+    looked = connection.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'lakehouse'"
+        " AND 'security_invoker=true' = ANY(c.reloptions)"
+    ).fetchall()
+    assert {name for (name,) in looked} == VIEWS
 
 
 def test_every_function_runs_as_it_was_meant_and_for_whom(place: tuple[psycopg.Connection[Any], list[str]]) -> None:

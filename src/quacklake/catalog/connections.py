@@ -75,6 +75,8 @@ class Connections:
         self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         self.closed = False
+        #: The label of the tenant for which commits are counted.
+        self.label: str | None = None
         forks.watch(self, Connections._renew)
 
     def _renew(self) -> None:
@@ -123,7 +125,11 @@ class Connections:
         with self._translate("read"), self._connection() as connection:
             prepared = self._database.begin_read(connection)
             with prepared.begin():
-                yield prepared
+                try:
+                    yield prepared
+                except BaseException as error:
+                    self._drop_interrupted(prepared, error)
+                    raise
 
     @contextmanager
     def _committing(
@@ -143,7 +149,8 @@ class Connections:
                 queued = True
                 yield prepared, answer
                 self._finish(transaction, prepared)
-            except BaseException:
+            except BaseException as error:
+                self._drop_interrupted(prepared, error)
                 undo()
                 if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
                     with suppress(sa.exc.SQLAlchemyError):
@@ -152,6 +159,12 @@ class Connections:
             finally:
                 if queued:
                     self._database.leave_queue(prepared, scope)
+
+    def _drop_interrupted(self, connection: Connection, error: BaseException) -> None:
+        """Drop a connection to a server where Ctrl-C may have come in the middle of a message: it can say no more."""
+        interrupted = not isinstance(error, Exception | GeneratorExit)
+        if interrupted and self.url.path is None and isinstance(self._engine.pool, sa.pool.QueuePool):
+            connection.invalidate()
 
     def _finish(self, transaction: sa.RootTransaction, connection: Connection) -> None:
         faults.reach("catalog.commit.before")
@@ -163,7 +176,7 @@ class Connections:
             raise
         if not self._database.committed(connection):
             raise CommitUnknown("the database was changed under its connection while it was committing")
-        telemetry.count("catalog.commits")
+        telemetry.count("catalog.commits", tenant=self.label)
         if self._database.url.path is not None and (size := self._database.size(connection, None)) is not None:
             telemetry.gauge("catalog.bytes", size)
         faults.reach("catalog.commit.after")

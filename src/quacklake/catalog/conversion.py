@@ -3,7 +3,7 @@
 Version ``0.4-dev1`` of that fork named catalogs by a text, ``0.5-dev1`` by a number; both have ``catalog_id`` on some
 tables only, and the other rows belong to the catalog of their table. The old tables are put aside under other names,
 new ones are filled from them, statement by statement in the database, and the old ones are dropped: one transaction.
-Files do not move.
+Files do not move. MySQL, which commits with every table that is made, goes another way: see ``mysql_conversion``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
 from quacklake.format.tenants import check_tenant_name
 
-__all__ = ["FORK_VERSIONS", "Conversion"]
+__all__ = ["ASIDE", "FORK_VERSIONS", "OLD_NAMES", "Conversion"]
 
 FORK_VERSIONS = ("0.4-dev1", "0.5-dev1")
-_ASIDE = "quacklake_old_"
+ASIDE = "quacklake_old_"
+"""What the names of the old tables begin with while, or until, there are new ones."""
+OLD_NAMES = {name: f"ducklake_{name}" for name in (*WIDE_SPEC, "catalog")} | {
+    name: f"quacklake_{name}" for name in OWN_TABLES
+}
 _INDEXES = (*INDEXES, "idx_snapshot_catalog", "idx_schema_catalog", "idx_table_catalog")
 _ASSUMED = {"path": "", "path_is_relative": True, "default_value_type": "literal", "is_partition": False}
 _OWNERS = {  # by which column rows belong to the rows of another table, where neither catalog nor table is told
@@ -50,6 +54,7 @@ class Conversion(Registry):
     """The conversion of a lake, inside one transaction."""
 
     _old: dict[str, sa.Table]
+    _inlined: list[sa.Table]
 
     def version(self) -> str:
         """The format version that the lake has now."""
@@ -67,15 +72,18 @@ class Conversion(Registry):
         may be a path from where its client was started, which would lead into the folder of another catalog. Raises
         ``UnsupportedFeatureError`` and ``UnsupportedVersionError``.
         """
-        if self._database.name == "mysql":
-            raise UnsupportedFeatureError(
-                "a lake cannot be converted in place on MySQL, where the making of tables cannot be undone",
-                hint="adopt it into a shared lake in another database",
-            )
         version = self.version()
         if version not in (FORK_VERSIONS if name is None else WRITABLE_VERSIONS):
             raise UnsupportedVersionError(f"a lake of the version {version} cannot be converted")
         self._put_aside()
+        origins = self._build(name, data_path, path_of, folder)
+        self._finish()
+        return [origin.row for origin in origins]
+
+    def _build(
+        self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None
+    ) -> list[_Origin]:
+        """Make the new tables, filled from the old ones."""
         facts = self._facts()
         self.create_lake(data_path or facts["data_path"], encrypted=facts.get("encrypted") == "true")
         origins = self._origins(name, folder or facts["data_path"])
@@ -91,29 +99,28 @@ class Conversion(Registry):
         self.enter([origin.row for origin in origins])
         last = max((origin.row.id for origin in origins), default=-1)
         self.run("count_catalogs", sa.update(self._t.shared).values(next_catalog_id=last + 1))
-        for old in self._old.values():
+        return origins
+
+    def _finish(self) -> None:
+        for old in (*self._old.values(), *self._inlined):
             self.run("drop_old", sa.schema.DropTable(old))
-        return [origin.row for origin in origins]
 
     # -- the old tables ----------------------------------------------------------------------------------------------
 
     def _put_aside(self) -> None:
         schema, quote = self._t.metadata.schema, self._connection.dialect.identifier_preparer
-        if self._database.name == "postgres" and schema is None:
-            lakehouse.drop_views(self._connection)
+        if self._database.name == "postgres":
+            lakehouse.drop_views(self._connection, schema)
         prefix = "" if schema is None else f"{quote.quote_schema(schema)}."
         for index in _INDEXES:
             self._connection.execute(sa.text(f"DROP INDEX IF EXISTS {prefix}{quote.quote(index)}"))
-        names = {name: f"ducklake_{name}" for name in (*WIDE_SPEC, "catalog")} | {
-            n: f"quacklake_{n}" for n in OWN_TABLES
-        }
         self._old = {}
-        for name, table in names.items():
+        for name, table in OLD_NAMES.items():
             if self._database.has_table(self._connection, table, schema):
-                old = f"{_ASIDE}{name}"
+                old = f"{ASIDE}{name}"
                 self._connection.execute(sa.text(f"ALTER TABLE {prefix}{table} RENAME TO {old}"))
                 self._old[name] = self._look(old)
-        self._refuse_inlined()
+        self._inlined = self._empty_inlined()
 
     def _look(self, name: str) -> sa.Table:
         """A table with the columns that it has."""
@@ -124,20 +131,22 @@ class Conversion(Registry):
         columns = (sa.Column(column, kinds.get(column, sa.types.NullType)()) for column in names)
         return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self._t.metadata.schema))
 
-    def _refuse_inlined(self) -> None:
-        """Tables of inlined rows are dropped when they are empty; rows have another form in a shared lake."""
-        schema = self._t.metadata.schema
+    def _empty_inlined(self) -> list[sa.Table]:
+        """Return the tables for inlined rows. Raises ``UnsupportedFeatureError`` if there is a row in one."""
+        schema, found = self._t.metadata.schema, []
         for name in sa.inspect(self._connection).get_table_names(schema):
             if parse_table_name(name) is None:
                 continue
             table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
-            found: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
-            if self.run("old_inlined_rows", found).first() is not None:
+            row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+            if self.run("old_inlined_rows", row).first() is not None:
                 raise UnsupportedFeatureError(
                     "the lake has inlined rows, which have another form in a shared lake",
-                    hint="flush_inlined_data() writes them into files",
+                    hint="flush_inlined_data() writes them into files; those of a dropped table go with"
+                    " expire_snapshots(), when no snapshot is left that has the table",
                 )
-            self.run("drop_inlined_table", sa.schema.DropTable(table))
+            found.append(table)
+        return found
 
     def _facts(self) -> dict[str, str]:
         table = self._old["metadata"]

@@ -23,7 +23,9 @@ __all__ = [
     "exposed",
     "exposure_schema",
     "give",
+    "is_exposure",
     "is_taken",
+    "is_used",
     "leftovers",
     "mend",
     "unexpose",
@@ -43,14 +45,15 @@ def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
 
 def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | None:
     """Whether a catalog that is exposed is written, too; None for one that is not exposed."""
-    if not _founded(connection, place):
+    if not is_used(connection, place):
         return None
     mine = f"SELECT schema_name IS NOT NULL FROM {place.name(_EXPOSED)} WHERE catalog_id = {catalog_id:d}"
     found = rows_of(connection, mine)
     return bool(found[0][0]) if found else None
 
 
-def _founded(connection: Connection, place: Place) -> bool:
+def is_used(connection: Connection, place: Place) -> bool:
+    """Return whether a catalog of the lake is exposed, or was."""
     return rows_of(connection, f"SELECT to_regclass({literal(place.name(_EXPOSED))})")[0][0] is not None
 
 
@@ -63,7 +66,7 @@ def leftovers(connection: Connection, place: Place, catalog_id: int) -> bool:
 def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
     """What lets a catalog have no new inlined rows: clients know by an option, and a trigger is sure."""
     return [
-        *([] if _founded(connection, place) else _foundation(place)),
+        *([] if is_used(connection, place) else _foundation(place)),
         f"INSERT INTO {place.name(_EXPOSED)} (catalog_id) VALUES ({catalog_id:d})",
         f"INSERT INTO {place.name('ducklake_metadata')} (catalog_id, key, value)"
         f" VALUES ({catalog_id:d}, {literal(EXPOSED)}, 'true')",
@@ -163,15 +166,15 @@ def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int)
     """Return what takes all of it back, with the views of others that stand on it; the rest of a schema stays."""
     mine = f"catalog_id = {catalog_id:d}"
     return [
-        *(_without(connection, schema) if _is_exposure(connection, place, schema) else []),
+        *(_without(connection, schema) if is_exposure(connection, place.schema, schema) else []),
         f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
         f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
     ]
 
 
-def _is_exposure(connection: Connection, place: Place, schema: str) -> bool:
-    """Return whether a schema shows rows of this lake: its view of snapshots reads the lake's table."""
-    view, table = f"{quote(schema)}.ducklake_snapshot", place.name("ducklake_snapshot")
+def is_exposure(connection: Connection, lake: str, schema: str) -> bool:
+    """Return whether a schema shows rows of the lake in another: its view of snapshots reads the lake's table."""
+    view, table = (f"{quote(name)}.ducklake_snapshot" for name in (schema, lake))
     query = (
         "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
         " AND d.refclassid = 'pg_class'::regclass"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog import scoped
+from quacklake.catalog import exposing, scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.database import Database
 from quacklake.catalog.reader import Reader
@@ -280,12 +280,19 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 
 def other_data_paths(reader: Reader, root: str) -> list[str]:
     """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
-    found = lake_data_paths(reader._connection, reader._database, reader._t.metadata.schema)
+    schema, catalog = reader._t.metadata.schema, scoped.value_of(reader._connection)
+    own = None if catalog is None else exposing.exposure_schema(schema, catalog)
+    found = lake_data_paths(reader._connection, reader._database, schema, own)
     return [path for path in found if f"{path}/".startswith(root)]
 
 
-def lake_data_paths(connection: Connection, database: Database, metadata_schema: str | None) -> list[str]:
-    """Return the data paths of the lakes in the other schemas of a database."""
+def lake_data_paths(
+    connection: Connection, database: Database, metadata_schema: str | None, exposure: str | None = None
+) -> list[str]:
+    """Return the data paths of the lakes in the other schemas of a database.
+
+    ``exposure`` is the schema in which the catalog that asks is exposed, if it is: that is no other lake.
+    """
     if database.name == "sqlite":
         return []
     mine = metadata_schema or sa.inspect(connection).default_schema_name
@@ -297,6 +304,8 @@ def lake_data_paths(connection: Connection, database: Database, metadata_schema:
     found: list[str] = []
     for (schema,) in connection.execute(statement).all():
         if schema == mine:
+            continue
+        if schema == exposure and database.name == "postgres" and exposing.is_exposure(connection, str(mine), schema):
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))

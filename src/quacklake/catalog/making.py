@@ -44,8 +44,8 @@ def create_own(connection: Connection, tables: Tables, database: Database, *, fr
         for index in tables.indexes(database.name):
             if index.name not in have:
                 connection.execute(sa.schema.CreateIndex(index))
-    if database.name == "postgres" and schema is None:
-        lakehouse.create_views(connection)
+    if database.name == "postgres":
+        lakehouse.create_views(connection, schema)
 
 
 def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
+from quacklake.catalog.closed_sockets import replace_closed
 from quacklake.catalog.database import Database, Failure, Question
 
 __all__ = ["MySQLDatabase"]
@@ -24,6 +25,12 @@ _MYSQL: Mapping[int, Failure] = {
     1021: Failure.FULL,
     1114: Failure.FULL,
     1205: Failure.UNAVAILABLE,
+    # the session or its statement was ended, or the server is shutting down
+    1053: Failure.UNAVAILABLE,
+    1317: Failure.UNAVAILABLE,
+    1927: Failure.UNAVAILABLE,
+    3169: Failure.UNAVAILABLE,
+    4031: Failure.UNAVAILABLE,
     1040: Failure.UNAVAILABLE,
     2002: Failure.UNAVAILABLE,
     2003: Failure.UNAVAILABLE,
@@ -50,6 +57,9 @@ class MySQLDatabase(Database):
             **super().engine_options(),
             "connect_args": {"charset": "utf8mb4"},
         }
+
+    def listen(self, engine: Engine) -> None:
+        replace_closed(engine, lambda driver: int(driver._sock.fileno()))
 
     def _lock_name(self, scope: str) -> str:
         return f"quacklake:{self.url.url.database}:{scope}"[:64]

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
+from quacklake.catalog.closed_sockets import replace_closed
 from quacklake.catalog.database import Database, Failure, Question, Rows
 from quacklake.catalog.postgres_copy import copy_arrow
 from quacklake.catalog.postgres_direct import Direct, as_sqlalchemy, send_together
@@ -66,6 +67,8 @@ class PostgresDatabase(Database):
             driver.autocommit = True
             driver.execute(_LOCK_TIMEOUT, [str(self.busy_timeout_ms)])
             driver.autocommit = False
+
+        replace_closed(engine, lambda driver: int(driver.fileno()))
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         if len(rows) == 1 and len(keys) <= _NARROW:

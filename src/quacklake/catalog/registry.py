@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults
-from quacklake.catalog import partitioned, scoped
+from quacklake.catalog import lakehouse, partitioned, scoped
 from quacklake.catalog.database import Database, Question, Rows
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_tables import SharedTables
@@ -30,6 +30,8 @@ from quacklake.format.tenants import check_tenant_name, folder_of, may_be_in_nam
 
 __all__ = [
     "CATALOG_REQUIRED",
+    "CONVERTING",
+    "LAYOUT",
     "CatalogRow",
     "CatalogTotals",
     "Registry",
@@ -42,6 +44,8 @@ __all__ = [
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 LAYOUT = "shared-1"
 """The form of the tables; another form would be another word."""
+CONVERTING = "converting"
+"""What the layout begins with while a conversion on MySQL, step by step, has not ended."""
 
 _NOBODY = -1
 _MANY = f"{VERSION} with many catalogs"
@@ -107,6 +111,11 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
             hint="open it with migrate=True, which brings it to the present one",
         )
     facts = Registry(connection, database, metadata_schema).facts()
+    if facts is not None and facts.layout.startswith(CONVERTING):
+        raise UnsupportedVersionError(
+            "the conversion of the lake to a shared one was interrupted, or has not ended yet",
+            hint="open it with migrate=True and to be written, which ends it",
+        )
     if facts is not None and facts.layout != LAYOUT:
         raise UnsupportedVersionError(f"the shared lake has the layout {facts.layout}", hint=f"{LAYOUT} is known here")
     return facts
@@ -149,15 +158,26 @@ class Registry:
         if self._t.metadata.schema is not None:
             self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
         mysql = self._database.name == "mysql"  # where a making that failed may have left some
+        of_catalogs = set(self._t.definitions.values())
         for table in self._t.all():
-            parts = partitions if table.name in self._t.definitions else None
+            parts = partitions if table in of_catalogs else None
             for statement in partitioned.making(table, self._connection.dialect, parts, if_not_exists=mysql):
                 self.run("create_table", statement)
-        for index in self.missing_indexes() if mysql else self._t.indexes(self._database.name):
+        for index in self._new_indexes():
             self.run("create_index", sa.schema.CreateIndex(index))
+        if self._database.name == "postgres":
+            faults.reach("catalog.create_views.before")
+            lakehouse.create_views(self._connection, self._t.metadata.schema, shared=True)
+            faults.reach("catalog.create_views.after")
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self._t.shared).values(row))
+
+    def _new_indexes(self) -> list[sa.Index]:
+        """Return the indexes of a lake that is being made."""
+        if self._database.name == "mysql":
+            return self.missing_indexes()
+        return self._t.indexes(self._database.name)
 
     def missing_indexes(self) -> list[sa.Index]:
         """Indexes that the lake should have and has not."""
@@ -232,8 +252,11 @@ class Registry:
         if_not_exists: bool,
         path_of: Callable[[str], str],
         version: str = VERSION,
+        folder: str | None = None,
     ) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
+
+        ``folder`` is a whole data path, for a single catalog that has its files apart from the others.
 
         ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
         ``AlreadyExistsError`` without.
@@ -244,7 +267,7 @@ class Registry:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            made = _rows(new, found)
+            made = _rows(new, found) if folder is None else [replace(row, folder=folder) for row in _rows(new, found)]
             for start in range(0, len(made), _TOGETHER):
                 some = made[start : start + _TOGETHER]
                 self._insert(some, path_of, encrypted=found.encrypted, version=version)

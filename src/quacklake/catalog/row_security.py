@@ -2,37 +2,39 @@
 
 Row-level security is forced on every shared table. Its policies ask a function which catalogs the *session's* user was
 given, which no statement can change; a setting of the session could be changed by whoever is in it. All rights on
-tables belong to one group role, so that a table's list of rights does not grow with the catalogs.
+tables belong to two group roles, so that a table's list of rights does not grow with the catalogs: one reads, and one,
+which is a member of the first, writes. Whoever may only read a table cannot lock it against others.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog.role_limits import timeouts, without_statistics
+from quacklake.catalog.role_limits import without_statistics
 from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.errors import InputError, NotFoundError
 from quacklake.format.names import literal, quote
 
 __all__ = [
+    "GRANTS",
     "Place",
-    "check_role",
     "execute",
     "find_place",
-    "grant",
-    "need_role",
-    "revoke",
+    "grant_writes",
+    "is_owner",
     "rows_of",
     "secure",
+    "writers",
 ]
 
-_GRANTS = "quacklake_grants"
+GRANTS = "quacklake_grants"
+"""The table that says which role may use which catalog."""
 _MINE = "quacklake_my_catalogs"
 _READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
 _OURS = "^(duck|quack)lake_"
@@ -44,6 +46,7 @@ _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 class Place:
     """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
 
+    ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
     ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
     """
 
@@ -51,8 +54,14 @@ class Place:
     owner: str
     group: str
     group_exists: bool
+    writers_exist: bool
     secured: frozenset[str]
     open_parts: tuple[str, ...]
+
+    @property
+    def writers(self) -> str:
+        """The role that all granted roles belong to that may write."""
+        return f"{self.group}_write"
 
     def name(self, table: str) -> str:
         """A table or function with its schema, quoted."""
@@ -75,7 +84,15 @@ def find_place(connection: Connection, metadata_schema: str | None) -> Place:
     found = tuple(str(part) for (part,) in rows_of(connection, parts))
     made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
     group = next(iter(known.values()), made)
-    return Place(schema, str(owner[0][0]), group, _has_role(connection, group), frozenset(known), found)
+    names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
+    roles = {str(name) for (name,) in rows_of(connection, names)}
+    there = (group in roles, f"{group}_write" in roles)
+    return Place(schema, str(owner[0][0]), group, *there, frozenset(known), found)
+
+
+def is_owner(connection: Connection, place: Place) -> bool:
+    """Return whether whoever asks owns the tables of a lake, or belongs to those who do."""
+    return bool(rows_of(connection, f"SELECT pg_has_role({literal(place.owner)}, 'MEMBER')")[0][0])
 
 
 def execute(connection: Connection, statements: list[str]) -> None:
@@ -121,9 +138,10 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
 
 def _foundation(place: Place) -> list[str]:
     group, owner, schema = quote(place.group), quote(place.owner), quote(place.schema)
-    grants, mine = place.name(_GRANTS), f"{place.name(_MINE)}(boolean)"
+    grants, mine = place.name(GRANTS), f"{place.name(_MINE)}(boolean)"
     return [
         *([] if place.group_exists else [f"CREATE ROLE {group} NOLOGIN"]),
+        *writers(place),
         f"CREATE TABLE {grants} (role_name text NOT NULL, role_id oid NOT NULL, catalog_id bigint NOT NULL,"
         " writable boolean NOT NULL, PRIMARY KEY (role_name, role_id, catalog_id))",
         f"ALTER TABLE {grants} OWNER TO {owner}",
@@ -140,6 +158,12 @@ def _foundation(place: Place) -> list[str]:
         f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC",
         f"GRANT USAGE ON SCHEMA {schema} TO {group}",
     ]
+
+
+def writers(place: Place) -> list[str]:
+    """Return what makes the role of those that write."""
+    create = [] if place.writers_exist else [f"CREATE ROLE {quote(place.writers)} NOLOGIN"]
+    return [*create, f"GRANT {quote(place.group)} TO {quote(place.writers)}"]
 
 
 def _of_mine(place: Place, *, writing: bool, column: str = CATALOG_ID) -> str:
@@ -160,56 +184,19 @@ def _lock(place: Place, table: str, readable: str) -> list[str]:
 
 def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
     name, group, mine = place.name(table), quote(place.group), _of_mine(place, writing=True)
-    columns = ", ".join(quote(column.name) for column in definition.c if column.name != CATALOG_ID)
+    columns = [column.name for column in definition.c]
     return [
         f"CREATE POLICY {_WRITE} ON {name} TO {group} USING ({mine}) WITH CHECK ({mine})",
-        f"GRANT SELECT, INSERT, DELETE ON {name} TO {group}",
-        f"GRANT UPDATE ({columns}) ON {name} TO {group}",
+        f"GRANT SELECT ON {name} TO {group}",
+        *grant_writes(place, table, ["INSERT", "DELETE"], columns),
     ]
 
 
-# -- roles -------------------------------------------------------------------------------------------------------------
-
-
-def need_role(connection: Connection, role: str) -> None:
-    """Raises ``NotFoundError`` for a role that is not there."""
-    if not _has_role(connection, role):
-        raise NotFoundError(f"the database has no role '{role}'", hint="CREATE ROLE … LOGIN makes one")
-
-
-def _has_role(connection: Connection, role: str) -> bool:
-    return bool(rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)}"))
-
-
-def check_role(connection: Connection, place: Place, role: str) -> None:
-    """The same, and raises ``InputError`` for a role that no policy holds back."""
-    need_role(connection, role)
-    above = f"rolsuper OR rolbypassrls OR pg_has_role(oid, {literal(place.owner)}, 'MEMBER')"
-    if rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)} AND ({above})"):
-        raise InputError(
-            f"the role '{role}' sees every catalog: it is a superuser, bypasses row-level security or owns the tables",
-            hint="give each tenant a role without such rights",
-        )
-
-
-def grant(place: Place, role: str, catalog_id: int, *, writable: bool) -> list[str]:
-    """What lets a role read, and write if ``writable``, the rows of a catalog."""
+def grant_writes(place: Place, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return what gives writers rights on a table, and that to update columns, but for the number of the catalog."""
+    name, role = place.name(table), quote(place.writers)
+    changed = ", ".join(quote(column) for column in columns if column != CATALOG_ID)
     return [
-        f"GRANT {quote(place.group)} TO {quote(role)}",
-        f"INSERT INTO {place.name(_GRANTS)} (role_name, role_id, catalog_id, writable)"
-        f" SELECT rolname, oid, {catalog_id:d}, {str(writable).lower()} FROM pg_roles WHERE rolname = {literal(role)}"
-        " ON CONFLICT (role_name, role_id, catalog_id) DO UPDATE SET writable = excluded.writable",
-        timeouts(role),
+        *([f"GRANT {', '.join(rights)} ON {name} TO {role}"] if rights else []),
+        *([f"GRANT UPDATE ({changed}) ON {name} TO {role}"] if changed else []),
     ]
-
-
-def revoke(connection: Connection, place: Place, role: str, catalog_id: int) -> list[str]:
-    """What takes that back; none when nothing on this lake was ever granted."""
-    if not place.secured:
-        return []
-    grants, mine = place.name(_GRANTS), f"role_name = {literal(role)}"
-    others = rows_of(connection, f"SELECT 1 FROM {grants} WHERE {mine} AND catalog_id <> {catalog_id:d} LIMIT 1")
-    statements = [f"DELETE FROM {grants} WHERE {mine} AND catalog_id = {catalog_id:d}"]
-    if not others and _has_role(connection, role):
-        statements.append(f"REVOKE {quote(place.group)} FROM {quote(role)}")
-    return statements

@@ -55,19 +55,23 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 
 
 class SharedTables:
-    """The tables of all shared lakes in a schema of that name; ``of`` makes them once."""
+    """The tables of all shared lakes in a schema of that name; ``of`` makes them once.
+
+    With a ``prefix`` their names begin with it: such tables are made beside those of a lake, and get its names later.
+    """
 
     @staticmethod
     @functools.lru_cache(maxsize=16)
-    def of(metadata_schema: str | None = None) -> SharedTables:
+    def of(metadata_schema: str | None = None, prefix: str = "") -> SharedTables:
         """Those of a schema."""
-        return SharedTables(metadata_schema)
+        return SharedTables(metadata_schema, prefix)
 
-    def __init__(self, metadata_schema: str | None = None) -> None:
+    def __init__(self, metadata_schema: str | None = None, prefix: str = "") -> None:
         self.metadata = sa.MetaData(schema=metadata_schema)
+        self._prefix = prefix
         self.catalog = scoped.registry(
             sa.Table(
-                "ducklake_catalog",
+                f"{prefix}ducklake_catalog",
                 self.metadata,
                 sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=True, autoincrement=False),
                 sa.Column("catalog_name", _key(), nullable=False, unique=True),
@@ -86,7 +90,7 @@ class SharedTables:
         )
         self.shared = scoped.registry(
             sa.Table(
-                "quacklake_shared",
+                f"{prefix}quacklake_shared",
                 self.metadata,
                 sa.Column("id", sa.BigInteger(), primary_key=True, autoincrement=False),
                 sa.Column("next_catalog_id", sa.BigInteger(), nullable=False),
@@ -101,7 +105,7 @@ class SharedTables:
         #: Which files of a catalog must stay because of another, or of a plain lake elsewhere.
         self.shares = scoped.registry(
             sa.Table(
-                "quacklake_shares",
+                f"{prefix}quacklake_shares",
                 self.metadata,
                 sa.Column("owner_id", sa.BigInteger(), nullable=False),
                 sa.Column("borrower_id", sa.BigInteger()),
@@ -124,7 +128,7 @@ class SharedTables:
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
         keyed = any(column.primary_key for column in columns)
         return sa.Table(
-            name,
+            f"{self._prefix}{name}",
             self.metadata,
             sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=keyed, autoincrement=False, nullable=False),
             *(column.made() for column in columns),
@@ -133,7 +137,7 @@ class SharedTables:
     def _plain_table(self, name: str, columns: str) -> sa.Table:
         first = sa.Column(scoped.CATALOG_ID, sa.BigInteger(), nullable=False)
         others = (sa.Column(column, sa.BigInteger(), nullable=column == "end_snapshot") for column in columns.split())
-        return sa.Table(name, self.metadata, first, *others)
+        return sa.Table(f"{self._prefix}{name}", self.metadata, first, *others)
 
     def all(self) -> list[sa.Table]:
         """Every table, in the order in which they are made: that which makes a shared lake of them comes last."""

@@ -11,12 +11,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from quacklake import forks
+from quacklake.catalog.sqlite_cursors import TidyConnection
 from quacklake.catalog.sqlite_locks import FileLock, Identity, busy, is_supported, read_only
 
 __all__ = ["LockedConnection", "leave_wal", "lock_of", "open_locked", "read_head", "set_aside"]
 
 
-class LockedConnection(sqlite3.Connection):
+class LockedConnection(TidyConnection):
     """A connection whose transactions hold locks of an open file description.
 
     SQLite itself locks nothing here. It writes nothing to the file before the end of a commit, when nobody else reads:

@@ -18,13 +18,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from quacklake.catalog.sqlite_connection import LockedConnection
+from quacklake.catalog.sqlite_cursors import TidyConnection
 
 __all__ = ["GuardedConnection", "guard", "log_replaced"]
 
 _Identity = tuple[int, int]
 
 
-class GuardedConnection(sqlite3.Connection):
+class GuardedConnection(TidyConnection):
     """A connection that knows which write-ahead log it has open."""
 
     log_path: str | None = None

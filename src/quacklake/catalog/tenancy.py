@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from quacklake import telemetry
-from quacklake.catalog import exposing, occupied, row_security
+from quacklake.catalog import access, exposing, granting, occupied, row_security
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.conversion import Conversion
 from quacklake.catalog.database import Question
-from quacklake.catalog.definer_functions import has_open_functions
+from quacklake.catalog.mysql_conversion import MySQLConversion
 from quacklake.catalog.needs import CatalogNeed, Thresholds, needs
 from quacklake.catalog.registry import (
     CatalogRow,
@@ -24,12 +24,12 @@ from quacklake.catalog.registry import (
     shared_facts,
 )
 from quacklake.catalog.row_security import Place
-from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.sharing import Share, Sharing
 from quacklake.catalog.tables import SPEC, WIDE_SPEC
 from quacklake.catalog.versions import VERSION, has_next
 from quacklake.errors import (
     AlreadyExistsError,
+    CatalogUnavailableError,
     ConfigError,
     InputError,
     NotFoundError,
@@ -116,16 +116,23 @@ class Tenancy:
         with suppress(ReadOnlyError), self._writing() as registry:
             registry.mend_indexes()
 
-    def mend_functions(self) -> None:
-        """Close the functions that an older version left open to every role of PostgreSQL, where the rights suffice."""
+    def mend_access(self) -> None:
+        """Bring what roles of PostgreSQL may do and see on a lake that an older version made to the present state.
+
+        Done by the owner of the tables alone, each part by itself, as far as rights suffice and nobody is in the way.
+        """
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
         with self._reading() as registry:
-            place = row_security.find_place(registry._connection, self._catalog._schema)
-            if not has_open_functions(registry._connection, place):
-                return
-        with suppress(ReadOnlyError), self._writing() as registry:
-            row_security.execute(registry._connection, exposing.mend(registry._connection, place))
+            mends = access.needed(registry._connection, self._catalog._schema)
+        for mend in mends:
+            try:
+                with self._writing() as registry:
+                    place = row_security.find_place(registry._connection, self._catalog._schema)
+                    statements = mend(registry._connection, place, self._catalog._schema)
+                    row_security.execute(registry._connection, statements)
+            except (ReadOnlyError, CatalogUnavailableError) as error:
+                _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
 
     def is_convertible(self) -> bool:
         """True for a shared lake that a fork of DuckLake with catalogs has made."""
@@ -138,14 +145,51 @@ class Tenancy:
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
     ) -> list[CatalogRow]:
         """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""
-        catalog = self._catalog
-        with catalog._queued(_QUEUE) as writer:
-            conversion = Conversion(writer._connection, catalog._database, catalog._schema)
+        with self._converting() as conversion:
             version = conversion.version()
             made = conversion.convert(name, data_path, path_of, folder)
-        telemetry.count("migrate.steps")
-        _LOG.warning("the lake at %s was migrated from version %s to a shared lake", self.url, version)
+        self._tell_converted(version, asked=name is not None)
         return made
+
+    def resume_conversion(self) -> bool:
+        """End what an interrupted conversion has left; True when there is a shared lake now, and was none before.
+
+        Only MySQL, which cannot undo the making of tables, leaves anything.
+        """
+        catalog = self._catalog
+        if catalog.database != "mysql" or catalog.read_only:
+            return False
+        with catalog._translate("open"), catalog._connection() as connection:
+            if not MySQLConversion(connection, catalog._database, catalog._schema).is_interrupted():
+                return False
+        with self._converting() as conversion:
+            assert isinstance(conversion, MySQLConversion)
+            ended = conversion.resume()
+        if ended:
+            self._tell_converted(VERSION, asked=False)
+        return ended
+
+    def _tell_converted(self, version: str, *, asked: bool) -> None:
+        telemetry.count("migrate.steps")
+        level = logging.INFO if asked else logging.WARNING
+        _LOG.log(level, "the lake at %s was migrated from version %s to a shared lake", self.url, version)
+
+    @contextmanager
+    def _converting(self) -> Iterator[Conversion]:
+        """A conversion in the turn of those who make catalogs, and of those who commit to a plain lake."""
+        catalog = self._catalog
+        database, scope = catalog._database, catalog._schema or ""
+        kind = MySQLConversion if catalog.database == "mysql" else Conversion
+        with catalog._queued(_QUEUE) as writer:
+            connection = writer._connection
+            if catalog.url.path is not None:  # a file has one writer
+                yield kind(connection, database, catalog._schema)
+                return
+            database.enter_queue(connection, scope)
+            try:
+                yield kind(connection, database, catalog._schema)
+            finally:
+                database.leave_queue(connection, scope)
 
     @contextmanager
     def _reading(self) -> Iterator[Sharing]:
@@ -162,7 +206,13 @@ class Tenancy:
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
     def create(
-        self, names: Sequence[str], *, if_not_exists: bool, path_of: Callable[[str], str], version: str = VERSION
+        self,
+        names: Sequence[str],
+        *,
+        if_not_exists: bool,
+        path_of: Callable[[str], str],
+        version: str = VERSION,
+        folder: str | None = None,
     ) -> list[CatalogRow]:
         """Make catalogs, all or none; see ``Registry.create``."""
         keys = new_catalogs(names)
@@ -170,12 +220,17 @@ class Tenancy:
             self._catalog.widen()
         ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
         with self._writing(ahead=ahead) as registry:
-            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version)
+            return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
         """The catalog of a name. Raises ``NotFoundError``."""
         with self._reading() as registry:
             return registry.need(name)
+
+    def find(self, name: str) -> CatalogRow | None:
+        """Return the catalog of a name, or None."""
+        with self._reading() as registry:
+            return registry.find(name)
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
         """The next catalogs by their names."""
@@ -338,24 +393,23 @@ class Tenancy:
     def secure(self, *, dry_run: bool = False) -> list[str]:
         """Let roles see the rows of their catalogs only; returns the statements, none when all was done before."""
         with self._guarding() as (registry, place):
-            return self._run(registry, self._secure(place), dry_run)
+            return self._run(registry, access.secure(registry._connection, place, self._catalog._schema), dry_run)
 
     def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
         """Let a role use a catalog, on a lake that is secured by it; returns the statements."""
         with self._guarding() as (registry, place):
             row = registry.need(name)
-            row_security.check_role(registry._connection, place, role)
-            given = row_security.grant(place, role, row.id, writable=writable)
-            return self._run(registry, [*self._secure(place), *given], dry_run)
+            granting.check_role(registry._connection, place, role)
+            given = granting.grant(registry._connection, place, role, row.id, writable=writable)
+            before = access.secure(registry._connection, place, self._catalog._schema)
+            return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Take back what ``grant`` gave; returns the statements."""
         with self._guarding() as (registry, place):
-            taken = row_security.revoke(registry._connection, place, role, registry.need(name).id)
-            return self._run(registry, taken, dry_run)
-
-    def _secure(self, place: Place) -> list[str]:
-        return row_security.secure(place, SharedTables.of(self._catalog._schema))
+            taken = granting.revoke(registry._connection, place, role, registry.need(name).id)
+            before = access.rights(registry._connection, place, self._catalog._schema)
+            return self._run(registry, [*before, *taken], dry_run)
 
     def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
         if not dry_run:
@@ -391,7 +445,7 @@ class Tenancy:
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
             if role is not None:
-                row_security.need_role(registry._connection, role)
+                granting.need_role(registry._connection, role)
             if not dry_run and exposing.leftovers(registry._connection, place, row.id):
                 raise InputError(
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn, CreateTable, DropTable
 
-from quacklake.catalog import lakehouse, scoped
+from quacklake.catalog import scoped
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import Tables
 from quacklake.catalog.versions import ADDED_COLUMNS, ADDED_TABLES, NEXT, VERSION, Part
@@ -73,10 +73,7 @@ def back(writer: Writer) -> None:
     if writer._t.shared:
         _clear(writer)
         return
-    schema, connection = writer._t.metadata.schema, writer._connection
-    views = writer._database.name == "postgres" and schema is None
-    if views:
-        lakehouse.drop_views(connection)
+    schema = writer._t.metadata.schema
     for name in _registered(writer):
         _rename(writer, name, PREFIX, "")
     for name, column in _added_columns():

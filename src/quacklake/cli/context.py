@@ -79,7 +79,8 @@ class Context:
         """
         if self.config.url is None:
             raise ConfigError("no lake was given", hint=NO_LAKE)
-        folder = default_data_path(self.config.url) if create and self.config.data_path is None else None
+        placed = self.config.data_path or self.config.bucket_name
+        folder = default_data_path(self.config.url) if create and placed is None else None
         if folder is None:
             return self._connect(self.options.data_path, write, create, settings)
         try:

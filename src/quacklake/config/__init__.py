@@ -10,6 +10,7 @@ A setting comes from, in this order: an explicit flag or keyword, the environmen
 from quacklake.config.redaction import carries_secret, redact, redact_message, redact_statement
 from quacklake.config.resolver import Config, ConfigRow, resolve, unknown_variables
 from quacklake.config.settings import SETTINGS, Setting
+from quacklake.config.stores import StoreOptions, Stores
 from quacklake.config.values import Secret, parse_duration, parse_size
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "ConfigRow",
     "Secret",
     "Setting",
+    "StoreOptions",
+    "Stores",
     "carries_secret",
     "parse_duration",
     "parse_size",

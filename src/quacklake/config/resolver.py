@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from quacklake.config.redaction import MASK, redact
 from quacklake.config.settings import BY_NAME, SETTINGS, Setting
+from quacklake.config.stores import Stores, parse_stores
 from quacklake.config.values import PARSERS, Secret
 from quacklake.errors import ConfigError, nearest
 
@@ -25,6 +26,11 @@ CONFIG_FILE = "quacklake.toml"
 _PREFIX = "QUACKLAKE_"
 _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QUACKLAKE_YARDSTICK")
 """Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
+
+_IN_MEGABYTES = "_MB"
+"""How variables end whose numbers are megabytes."""
+_TABLES = ("stores",)
+"""Settings that are tables themselves, and not the beginning of names."""
 
 _log = logging.getLogger("quacklake.config")
 TOLD: set[str] = set()
@@ -43,11 +49,18 @@ class ConfigRow(NamedTuple):
 class Config:
     """Every setting, checked and typed. Made by :func:`resolve`; what they mean stands in :data:`SETTINGS`."""
 
+    enabled: bool
     url: str | None
     catalog: str | None
     catalog_type: str
     catalog_path: str | None
+    postgres_host: str | None
+    postgres_port: int
+    postgres_database: str | None
+    postgres_user: str | None
+    postgres_password: Secret | None
     data_path: str | None
+    bucket_name: str | None
     encrypted: bool | None
     format_version: str
     foreign_paths: tuple[str, ...]
@@ -59,6 +72,7 @@ class Config:
     s3_session_token: Secret | None
     s3_region: str | None
     s3_secure: bool
+    stores: Stores | None
     ducklake_max_retry_count: int
     ducklake_retry_wait_ms: int
     ducklake_retry_backoff: float
@@ -82,6 +96,7 @@ class Config:
     orphan_grace: timedelta
     cleanup_threads: int
     report_paths: int
+    telemetry_tenants: int
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)
@@ -132,6 +147,11 @@ def resolve(
     if values["catalog_path"] is not None and _outranks(given, "catalog_path", "url"):
         values["url"] = _derived_url(values["catalog_type"], values["catalog_path"])
         sources["url"] = f"catalog_path ({sources['catalog_path']})"
+    if values["postgres_host"] is not None and all(
+        _outranks(given, "postgres_host", other) for other in ("url", "catalog_path")
+    ):
+        values["url"] = _postgres_url(values)
+        sources["url"] = f"postgres_host ({sources['postgres_host']})"
     return Config(**values, sources=sources)
 
 
@@ -185,7 +205,10 @@ def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, tuple[objec
     for setting in SETTINGS:
         for variable in setting.env:
             if env.get(variable):
-                yield setting.name, (env[variable], f"environment {variable}")
+                text = env[variable]
+                if variable.endswith(_IN_MEGABYTES) and text.strip().isdecimal():
+                    text = f"{text.strip()}MB"
+                yield setting.name, (text, f"environment {variable}")
                 break
 
 
@@ -210,7 +233,7 @@ def _from_file(path: Path) -> Iterator[tuple[str, object]]:
 def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in content.items():
         name = f"{prefix}{key}"
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name not in _TABLES:
             yield from _flattened(value, f"{name}_")
         else:
             yield name, value
@@ -219,7 +242,7 @@ def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tupl
 def _checked(setting: Setting, raw: object, source: str) -> object:
     shown = MASK if setting.secret else f'"{redact(str(raw))}"'
     try:
-        value = PARSERS[setting.kind](raw)
+        value = parse_stores(raw) if setting.kind == "stores" else PARSERS[setting.kind](raw)
     except ValueError as error:
         raise ConfigError(f"{setting.name} = {shown} ({source}): {error}") from None
     if setting.choices and value not in setting.choices:
@@ -247,6 +270,16 @@ def _derived_url(catalog_type: str, path: str) -> str:
     host = parts.get("host", parts.get("hostaddr", ""))
     port = f":{parts['port']}" if "port" in parts else ""
     return f"{scheme}://{login}{host}{port}/{quote(parts.get('dbname', ''), safe='')}"
+
+
+def _postgres_url(values: Mapping[str, Any]) -> str:
+    user, password, database = values["postgres_user"], values["postgres_password"], values["postgres_database"]
+    login = "" if user is None else quote(user, safe="")
+    if password is not None:
+        login += f":{quote(password.reveal(), safe='')}"
+    host, port = values["postgres_host"], values["postgres_port"]
+    host = f"[{host}]" if ":" in host else host
+    return f"postgresql://{login}{'@' if login else ''}{host}:{port}/{quote(database or '', safe='')}"
 
 
 _DSN_PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?=\s|\Z)")

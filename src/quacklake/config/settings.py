@@ -42,6 +42,13 @@ def _number(name: str, env: str, help: str, default: float | None, minimum: floa
 
 SETTINGS: tuple[Setting, ...] = (
     _text("url", "QUACKLAKE_URL DUCKLAKE_CATALOG_URL", "URL of the metadata database"),
+    Setting(
+        "enabled",
+        "bool",
+        True,
+        ("QUACKLAKE_ENABLED", "DUCKLAKE_ENABLED"),
+        "Whether lakes may be opened; false stops every program that has this setting before it touches one",
+    ),
     _text("catalog", "QUACKLAKE_CATALOG DUCKLAKE_CATALOG", "Catalog (tenant) of a shared lake"),
     _text(
         "catalog_type",
@@ -55,7 +62,21 @@ SETTINGS: tuple[Setting, ...] = (
         "QUACKLAKE_CATALOG_PATH DUCKLAKE_CATALOG_PATH",
         "File, host/database or DSN of the metadata database, used when there is no url",
     ),
-    _text("data_path", "QUACKLAKE_DATA_PATH DUCKLAKE_DATA_PATH", "Where the Parquet files of a new lake go"),
+    _text("postgres_host", "DUCKLAKE_POSTGRES_HOST", "Host of a PostgreSQL catalog, used without url and catalog_path"),
+    _number("postgres_port", "DUCKLAKE_POSTGRES_PORT", "Port on postgres_host", 5432, 1, 65_535),
+    _text("postgres_database", "DUCKLAKE_POSTGRES_DATABASE DUCKLAKE_POSTGRES_DB", "Database on postgres_host"),
+    _text("postgres_user", "DUCKLAKE_POSTGRES_USER", "User on postgres_host"),
+    _secret("postgres_password", "DUCKLAKE_POSTGRES_PASSWORD", "Password on postgres_host"),
+    _text(
+        "data_path",
+        "QUACKLAKE_DATA_PATH DUCKLAKE_DATA_PATH DUCKLAKE_WAREHOUSE_PATH",
+        "Where the Parquet files of a new lake go",
+    ),
+    _text(
+        "bucket_name",
+        "QUACKLAKE_BUCKET_NAME DUCKLAKE_BUCKET_NAME DUCKLAKE_S3_BUCKET",
+        "S3 bucket for the files of a new lake, used when there is no data_path: they go to s3://BUCKET/data/",
+    ),
     Setting(
         "encrypted",
         "bool",
@@ -86,12 +107,41 @@ SETTINGS: tuple[Setting, ...] = (
         2,
         32,
     ),
-    _text("s3_endpoint", "QUACKLAKE_S3_ENDPOINT MINIO_ENDPOINT AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL", "S3 endpoint"),
-    _secret("s3_access_key", "QUACKLAKE_S3_ACCESS_KEY MINIO_ACCESS_KEY AWS_ACCESS_KEY_ID", "S3 access key"),
-    _secret("s3_secret_key", "QUACKLAKE_S3_SECRET_KEY MINIO_SECRET_KEY AWS_SECRET_ACCESS_KEY", "S3 secret key"),
+    _text(
+        "s3_endpoint",
+        "QUACKLAKE_S3_ENDPOINT DUCKLAKE_S3_ENDPOINT MINIO_ENDPOINT AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL",
+        "S3 endpoint",
+    ),
+    _secret(
+        "s3_access_key",
+        "QUACKLAKE_S3_ACCESS_KEY DUCKLAKE_S3_ACCESS_KEY_ID DUCKLAKE_S3_ACCESS_KEY MINIO_ACCESS_KEY AWS_ACCESS_KEY_ID",
+        "S3 access key",
+    ),
+    _secret(
+        "s3_secret_key",
+        "QUACKLAKE_S3_SECRET_KEY DUCKLAKE_S3_SECRET_ACCESS_KEY DUCKLAKE_S3_SECRET_KEY MINIO_SECRET_KEY"
+        " AWS_SECRET_ACCESS_KEY",
+        "S3 secret key",
+    ),
     _secret("s3_session_token", "QUACKLAKE_S3_SESSION_TOKEN AWS_SESSION_TOKEN", "S3 session token"),
-    _text("s3_region", "QUACKLAKE_S3_REGION MINIO_REGION AWS_REGION AWS_DEFAULT_REGION", "S3 region"),
-    Setting("s3_secure", "bool", True, ("QUACKLAKE_S3_SECURE", "MINIO_SECURE"), "Speak HTTPS to the S3 endpoint"),
+    _text(
+        "s3_region", "QUACKLAKE_S3_REGION DUCKLAKE_S3_REGION MINIO_REGION AWS_REGION AWS_DEFAULT_REGION", "S3 region"
+    ),
+    Setting(
+        "s3_secure",
+        "bool",
+        True,
+        ("QUACKLAKE_S3_SECURE", "DUCKLAKE_S3_USE_SSL", "MINIO_SECURE"),
+        "Speak HTTPS to the S3 endpoint",
+    ),
+    Setting(
+        "stores",
+        "stores",
+        None,
+        ("QUACKLAKE_STORES",),
+        "Options of stores by catalog (tenant) or data path, where they differ from the above; JSON in a variable",
+        secret=True,
+    ),
     _number(
         "ducklake_max_retry_count",
         "QUACKLAKE_MAX_RETRY_COUNT DUCKLAKE_MAX_RETRY_COUNT",
@@ -161,7 +211,7 @@ SETTINGS: tuple[Setting, ...] = (
         "duckdb_memory_limit",
         "size",
         None,
-        ("QUACKLAKE_DUCKDB_MEMORY_LIMIT",),
+        ("QUACKLAKE_DUCKDB_MEMORY_LIMIT", "DUCKLAKE_MEMORY_LIMIT_MB"),
         "Memory for DuckDB, such as 512MB (default: DuckDB's own)",
         minimum=1_000_000,
     ),
@@ -171,7 +221,14 @@ SETTINGS: tuple[Setting, ...] = (
         "Oldest DuckDB that can open a new DuckDB catalog file, such as v1.5.0, or latest: only the one that makes it",
         "v1.5.0",
     ),
-    _number("duckdb_threads", "QUACKLAKE_DUCKDB_THREADS", "Threads for DuckDB (default: one per core)", None, 1, 4096),
+    _number(
+        "duckdb_threads",
+        "QUACKLAKE_DUCKDB_THREADS DUCKLAKE_THREADS",
+        "Threads for DuckDB (default: one per core)",
+        None,
+        1,
+        4096,
+    ),
     _number(
         "compaction_max_files",
         "QUACKLAKE_COMPACTION_MAX_FILES",
@@ -224,6 +281,14 @@ SETTINGS: tuple[Setting, ...] = (
         1000,
         0,
         1_000_000,
+    ),
+    _number(
+        "telemetry_tenants",
+        "QUACKLAKE_TELEMETRY_TENANTS",
+        "Catalogs (tenants) that telemetry counts one by one in a process; the others are counted together; 0: none",
+        100,
+        0,
+        100_000,
     ),
     _text("log_format", "QUACKLAKE_LOG_FORMAT", "Form of the log", "text", ("text", "json")),
     _text("log_level", "QUACKLAKE_LOG_LEVEL", "Least level logged", "warning", ("debug", "info", "warning", "error")),

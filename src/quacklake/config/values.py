@@ -14,7 +14,7 @@ from quacklake.config.redaction import MASK
 
 __all__ = ["PARSERS", "Kind", "Secret", "parse_duration", "parse_size"]
 
-Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "list"]
+Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "list", "stores"]
 
 
 class Secret:

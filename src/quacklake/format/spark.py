@@ -30,6 +30,7 @@ from quacklake.format.types import parse_type, spark_type
 __all__ = [
     "EPOCH_NTZ",
     "RAISED",
+    "TEXT_KEYS",
     "adopted",
     "as_shown",
     "as_stored",
@@ -44,9 +45,12 @@ __all__ = [
     "shown_type",
     "stored",
     "stored_type",
+    "text_as_key",
 ]
 
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
+TEXT_KEYS = ("uuid", "time")
+"""Types that DuckDB casts a text to which is compared with them, and that Spark may show as texts."""
 RAISED = "quacklake: "
 """How the messages of errors begin that a write raises inside Spark; they end with a line break."""
 
@@ -407,6 +411,16 @@ def as_shown(value: str, given: Column, wanted: Column, path: str, *, time: bool
         return _unless(fits, value, f"substr(CAST({stamp} AS STRING), 12)", path, wanted.type)
     made = stored(value, given, wanted, path, time=time)
     return shown(made, as_stored(wanted), wanted, time=time)
+
+
+def text_as_key(value: str, column: Column, *, time: bool) -> str:
+    """A text that is compared with a column of one of ``TEXT_KEYS``, in the form in which that is shown.
+
+    One that is no such value raises an error as :func:`stored` does.
+    """
+    as_text = shown_type(column, time=time) == "STRING"
+    given = column if as_text else Column(column.id, column.name, "varchar")
+    return as_shown(value, given, column, column.name, time=time)
 
 
 def required(value: str, name: str) -> str:

@@ -11,7 +11,15 @@ import re
 from quacklake.errors import InvalidNameError
 from quacklake.format.names import fold
 
-__all__ = ["MAX_TENANT_NAME", "check_tenant_name", "folder_of", "may_be_in_name", "tenant_key", "tombstone"]
+__all__ = [
+    "MAX_TENANT_NAME",
+    "check_tenant_name",
+    "folder_of",
+    "former_name",
+    "may_be_in_name",
+    "tenant_key",
+    "tombstone",
+]
 
 MAX_TENANT_NAME = 63
 """The longest name, in characters: what every database takes for the name of a schema or role."""
@@ -62,3 +70,12 @@ def folder_of(name: str, catalog_id: int, *, taken: bool) -> str:
 def tombstone(name: str, catalog_id: int) -> str:
     """The name of a catalog that was dropped, which leaves its own to others."""
     return f"{name}{_APART}{catalog_id}"
+
+
+def former_name(name: str) -> str:
+    """Return the name that a catalog had before it was dropped.
+
+    >>> former_name(tombstone("acme", 7))
+    'acme'
+    """
+    return name.partition(_APART)[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.engines.duckdb.paths import file_name
 from quacklake.errors import (
     AlreadyExistsError,
     ConstraintError,
@@ -87,6 +88,7 @@ def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Seque
     links = Links()
     places = {url: shared.store.resolve(url, False, links=links) for url in found}
     for url, place in places.items():
+        file_name(url)  # refuses one that could not be read later
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
         if shared.store.is_of_others(place):

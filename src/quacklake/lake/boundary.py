@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.failures import outage_of, translate
+from quacklake.engines.duckdb.failures import translate
 from quacklake.errors import CatalogError, InputError, QuacklakeError, StorageError
+from quacklake.storage.failures import outage_of
 
 __all__ = ["boundary"]
 

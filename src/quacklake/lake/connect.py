@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,13 +16,14 @@ from quacklake.lake.handles import LakeHandle
 from quacklake.lake.lake import Lake
 from quacklake.lake.scan_gate import ScanGate
 from quacklake.lake.settings import Shared
-from quacklake.lake.stores import open_store
+from quacklake.lake.stores import open_store, without_others
 from quacklake.storage import Store
 from quacklake.transaction import TableCache
 
-__all__ = ["connect", "create_lake", "folder_path", "new_root", "open_metadata"]
+__all__ = ["check_enabled", "connect", "create_lake", "folder_path", "new_root", "open_metadata"]
 
 T = TypeVar("T")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
 def connect(
@@ -52,6 +54,7 @@ def connect(
     """
     flags = {"url": url, "catalog": catalog, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    check_enabled(config)
     if config.url is None:
         raise ConfigError(
             "no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL'
@@ -76,6 +79,8 @@ def connect(
                 metadata.migrate()
         _check_encryption(metadata, config)
         store = _store(metadata, config, given, override=override_data_path)
+        config = without_others(config, store.root, _name_of(metadata))
+        metadata.label = store.label
     except BaseException:
         metadata.close()
         raise
@@ -88,6 +93,15 @@ def connect(
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
     return Lake(LakeHandle(Shared(metadata, store, engine, config, TableCache(metadata), writer)))
+
+
+def check_enabled(config: Config) -> None:
+    """Raise ``ConfigError`` when the settings say that no lake may be opened."""
+    if not config.enabled:
+        raise ConfigError(
+            f"lakes are disabled: enabled = false ({config.sources['enabled']})",
+            hint="set enabled, or the variable DUCKLAKE_ENABLED, to true",
+        )
 
 
 def open_metadata(
@@ -122,6 +136,8 @@ def _create(
 
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     """Where the files of a new lake go."""
+    if data_path is None and config.bucket_name is not None:
+        data_path = _in_bucket(config.bucket_name)
     if data_path is None and url.database == "duckdb" and url.path is not None:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
@@ -132,16 +148,28 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     return open_store(data_path, config).root
 
 
+def _in_bucket(name: str) -> str:
+    if not _BUCKET.fullmatch(name):
+        raise ConfigError(
+            f"bucket_name = {name!r} is not the name of a bucket", hint="use data_path for a folder in a bucket"
+        )
+    return f"s3://{name}/data/"
+
+
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
-    """What ``look`` finds; if that is a shared lake of an older layout, bring it to the present one, and None."""
+    """What ``look`` finds; a shared lake of an older layout is brought to the present one, and None is returned.
+
+    So is one whose conversion was interrupted. Whoever looks again sees what has become of it.
+    """
     try:
         return look()
     except UnsupportedVersionError:
         whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
         try:
-            if not whole.is_convertible():
-                raise
-            whole.convert(None, None, folder_path)
+            if whole.is_convertible():
+                whole.convert(None, None, folder_path)
+            else:
+                whole.resume_conversion()
         finally:
             whole.close()
         return None
@@ -205,11 +233,12 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if stored is None and given is None:
         raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
     borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
-    own = None if stored is None else open_store(stored, config, borrows, closed=closed)
+    name = _name_of(catalog)
+    own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
     if given is None:
         assert own is not None
         return own
-    mine = open_store(given, config, borrows, closed=closed)
+    mine = open_store(given, config, borrows, closed=closed, tenant=name)
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
@@ -218,6 +247,10 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if closed and (own is None or mine.root != own.root):
         _check_apart(mine, open_store(closed[0], config))
     return mine
+
+
+def _name_of(catalog: Catalog) -> str | None:
+    return None if catalog.tenant_row is None else catalog.tenant_row.name
 
 
 def _check_apart(mine: Store, whole: Store) -> None:

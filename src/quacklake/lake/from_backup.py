@@ -9,7 +9,7 @@ from quacklake.catalog import parse_url
 from quacklake.config import resolve
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import CorruptFileError, InputError
-from quacklake.lake.connect import connect, open_metadata
+from quacklake.lake.connect import check_enabled, connect, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.moving import reserve_catalog
 from quacklake.lake.stores import open_store
@@ -74,12 +74,13 @@ def restore_backup(
     Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
     """
     config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
+    check_enabled(config)
     source, target = open_store(str(from_), config), open_store(str(data_path), config)
     info = choose(source, backup)
     catalog = open_metadata(parse_url(url), config, read_only=False)
     if catalog.tenant is not None:
         catalog.reserved, path = reserve_catalog(url, catalog.tenant, str(data_path), config)
-        target = open_store(path, config)
+        target = open_store(path, config, tenant=catalog.tenant)
     engine = DuckDBEngine(target, threads=config.duckdb_threads)
     try:
         restore(source, info, catalog, target, engine.texts, progress)

@@ -110,9 +110,9 @@ class LakeHandle(Handle):
             except (CommitConflict, Collision):
                 tx.rollback()
                 if attempt == retry.count or not replayable:
-                    telemetry.count("commit.failures")
+                    telemetry.count("commit.failures", tenant=self.shared.catalog.label)
                     raise
-                telemetry.count("commit.replans")
+                telemetry.count("commit.replans", tenant=self.shared.catalog.label)
                 took = time.monotonic() - began
                 if attempt > 0:
                     retry.pause(attempt)
@@ -156,7 +156,7 @@ class LakeHandle(Handle):
             return self._sealed(tx, signature if signature.given else self.signature, turn)
         except BaseException as error:
             if not (again and isinstance(error, CommitConflict | Collision)):
-                telemetry.count("commit.failures")
+                telemetry.count("commit.failures", tenant=self.shared.catalog.label)
             raise
 
     def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:

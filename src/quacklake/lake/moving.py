@@ -133,7 +133,7 @@ class Moving:
             store = open_store(source.metadata["data_path"], self._config)
             row = self._tenancy.reserve(as_)
             self._check_apart(source, store)
-            target = open_store(self._path(row.folder), self._config)
+            target = open_store(self._path(row.folder), self._config, tenant=as_)
             with _closing(self._metadata(as_)) as catalog:
                 catalog.reserved = replace(row, borrows=(store.root,))
                 self._move(source, store, catalog, target, progress=progress)
@@ -194,7 +194,8 @@ class Moving:
         with _closing(self._metadata(name)) as catalog:
             catalog.load()
             assert catalog.tenant_row is not None
-            yield catalog, open_store(catalog.metadata["data_path"], self._config, catalog.tenant_row.borrows)
+            row = catalog.tenant_row
+            yield catalog, open_store(catalog.metadata["data_path"], self._config, row.borrows, tenant=row.name)
 
 
 def _is_among(file: NamedFile, store: Store) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from quacklake.engines.duckdb.sql import guarded_columns
 from quacklake.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,29 +18,42 @@ __all__ = ["to_relation"]
 
 
 class _Following:
-    """An Arrow stream that DuckDB opens each time the relation runs, with the columns it had when it was made."""
+    """An Arrow stream that DuckDB opens each time the relation runs, with the columns it had when it was made.
+
+    After them comes ``number``, a column of zeros.
+    """
 
     def __init__(self, frame: DataFrame) -> None:
-        self._schema = frame.schema
-        self._frame = frame.select(*self._schema.names)
+        self._own = frame.schema
+        self._frame = frame.select(*self._own.names)
+        self.number = "_ql_number" + "_" * max((len(name) for name in self._own.names), default=0)
+        self._schema = self._own.append(pa.field(self.number, pa.int8(), nullable=False))
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         reader = self._frame.to_reader()
-        if reader.schema != self._schema:
+        if reader.schema != self._own:
             # DuckDB would take values for those of the types it knows
             raise InputError(
                 "the columns of the table have other types than when the relation was made", hint="make it anew"
             )
-        return reader.__arrow_c_stream__(requested_schema)
+        numbered = pa.RecordBatchReader.from_batches(self._schema, map(self._numbered, reader))
+        return numbered.__arrow_c_stream__(requested_schema)
+
+    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        zeros = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
+        return pa.RecordBatch.from_arrays([*batch.columns, zeros], schema=self._schema)
 
 
 def to_relation(frame: DataFrame, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """Return a relation over a frame, in a connection of the caller's or DuckDB's default one."""
+    """Return a relation over a frame, in a connection of the caller's or DuckDB's default one.
+
+    DuckDB computes its filters: it would hand them to Arrow, which does not know ``IS DISTINCT FROM``.
+    """
     import duckdb
 
     following = _Following(frame)
     relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(following)
-    return relation
+    return relation.project(", ".join(guarded_columns(frame.schema.names, following.number)))

@@ -3,26 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from quacklake import telemetry
 from quacklake.config import Config
 from quacklake.storage import S3Options, Store
 
-__all__ = ["open_store"]
+__all__ = ["narrowed", "open_store", "without_others"]
 
 
-def open_store(root: str, config: Config, borrowed: Sequence[str] = (), *, closed: Sequence[str] = ()) -> Store:
-    """The store at ``root``; see ``Store.open``. Raises ``ConfigError`` when it cannot be one."""
+def open_store(
+    root: str,
+    config: Config,
+    borrowed: Sequence[str] = (),
+    *,
+    closed: Sequence[str] = (),
+    tenant: str | None = None,
+) -> Store:
+    """The store at ``root``, with the files of a catalog (tenant) or of none; see ``Store.open``.
+
+    Raises ``ConfigError`` when it cannot be one.
+    """
+    own = narrowed(config, root, tenant)
     return Store.open(
         root,
-        s3=_s3(config),
+        s3=_s3(own, scoped=own is not config),
         external=config.foreign_paths,
         borrowed=borrowed,
         closed=closed,
         max_retries=config.storage_max_retries,
+        label=None if tenant is None else telemetry.tenant_label(tenant, config.telemetry_tenants),
     )
 
 
-def _s3(config: Config) -> S3Options | None:
+def narrowed(config: Config, root: str, tenant: str | None) -> Config:
+    """Return settings with the options of one store alone, where the setting ``stores`` has some for it.
+
+    They are those of a catalog (tenant), or of a data path. Raises ``ConfigError``.
+    """
+    if config.stores is None:
+        return config
+    options = config.stores.find(tenant, root)
+    if options is None:
+        return config
+    found: dict[str, Any] = {}
+    if options.access_key is not None:
+        # a token belongs to its keys
+        keys = ("access_key", "secret_key", "session_token")
+        found |= {f"s3_{name}": getattr(options, name) for name in keys}
+    for name in ("endpoint", "region", "secure"):
+        if getattr(options, name) is not None:
+            found[f"s3_{name}"] = getattr(options, name)
+    return replace(config, **found)
+
+
+def without_others(config: Config, root: str, tenant: str | None) -> Config:
+    """Return settings for an open catalog (tenant), which must not have the keys of others."""
+    if tenant is None or config.stores is None:
+        return config
+    return replace(narrowed(config, root, tenant), stores=None)
+
+
+def _s3(config: Config, *, scoped: bool) -> S3Options | None:
     if config.s3_endpoint is None and config.s3_access_key is None and config.s3_region is None:
         return None
     return S3Options(
@@ -32,4 +75,5 @@ def _s3(config: Config) -> S3Options | None:
         session_token=None if config.s3_session_token is None else config.s3_session_token.reveal(),
         region=config.s3_region,
         secure=config.s3_secure,
+        scoped=scoped,
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from quacklake.catalog import Tenancy
 from quacklake.catalog.needs import CatalogNeed
 from quacklake.config import Config
-from quacklake.errors import InputError
+from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.lake.lake import Lake
 from quacklake.lake.upkeep import Maintainer
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.rounds import Bounds, Budget, RoundReport, Rounds
 from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.storage import S3Options, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,14 +89,31 @@ class _Spark:
         require_pyspark()
         self._session = session
         self._lock = threading.Lock()
+        self._keys: dict[str, S3Options] = {}
 
     def tables(self, lake: Lake) -> Callable[[str], Any]:
-        """The tables of a lake, as Spark compacts them."""
+        """The tables of a lake, as Spark compacts them.
+
+        Raises ``UnsupportedFeatureError`` where two catalogs have keys of their own in one bucket.
+        """
+        from quacklake.engines.spark import add_keys
         from quacklake.lake.spark.upkeep import compacted_by
 
         with self._lock:
+            self._note_keys(lake._shared.store)
             table, self._session = compacted_by(lake, self._session)
+            add_keys(self._session, lake._shared.store)
         return table
+
+    def _note_keys(self, store: Store) -> None:
+        options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
+        if options is None or not options.scoped:
+            return
+        if self._keys.setdefault(bucket, options) != options:
+            raise UnsupportedFeatureError(
+                f"a session of Spark has one pair of keys for the bucket {bucket}, and catalogs there have their own",
+                hint='maintain them with engine="duckdb"',
+            )
 
 
 class TenantUpkeep:

@@ -13,10 +13,10 @@ from typing import Any
 
 from quacklake.catalog import CatalogRow, CatalogTotals, Tenancy, parse_url
 from quacklake.config import Config, resolve
-from quacklake.errors import ConfigError, InputError
-from quacklake.format.tenants import check_tenant_name
+from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
+from quacklake.format.tenants import check_tenant_name, former_name
 from quacklake.lake.boundary import boundary
-from quacklake.lake.connect import connect, create_lake, folder_path, migrate_layout, open_metadata
+from quacklake.lake.connect import check_enabled, connect, create_lake, folder_path, migrate_layout, open_metadata
 from quacklake.lake.lake import Lake
 from quacklake.lake.moving import Moving
 from quacklake.lake.stores import open_store
@@ -25,6 +25,7 @@ from quacklake.lake.tenant_folders import Occupancy
 from quacklake.lake.tenant_limits import TenantLimits
 from quacklake.lake.tenant_upkeep import TenantUpkeep
 from quacklake.maintenance.reports import Progress, silent
+from quacklake.storage import Store
 from quacklake.storage.apart import overlap
 
 __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
@@ -32,7 +33,11 @@ __all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
 _PAGE = 1_000
 _ROWS = 10_000
 _FILES = 1_000
-_ITS_OWN = ("url", "catalog", "catalog_type", "catalog_path", "data_path", "encrypted")
+_ATTEMPTS = 5
+_ITS_OWN = (
+    *("url", "catalog", "catalog_type", "catalog_path", "data_path", "bucket_name", "encrypted"),
+    *(f"postgres_{name}" for name in ("host", "port", "database", "user", "password")),
+)
 """Settings that say which lake is meant, not how it is used."""
 
 
@@ -109,13 +114,38 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         gone = None if row.dropped_ms is None else _time(row.dropped_ms)
         return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
 
-    def create(self, name: str, *, if_not_exists: bool = False) -> Tenant:
+    def create(self, name: str, *, if_not_exists: bool = False, data_path: str | Path | None = None) -> Tenant:
         """Make a catalog, with the schema ``main`` in its first snapshot.
 
-        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Raises
-        ``AlreadyExistsError``, unless ``if_not_exists``, and ``InvalidNameError``.
+        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Its files
+        go to its folder below the data path of the lake, or to ``data_path``, a folder or bucket apart from all others.
+        Raises ``AlreadyExistsError``, unless ``if_not_exists``, ``InvalidNameError``, and ``InputError`` for a data
+        path that is not apart.
         """
-        return self.create_many([name], if_not_exists=if_not_exists)[0]
+        if data_path is None:
+            return self.create_many([name], if_not_exists=if_not_exists)[0]
+        folder = self._free_folder(name, str(data_path), if_not_exists=if_not_exists)
+        made = self._tenancy.create(
+            [name],
+            if_not_exists=if_not_exists,
+            path_of=self._path,
+            version=self._config.format_version,
+            folder=folder,
+        )
+        return self._tenant(made[0])
+
+    def _free_folder(self, name: str, data_path: str, *, if_not_exists: bool) -> str:
+        """Return a data path in full. Raises ``InputError`` when it is not apart from those of others."""
+        store = open_store(data_path, self._config, tenant=check_tenant_name(name))
+        if if_not_exists and self._tenancy.find(name) is not None:
+            return store.root
+        for path in (self._root, *self._tenancy.whole_folders()):
+            if overlap(store, open_store(path, self._config)):
+                raise InputError(
+                    f"{store.root} is not apart from the files of other catalogs",
+                    hint="name a folder of its own, outside of the data path of the shared lake",
+                )
+        return store.root
 
     def create_many(self, names: Iterable[str], *, if_not_exists: bool = False) -> builtins.list[Tenant]:
         """Make many catalogs in one transaction: all of them or none."""
@@ -171,7 +201,8 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
         use, forks or exported lakes, waits for them, and so does one in whose folder another names anything. Whoever
         was writing when the catalog was dropped may leave a file after that. So its folder is not given to another, and
-        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again.
+        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again. A store
+        that cannot be reached keeps no other catalog from being purged; its ``StorageError`` is raised at the end.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
@@ -179,6 +210,7 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         late_ms = int(late.timestamp() * 1000)
         waiting = self._tenancy.purgeable(limit, late_ms)
         catalogs = files = rows = left = 0
+        failure: StorageError | None = None
         free = [self._tenancy.settle(row, self._path(row.folder)) for row, _ in waiting]
         occupancy = self._occupancy([row for row, _ in waiting])
         for number, (row, purged) in enumerate(waiting):
@@ -186,9 +218,15 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
             if not free[number] or not occupancy.is_free(self._path(row.folder)):
                 left += 1
                 continue
-            files += self._remove_files(row.folder)
+            try:
+                files += self._remove_files(row)
+            except StorageError as error:
+                failure = failure or error
+                continue
             rows += sum(self._tenancy.purge(row, batch_rows, forget=(row.dropped_ms or 0) <= late_ms))
             catalogs += not purged
+        if failure is not None:
+            raise failure
         return PurgeReport(catalogs, files, rows, left)
 
     def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
@@ -198,8 +236,8 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
             self._tenancy.occupied(found.add_folder, found.add_path)
         return found
 
-    def _remove_files(self, folder: str) -> int:
-        store = open_store(self._path(folder), self._config)
+    def _remove_files(self, row: CatalogRow) -> int:
+        store = open_store(self._path(row.folder), self._config, tenant=former_name(row.name))
         removed = 0
         while some := [entry.path for entry in islice(store.list(), _FILES)]:
             found = store.delete(some)
@@ -216,9 +254,8 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
         """A catalog as a lake, with the settings that were given for all; see ``quacklake.connect``."""
-        chosen = (key for key, source in self._config.sources.items() if source != "default" and key not in _ITS_OWN)
-        given = {key: getattr(self._config, key) for key in chosen}
-        return connect(self._url, catalog=name, create=create, read_only=read_only, **given | settings)
+        given = _settings(self._config) | settings
+        return connect(self._url, catalog=name, create=create, read_only=read_only, **given)
 
 
 def tenants(
@@ -240,6 +277,7 @@ def tenants(
     """
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    check_enabled(config)
     if config.url is None:
         raise ConfigError("no catalog URL was given", hint='pass one, such as "postgresql://host/db"')
     parsed = parse_url(config.url)
@@ -250,14 +288,16 @@ def tenants(
             _convert(tenancy, config, convert, given)
         if migrate:
             migrate_layout(tenancy.facts, parsed, config)
+            tenancy.resume_conversion()
         facts = tenancy.facts()
-        if facts is None and create is not False and (given is not None or create):
+        place = given or config.bucket_name
+        if facts is None and create is not False and (place is not None or create):
             facts = create_lake(tenancy, parsed, config, given)
         elif facts is None:
             facts = tenancy.need_facts()
         elif migrate:
             tenancy.mend_indexes()
-            tenancy.mend_functions()
+            tenancy.mend_access()
     except BaseException:
         tenancy.close()
         raise
@@ -265,15 +305,38 @@ def tenants(
 
 
 def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
+    """Make a shared lake of a plain one. Another may write a small row meanwhile, which is flushed then, too."""
     if data_path is None:
         raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
+    check_tenant_name(name)
     root = open_store(data_path, config)
-    with connect(config.url, migrate=True, metadata_schema=config.metadata_schema) as lake:
+    if tenancy.resume_conversion():
+        return
+    for attempt in range(_ATTEMPTS):
+        own = _flush(config, root)
+        try:
+            tenancy.convert(name, root.root, folder_path, own)
+        except UnsupportedFeatureError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _flush(config: Config, root: Store) -> str:
+    """Write the inlined rows of a plain lake into files; returns its data path, which must be apart from ``root``."""
+    with connect(config.url, catalog="", migrate=True, **_settings(config)) as lake:
         own = open_store(lake.data_path, config)
         if overlap(root, own):
             raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")
         lake.flush_inlined_data()
-    tenancy.convert(check_tenant_name(name), root.root, folder_path, own.root)
+    return own.root
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Return the settings that were chosen and hold for every lake."""
+    chosen = (key for key, source in config.sources.items() if source != "default" and key not in _ITS_OWN)
+    return {key: getattr(config, key) for key in chosen}
 
 
 def _stats(name: str, found: CatalogTotals) -> TenantStats:

@@ -37,7 +37,7 @@ def cleanup_old_files(
     A file that is not below the data path is never removed: the lake only lets go of it. ``keep`` paths are reported.
     """
     work = Tally(keep, on_path)
-    with telemetry.timed("maintenance.cleanup"):
+    with telemetry.timed("maintenance.cleanup", tenant=catalog.label):
         with catalog.read() as reader:
             absolute = absolute_places(reader, store)
         after = -1
@@ -105,6 +105,7 @@ def _remove(
     done = [file for file in due if id(file) not in left]
     if done:
         with catalog.commit() as writer:
+            writer.check_there()
             file_names.unschedule(writer, done)
     faults.reach("maintenance.cleanup.unscheduled")
     return removal.hopeless

@@ -91,7 +91,7 @@ def expire_snapshots(
     The newest snapshot, those with a tag and those that a table keeps for itself stay. Raises ``InputError`` when one
     of these is asked for by its version, and ``NotFoundError`` for a version that does not exist.
     """
-    with telemetry.timed("maintenance.expire"):
+    with telemetry.timed("maintenance.expire", tenant=catalog.label):
         for attempt in range(retry.count + 1):
             report = ExpiryReport()
             try:

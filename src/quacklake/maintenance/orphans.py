@@ -67,7 +67,7 @@ def delete_orphaned_files(
     nobody can tell the file of.
     """
     work = _Work(keep, on_path)
-    with telemetry.timed("maintenance.orphans"), KnownPaths() as known:
+    with telemetry.timed("maintenance.orphans", tenant=catalog.label), KnownPaths() as known:
         with catalog.read() as reader:
             next_file = _remember(reader, store, known)
             ground = _Ground(

@@ -65,7 +65,7 @@ class Binder(Values):
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _sizes: dict[str, Size] = field(default_factory=dict)
     _steady: bool = True
-    _guarded: bool = False
+    guarded: bool = False
     """Whether anything says IS DISTINCT FROM, which DuckDB's readers do not filter by rightly."""
 
     # -- the whole -----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Binder(Values):
         if not isinstance(node, dict):
             return
         kind = node.get("type")
-        self._guarded = self._guarded or kind in ("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM")
+        self.guarded = self.guarded or kind in ("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM")
         if kind == "BASE_TABLE":
             self._table(node, hidden, wanted, scope)
             return
@@ -291,7 +291,7 @@ class Binder(Values):
                 rows=scan.rows,
                 columns=scan.virtual or None,
                 prefix=scan.name,
-                guarded=self._guarded,
+                guarded=self.guarded,
             )
             if "rowid" in scan.virtual:
                 query = with_local_ids(query, scan)

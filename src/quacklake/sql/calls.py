@@ -289,7 +289,9 @@ def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
             listed = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in columns)
             connection.execute(f"CREATE TEMP TABLE {name} ({listed})")
             return
-        query = shared.engine.bind_feed(connection, plan, inserts=inserts, deletes=deletes, prefix=name)
+        query = shared.engine.bind_feed(
+            connection, plan, inserts=inserts, deletes=deletes, prefix=name, guarded=call.binder.guarded
+        )
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {hidden} FROM ({query})")
 
     call.binder.made(make)

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.failures import outage_of, translate
+from quacklake.engines.duckdb.failures import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
+from quacklake.storage.failures import outage_of
 
 __all__ = ["translated"]
 
@@ -48,6 +49,8 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
         raise translate(error, "run the statement") or error from error
     except RecursionError as error:
         raise SqlError("the statement is nested too deeply", hint="use fewer levels of subqueries") from error
+    except UnicodeDecodeError as error:
+        raise SqlError(message_of(error)) from error
     except UnicodeEncodeError as error:
         raise SqlError("the statement holds a character that UTF-8 has none for") from error
     except OSError as error:

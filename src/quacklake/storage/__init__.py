@@ -10,6 +10,7 @@ module              what it holds
 :mod:`.options`     how to reach an object store
 :mod:`.spark`       what Spark needs for the same: versions, jars, settings
 :mod:`.roots`       from the text of a data path to a file system
+:mod:`.places`      whether the bucket is there
 :mod:`.confinement` which paths stay under the root
 :mod:`.listing`     walking the files of a folder
 :mod:`.atomic`      local files that appear whole or not at all

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quacklake import faults, telemetry
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, StorageError
 from quacklake.storage.failures import explain
 
 __all__ = ["Attempts"]
@@ -20,13 +20,23 @@ T = TypeVar("T")
 _LONGEST_WAIT = 10.0
 
 
+def _nowhere_else() -> None:
+    """Say that all else is in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often and how patiently to try; ``secrets`` are values to keep out of messages."""
+    """How often and how patiently to try; ``secrets`` are values to keep out of messages.
+
+    What is tried is counted for the tenant with this ``label``, too.
+    """
 
     max_retries: int = 5
     retry_wait: float = 0.05
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    place: Callable[[], StorageError | None] = field(default=_nowhere_else, repr=False)
+    """Gives the error to raise where a file is missing because all are."""
+    label: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or self.retry_wait < 0:
@@ -39,9 +49,9 @@ class Attempts:
         doubles, so ``action`` must be safe to repeat. Then, and at once for lasting ones, raises what
         ``failures.explain`` makes of the last failure.
         """
-        telemetry.count(f"storage.{name}")
+        telemetry.count(f"storage.{name}", tenant=self.label)
         attempt = 0
-        with telemetry.timed(f"storage.{name}", what):
+        with telemetry.timed(f"storage.{name}", what, tenant=self.label):
             while True:
                 try:
                     faults.reach(f"storage.{name}.before")
@@ -52,10 +62,12 @@ class Attempts:
                     failure = explain(error, what, secrets=self.secrets)
                     if failure is None:
                         raise
+                    if isinstance(error, FileNotFoundError):
+                        failure = self.place() or failure
                     if not failure.transient or attempt >= self.max_retries:
                         # The original may quote credentials; its cleaned text is in the message.
                         raise failure from None
-                telemetry.count("storage.retries")
+                telemetry.count("storage.retries", tenant=self.label)
                 time.sleep(random.uniform(0, min(_LONGEST_WAIT, self.retry_wait * 2**attempt)))
                 attempt += 1
 
@@ -65,8 +77,8 @@ class Attempts:
 
         A ``FileNotFoundError`` passes as it is: it is about something else that the block wanted.
         """
-        telemetry.count(f"storage.{name}")
-        with telemetry.timed(f"storage.{name}", what):
+        telemetry.count(f"storage.{name}", tenant=self.label)
+        with telemetry.timed(f"storage.{name}", what, tenant=self.label):
             try:
                 faults.reach(f"storage.{name}.before")
                 yield

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from quacklake.config import redact
 from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
+from quacklake.storage.places import problem_of
 
-__all__ = ["explain", "kind_of_message"]
+__all__ = ["explain", "kind_of_message", "outage_of"]
 
 _TRANSIENT = frozenset(
     {
@@ -76,8 +77,27 @@ _AZURE = re.compile(r"Azure Error: \[[^\]]*\] (?P<status>\d{3})")
 # DuckDB: "Could not connect to server error for HTTP GET to 'http://…'", "… Service Unavailable (HTTP code 503)"
 _NO_ANSWER = re.compile(r" error for HTTP [A-Z]+ to ")
 _HTTP = re.compile(r"\(HTTP (?:code )?(?P<status>\d{3})")
+#: DuckDB, of a file that a file system of Arrow does not find.
+_NO_FILES = "No files found that match the pattern"
 _TRANSIENT_STATUS = frozenset({"408", "429", "500", "502", "503", "504"})
 _DENIED_STATUS = frozenset({"401", "403"})
+
+
+#: What a kind of failure is: the error, what it says, and what to do.
+_OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
+    "transient": (
+        StorageUnavailableError,
+        "storage did not answer",
+        "check the network and the service, then try again",
+    ),
+    "denied": (StorageError, "no permission", "check the credentials and the rights on the data path"),
+    "full": (StorageError, "no space left", "free some space on the data path"),
+    "nowhere": (
+        StorageError,
+        "there is no such bucket",
+        "make it, or check the data path, the endpoint and the keys",
+    ),
+}
 
 
 def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -> QuacklakeError | None:
@@ -98,21 +118,27 @@ def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -
         return None
     detail = _clean(str(error), secrets)
     kind = _kind(error)
-    if kind == "transient":
-        return StorageUnavailableError(
-            f"storage did not answer for {what}: {detail}", hint="check the network and the service, then try again"
-        )
-    if kind == "denied":
-        return StorageError(
-            f"no permission for {what}: {detail}", hint="check the credentials and the rights on the data path"
-        )
-    if kind == "full":
-        return StorageError(f"no space left to write {what}: {detail}", hint="free some space on the data path")
+    if kind in _OUTAGES:
+        failure, words, hint = _OUTAGES[kind]
+        return failure(f"{words} for {what}: {detail}", hint=hint)
     return StorageError(f"storage failed on {what}: {detail}")
 
 
+def outage_of(text: str, doing: str) -> StorageError | None:
+    """Return the error that a message of DuckDB means if the store does not answer, is full, lets nobody in or has no
+    such bucket; None for a message about one file, or anything else.
+    """
+    kind = kind_of_message(text)
+    if kind == "missing":
+        return problem_of(text)
+    if kind not in _OUTAGES:
+        return None
+    failure, words, hint = _OUTAGES[kind]
+    return failure(f"cannot {doing}, {words}: {text}", hint=hint)
+
+
 def _kind(error: BaseException) -> str:
-    """One of ``transient``, ``denied``, ``full`` and ``other``."""
+    """Return one of the outages, or ``other``."""
     if isinstance(error, ConnectionError | TimeoutError | InterruptedError):
         return "transient"
     code = getattr(error, "errno", None)
@@ -126,7 +152,7 @@ def _kind(error: BaseException) -> str:
 
 
 def kind_of_message(text: str) -> str:
-    """Return what a message of DuckDB says of storage: ``transient``, ``denied``, ``full``, ``missing`` or ``other``.
+    """Return what a message of DuckDB says of storage: one of the outages, ``missing`` for a file, or ``other``.
 
     DuckDB has no numbers for it, only the words of the operating system, and the status of an answer.
     """
@@ -141,7 +167,7 @@ def kind_of_message(text: str) -> str:
     for kind, codes in (("transient", _TRANSIENT), ("denied", _DENIED), ("full", _FULL)):
         if any(os.strerror(code) in text for code in codes):
             return kind
-    if os.strerror(errno.ENOENT) in text:
+    if os.strerror(errno.ENOENT) in text or _NO_FILES in text:
         return "missing"
     return _kind_of_service(text)
 
@@ -150,6 +176,8 @@ def _kind_of_service(text: str) -> str:
     if aws := _AWS.search(text):
         if aws["code"] in _AWS_TRANSIENT or aws["status"] in _TRANSIENT_STATUS:
             return "transient"
+        if aws["code"] == "NO_SUCH_BUCKET":
+            return "nowhere"
         return "denied" if aws["code"] in _AWS_DENIED or aws["status"] in _DENIED_STATUS else "other"
     if gcs := _GCS.search(text):
         if gcs["code"] in _GCS_TRANSIENT:

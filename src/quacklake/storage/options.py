@@ -16,6 +16,7 @@ class S3Options:
     Without ``access_key`` the usual AWS chain is asked (environment, profile, instance role). ``endpoint`` is
     ``host:port`` or an ``http(s)://`` address; an address decides ``secure`` itself. ``path_style`` puts the
     bucket into the path, which is what servers other than AWS expect; it has no effect without an endpoint.
+    ``scoped`` keys are for this store alone: others in the same bucket, or in the same process, have their own.
     Raises ``ConfigError`` when only one half of a key pair is given or the endpoint is no address.
     """
 
@@ -26,6 +27,7 @@ class S3Options:
     region: str | None = None
     secure: bool = True
     path_style: bool = True
+    scoped: bool = False
 
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):

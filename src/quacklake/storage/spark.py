@@ -111,17 +111,19 @@ def _s3a(store: Store, *, secrets: bool) -> dict[str, str]:
     if options is None:
         return found
     if options.endpoint:
-        found["spark.hadoop.fs.s3a.endpoint"] = options.endpoint
-        found["spark.hadoop.fs.s3a.path.style.access"] = str(options.path_style).lower()
-        found["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(options.secure).lower()
+        found["endpoint"] = options.endpoint
+        found["path.style.access"] = str(options.path_style).lower()
+        found["connection.ssl.enabled"] = str(options.secure).lower()
     if options.region:
-        found["spark.hadoop.fs.s3a.endpoint.region"] = options.region
+        found["endpoint.region"] = options.region
     if secrets and options.access_key and options.secret_key:
-        found["spark.hadoop.fs.s3a.access.key"] = options.access_key
-        found["spark.hadoop.fs.s3a.secret.key"] = options.secret_key
+        found["access.key"] = options.access_key
+        found["secret.key"] = options.secret_key
         if options.session_token:
-            found["spark.hadoop.fs.s3a.session.token"] = options.session_token
-    return found
+            found["session.token"] = options.session_token
+    # the keys of one store are those of its bucket, and of no other
+    bucket = f"bucket.{store.root.partition('://')[2].partition('/')[0]}." if options.scoped else ""
+    return {f"spark.hadoop.fs.s3a.{bucket}{name}": value for name, value in found.items()}
 
 
 def _wheel_hadoop() -> str | None:

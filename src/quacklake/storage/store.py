@@ -23,6 +23,7 @@ from quacklake.storage.confinement import Confinement, Links
 from quacklake.storage.globbing import find
 from quacklake.storage.listing import FileEntry, stream, walk
 from quacklake.storage.options import S3Options
+from quacklake.storage.places import Place
 from quacklake.storage.roots import Root, open_root
 
 __all__ = ["READ_LIMIT", "Store"]
@@ -75,17 +76,20 @@ class Store:
         closed: Sequence[str] = (),
         max_retries: int = 5,
         retry_wait: float = 0.05,
+        label: str | None = None,
     ) -> Store:
         """The store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``gcs://``, ``az://``, ``abfs://``.
 
         Nothing is created or asked yet. ``external`` are folders elsewhere: files in them may be read when the
         catalog names them by an absolute path; they are never written or deleted. So are those in ``borrowed``, but
         ``find`` finds none of them. Of the folders ``closed`` only the root itself, and those in them that ``external``
-        or ``borrowed`` names, are seen. ``ConfigError`` when the root or one of ``external`` cannot be one.
+        or ``borrowed`` names, are seen. ``label`` is that of a tenant, for which work is counted. ``ConfigError`` when
+        the root or one of ``external`` cannot be one.
         """
         secrets = s3.secrets if s3 else ()
-        attempts = Attempts(max_retries, retry_wait, secrets)
-        return cls(open_root(root, s3), attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
+        opened = open_root(root, s3)
+        attempts = Attempts(max_retries, retry_wait, secrets, Place(opened).problem, label)
+        return cls(opened, attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
 
     def __repr__(self) -> str:
         return f"Store({self.root!r})"
@@ -114,6 +118,11 @@ class Store:
     def filesystem(self) -> fs.FileSystem:
         """The Arrow file system underneath; it knows nothing of the root."""
         return self._root.filesystem
+
+    @property
+    def label(self) -> str | None:
+        """The label of the tenant for which work on this store is counted."""
+        return self._attempts.label
 
     @property
     def attempts(self) -> Attempts:
@@ -163,6 +172,12 @@ class Store:
         """
         found = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
         return [url for url in found if not self._confinement.hides(url)]
+
+    def check_place(self) -> None:
+        """Raise ``StorageError`` if the bucket of an object store is missing, and with it every file."""
+        problem = self._attempts.place()
+        if problem is not None:
+            raise problem
 
     def exists_root(self) -> bool:
         """Whether the root folder is there; in an object store, whether anything lies under it."""
@@ -389,6 +404,7 @@ class Store:
                 else:
                     self.filesystem.delete_file(target)
             except (FileNotFoundError, NotADirectoryError):
+                self.check_place()  # a file that is out of reach has not been removed
                 return 0
             return 1
 

@@ -304,6 +304,13 @@ class ChangeSet:
         )
 
     @property
+    def added_rows(self) -> int:
+        """The rows that it writes, updated ones among them; those that a compaction moves do not count."""
+        changed = [table for table in self.tables if not table.compaction]
+        in_files = sum(file.record_count for table in changed for file in table.data_files)
+        return in_files + sum(len(insert.row_ids) for table in changed for insert in table.inlined)
+
+    @property
     def only_moves(self) -> bool:
         """True when rows change their place and nothing else does."""
         return bool(self.tables) and all(table.compaction for table in self.tables) and not self.alters_schema

@@ -95,7 +95,7 @@ def commit(
     """
     patience = Patience(retry.limit_wait_ms / 1000)
     attempt = 0
-    with telemetry.timed("commit"):
+    with telemetry.timed("commit", tenant=catalog.label):
         while attempt <= retry.count:
             try:
                 mine, turn = turn or Turn(catalog, planned=True), None
@@ -114,8 +114,9 @@ def commit(
                     raise
             else:
                 work.remember(snapshot)
+                telemetry.count("commit.rows", changes.added_rows, tenant=catalog.label)
                 return snapshot
-            telemetry.count("commit.retries")
+            telemetry.count("commit.retries", tenant=catalog.label)
             _log.debug("commit %s: attempt %d lost, trying again", changes.token, attempt + 1)
             retry.pause(attempt)
             attempt += 1
@@ -124,7 +125,7 @@ def commit(
 
 def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | None:
     """After a lost answer: the snapshot the commit made, or None when it made none."""
-    telemetry.count("commit.recoveries")
+    telemetry.count("commit.recoveries", tenant=catalog.label)
     for attempt in range(retry.count + 1):
         try:
             version = catalog.find_commit(changes.token)

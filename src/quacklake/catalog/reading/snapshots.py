@@ -60,7 +60,9 @@ class SnapshotReader(Statements):
         """The version of the lake travels with its snapshots: whoever has opened another must not go on with it."""
         table = self._t["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
-        return sa.select(table.c.value).where(table.c.key == "version", *own).limit(1).scalar_subquery()
+        found = sa.select(table.c.value).where(table.c.key == "version", *own)
+        # a plain lake that has become a shared one has several; the longest is the one that no client knows
+        return found.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
         """The limits of a catalog of a shared lake travel with its snapshots, so that nobody has to ask for them."""
@@ -90,12 +92,12 @@ class SnapshotReader(Statements):
         return found
 
     def check_there(self) -> None:
-        """Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
+        """Raise an error when the lake is no longer the one that was opened; whoever reads a snapshot need not ask.
 
-        Whoever reads a snapshot need not ask.
+        That is ``NotFoundError`` for a catalog of a shared lake that was dropped, and ``UnsupportedVersionError`` for a
+        plain lake that was migrated or has become a shared one, whose tables hold the rows of other catalogs too.
         """
-        if self._t.shared:
-            self.latest()
+        self.latest()
 
     def oldest(self) -> Snapshot | None:
         """The oldest snapshot that is kept."""

@@ -95,11 +95,10 @@ def _files(store: Store, config: Config, files: int) -> Finding:
         reached = _endpoint(config)
         if reached is not None:
             return reached
-        bucket = store.root.partition("://")[2].partition("/")[0]
-        kind = store.attempts.run("exists_root", store.root, lambda: store.filesystem.get_file_info(bucket).type)
-        if kind.name == "NotFound":
-            fix = "make it, or check the data path and the keys: another account may have it"
-            return Finding("lake", "files", "failed", f"there is no bucket {bucket}", fix)
+        store.exists_root()  # a wrong key shows here, and is told by who called
+        problem = store.attempts.place()
+        if problem is not None:
+            return Finding("lake", "files", "failed", problem.message, problem.hint)
     elif not Path(store.root).is_dir():
         return _missing_folder(Path(store.root), files)
     name = f".quacklake-doctor-{uuid.uuid4().hex}"

@@ -44,7 +44,7 @@ def check_settings(config: Config) -> Iterator[Finding]:
 
 def _secrets_in(config: Config) -> list[str]:
     """The secrets that come from a file."""
-    secrets = ["s3_access_key", "s3_secret_key", "s3_session_token"]
+    secrets = ["s3_access_key", "s3_secret_key", "s3_session_token", "stores", "postgres_password"]
     if config.url is not None and redact(config.url) != config.url:
         secrets.append("url")
     return [name for name in secrets if config.sources[name].startswith("file")]

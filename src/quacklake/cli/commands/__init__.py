@@ -46,6 +46,7 @@ _TENANT = (
     Entry("export", "Make a plain lake of a catalog", "tenant:export"),
     Entry("release", "Keep files for an exported lake no longer", "tenant:release"),
     Entry("adopt", "Make a catalog of a plain lake; its files stay where they are", "tenant:adopt"),
+    Entry("convert", "Make a shared lake of a plain one, in place", "tenant:convert"),
     Entry("fork", "Make a copy of a catalog that shares its files", "tenant:fork"),
     Entry("stats", "Show the snapshots, tables, files, rows and bytes of catalogs", "tenant:stats"),
     Entry("limit", "Say what a catalog may take, or each of them", "tenant_care:limit"),

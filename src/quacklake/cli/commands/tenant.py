@@ -11,7 +11,7 @@ from quacklake.cli.context import Context
 from quacklake.cli.options import Yes, count_of, duration_of
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenant, Tenants
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Name",
     "adopt",
+    "convert",
     "create",
     "drop",
     "export",
@@ -37,14 +38,15 @@ Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only thos
 Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="How many catalogs.")]
 
 
-def tenants_of(context: Context, *, make: bool = False) -> Tenants:
-    """The shared lake that is meant."""
+def tenants_of(context: Context, *, make: bool = False, convert: str | None = None) -> Tenants:
+    """The shared lake that is meant, made of a plain one if ``convert`` is the name of its first catalog."""
     from quacklake.lake.tenants import tenants
 
     if context.config.url is None:
         raise ConfigError("no lake was given", hint="pass --lake, or set QUACKLAKE_URL")
     options = context.options
-    return tenants(options.lake, options.data_path, create=None if make else False, config_file=options.config_file)
+    make_it = None if make else False
+    return tenants(options.lake, options.data_path, create=make_it, convert=convert, config_file=options.config_file)
 
 
 def _facts(tenant: Tenant) -> dict[str, Any]:
@@ -61,10 +63,18 @@ def create(
     context: Context,
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="the names", show_default=False)],
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone those that are there.")] = False,
+    files: Annotated[
+        str | None, typer.Option("--files", metavar="PATH", help="Where the files of a single catalog go.")
+    ] = None,
 ) -> None:
     """All of them are made, or none. With --data-path a shared lake is made when there is none."""
+    if files is not None and len(names) > 1:
+        raise InputError("--files is for one catalog", hint="make the catalogs one by one, each with its own --files")
     with tenants_of(context, make=True) as found:
-        made = found.create_many(names, if_not_exists=if_not_exists)
+        if files is not None:
+            made = [found.create(names[0], if_not_exists=if_not_exists, data_path=files)]
+        else:
+            made = found.create_many(names, if_not_exists=if_not_exists)
     context.output.result(
         f"{plural(len(made), 'catalog')}: {', '.join(tenant.name for tenant in made)}",
         {"catalogs": [_facts(tenant) for tenant in made]},
@@ -163,6 +173,14 @@ def adopt(
     with tenants_of(context) as found, stages() as progress:
         tenant = found.adopt(url, name, progress=progress)
     context.output.result(f"{tenant.name} is a catalog now", _facts(tenant))
+
+
+def convert(context: Context, name: Name, yes: Yes = False) -> None:
+    """Its files stay where they are; new catalogs have theirs in --data-path. Stock DuckDB cannot open it any more."""
+    context.confirm(f"Make a shared lake of the plain one, whose catalog will be {name}?", yes=yes)
+    with tenants_of(context, convert=name) as found:
+        tenant = found.get(name)
+    context.output.result(f"the lake is a shared one now, and {tenant.name} a catalog of it", _facts(tenant))
 
 
 def fork(

@@ -19,10 +19,36 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
 
-__all__ = ["Binder", "Node"]
+__all__ = ["Binder", "Node", "session_function"]
 
 Node: TypeAlias = Mapping[str, Any]
 """A part of an expression, as DuckDB's parser writes it down."""
+
+
+_OF_SESSION = frozenset(
+    (
+        "current_catalog",
+        "current_database",
+        "current_query",
+        "current_role",
+        "current_schema",
+        "current_schemas",
+        "current_setting",
+        "current_user",
+        "getvariable",
+        "in_search_path",
+        "session_user",
+        "txid_current",
+        "user",
+    )
+)
+"""Functions that tell of the session, or of the connection that works for it."""
+
+
+def session_function(tree: Any) -> str | None:
+    """The name of a function in a tree that tells of the session it runs in, if there is one."""
+    names = (fold(str(each["function_name"])) for each in nodes(tree) if each.get("class") == "FUNCTION")
+    return next((name for name in names if name in _OF_SESSION), None)
 
 
 class Binder:
@@ -103,6 +129,8 @@ class Binder:
 
     def _value(self, node: Node, type_: Column | None) -> str:
         names = sorted({each["function_name"] for each in nodes(node) if each.get("class") == "FUNCTION"})
+        if (name := session_function(node)) is not None:
+            raise UnsupportedFeatureError(f"{name} tells of a session of SQL, which this is not")
         if names:
             known = f"function_name IN ({', '.join(map(literal, names))})"
             if self._one(f"SELECT count(*) FROM duckdb_functions() WHERE stability = 'VOLATILE' AND {known}"):

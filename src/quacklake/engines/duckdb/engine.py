@@ -24,7 +24,7 @@ from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import FileShapes
-from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, needs_guard, scan_sql
+from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
@@ -210,7 +210,7 @@ class DuckDBEngine:
         """Run a feed plan: what came, what went, or both, as a stream."""
         schema = plan.schema
         chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
-        bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes)
+        bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
         return self._stream(bind, schema, chosen, where, limit, batch_rows)
 
     def bind_feed(
@@ -221,8 +221,9 @@ class DuckDBEngine:
         inserts: bool = True,
         deletes: bool = True,
         prefix: str | None = None,
+        guarded: bool = False,
     ) -> str:
-        """Prepare a feed plan on a connection; returns the query that yields its rows."""
+        """Prepare a feed plan on a connection; returns the query that yields its rows. ``guarded`` as in ``bind``."""
         prefix = prefix or f"ql{next(self._names)}"
         find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
         with reading():
@@ -230,7 +231,9 @@ class DuckDBEngine:
             numbered = partial(self._shapes.numbered, connection)
             shapes = partial(self._shapes.find, connection)
             sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
-        return self.prepare(connection, sql)
+        query = self.prepare(connection, sql)
+        kept = guarded_columns([column.name for column in plan.rows.schema.columns], ROW_ID.name) if guarded else []
+        return f"SELECT * REPLACE ({', '.join(kept)}) FROM ({query})" if kept else query
 
     def _stream(
         self,
@@ -268,7 +271,9 @@ class DuckDBEngine:
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
-        batches = stream(start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate)
+        batches = stream(
+            start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate, self.store.label
+        )
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
         return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
@@ -279,7 +284,8 @@ class DuckDBEngine:
 
     def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
         """The number of changes that satisfy a filter."""
-        return self._count(partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes), plan.schema, where)
+        bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
+        return self._count(bind, plan.schema, where)
 
     def _count(self, bind: Callable[[duckdb.DuckDBPyConnection], str], schema: TableSchema, where: str | None) -> int:
         with self.gate(), self.connection() as connection, _filtering(where, schema), reading():

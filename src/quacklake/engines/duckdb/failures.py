@@ -18,11 +18,10 @@ from quacklake.errors import (
     PredicateError,
     QuacklakeError,
     StorageError,
-    StorageUnavailableError,
 )
-from quacklake.storage.failures import kind_of_message
+from quacklake.storage.failures import outage_of
 
-__all__ = ["interrupted", "outage_of", "reading", "translate", "writing"]
+__all__ = ["interrupted", "message_of", "reading", "translate", "writing"]
 
 _WRITING = "write the data files"
 #: What httpfs says when it cannot begin to write a file.
@@ -59,12 +58,16 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
             f"cannot {doing}: the encryption key of a file is missing or wrong",
             hint="the keys are in the catalog, one for each file; its row or the file is not the original",
         )
-    if isinstance(error, duckdb.IOException | duckdb.HTTPException):
+    bare = type(error) is duckdb.Error  # what a broken footer raises, and an Arrow file system
+    if bare or isinstance(error, duckdb.IOException | duckdb.HTTPException):
         outage = outage_of(first, doing)
         if outage is not None:
             return outage
+        if doing == _WRITING and _UPLOAD.search(first):
+            hint = "check the bucket or the folder of the data path"
+            return StorageError(f"cannot {doing}, the place does not exist: {first}", hint=hint)
     damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
-    if damaged or type(error) is duckdb.Error:  # the bare class is what a broken footer raises
+    if damaged or bare:
         return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
     if isinstance(error, duckdb.Error):
         return StorageError(f"cannot {doing}: {first}")
@@ -73,24 +76,10 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
     return None
 
 
-def outage_of(text: str, doing: str) -> StorageError | None:
-    """Return the error for a store that does not answer, is full or lets nobody in; None for anything else."""
-    kind = kind_of_message(text)
-    if kind == "transient":
-        return StorageUnavailableError(
-            f"cannot {doing}, storage did not answer: {text}", hint="check the network and the service, then try again"
-        )
-    if kind == "denied":
-        return StorageError(
-            f"cannot {doing}, no permission: {text}", hint="check the credentials and the rights on the data path"
-        )
-    if kind == "full":
-        return StorageError(f"cannot {doing}, no space left: {text}", hint="free some space on the data path")
-    if kind == "missing" and doing == _WRITING and _UPLOAD.search(text):
-        return StorageError(
-            f"cannot {doing}, the place does not exist: {text}", hint="check the bucket or the folder of the data path"
-        )
-    return None
+def message_of(error: UnicodeDecodeError) -> str:
+    """Return what DuckDB said, of a value that it has cut in the middle of a character: ``unhex('é')``."""
+    text = error.object.decode(errors="replace").strip()
+    return text.splitlines()[0] if text else str(error)
 
 
 def interrupted(error: BaseException) -> bool:
@@ -105,6 +94,8 @@ def _translating(doing: str) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowInvalid) as error:
         ours = translate(error, doing)
         raise (ours or error) from error
+    except UnicodeDecodeError as error:
+        raise ConstraintError(f"a value does not fit: {message_of(error)}") from error
     except RuntimeError as error:
         if interrupted(error):
             raise KeyboardInterrupt from error

@@ -15,10 +15,13 @@ _MAGIC = re.compile(r"[*?\[]")
 def file_name(url: str) -> str:
     """Return the pattern that fits this one file.
 
-    Raises ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern.
+    Raises ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern, and
+    for an object with ``?`` in its name, behind which DuckDB looks for options.
     """
     if _MAGIC.search(url) is None:
         return url
+    if "?" in url and "://" in url:
+        raise PathError(f"DuckDB cannot open {url!r}, which has a question mark", hint="rename the object")
     if "\\" in url:
         raise PathError(
             f"DuckDB cannot open {url!r}, which has a backslash beside a sign for patterns", hint="rename the file"

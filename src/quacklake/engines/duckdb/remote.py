@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 
@@ -21,8 +22,8 @@ def connect_store(connection: duckdb.DuckDBPyConnection, store: Store, others: S
         return
     options = store.s3
     if store.scheme == "s3" and options is not None and options.access_key is not None and load_httpfs(connection):
-        for number, scope in enumerate((store.root, *store.external, *others)):
-            _sign_in(connection, options, scope, f"quacklake{number or ''}")
+        for scope in (store.root, *store.external, *others):
+            _sign_in(connection, options, scope)
         return
     from fsspec.implementations.arrow import ArrowFSWrapper
 
@@ -39,15 +40,20 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     try:
         from duckdb_extensions import import_extension
 
-        import_extension("httpfs")
+        with duckdb.connect() as own:  # without one it takes that of the user, which no two threads may use at once
+            import_extension("httpfs", con=own)
         connection.execute("LOAD httpfs")
     except (ImportError, OSError, AttributeError, duckdb.Error):  # the wheels do not know every DuckDB
         return False
     return True
 
 
-def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str, name: str) -> None:
-    """Keys for the files under a root, known to this DuckDB only for as long as it lives."""
+def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
+    """Keys for the files under a root, known to this DuckDB only for as long as it lives.
+
+    Each root has a secret of its own: several lakes of one session may have different keys.
+    """
+    name = f"quacklake_{hashlib.sha256(root.encode()).hexdigest()[:16]}"
     facts = {
         "KEY_ID": options.access_key,
         "SECRET": options.secret_key,

@@ -37,6 +37,7 @@ __all__ = [
     "ScanSql",
     "branches",
     "dated_deletes_query",
+    "guarded_columns",
     "needs_guard",
     "own_columns",
     "refuse_names",
@@ -414,10 +415,18 @@ def needs_guard(where: object) -> bool:
     return isinstance(where, str) and "distinct" in where.lower()
 
 
+def guarded_columns(names: Iterable[str], number: str) -> list[str]:
+    """Columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
+
+    ``number`` is a column beside them, of whole numbers that are never NULL.
+    """
+    known = f"{quote(number)} > -9223372036854775807"
+    return [f"CASE WHEN {known} THEN {quote(name)} END AS {quote(name)}" for name in names]
+
+
 def _guarded(query: str, columns: Sequence[Column]) -> str:
-    """The rows of a query with columns that are computed, though to what they are: filters on them stay outside."""
-    known = f"{_GUARD} > -9223372036854775807"
-    kept = [f"CASE WHEN {known} THEN {quote(c.name)} END AS {quote(c.name)}" for c in columns]
+    """The rows of a query with guarded columns."""
+    kept = guarded_columns([column.name for column in columns], _GUARD)
     return f"(SELECT * EXCLUDE ({_GUARD}) REPLACE ({', '.join(kept)}) FROM {query})" if kept else query
 
 

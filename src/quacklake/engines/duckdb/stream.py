@@ -30,23 +30,25 @@ def stream(
     limit: int | None,
     batch_rows: int,
     gate: Gate = nullcontext,
+    label: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
     ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
-    The connection is closed, and the ``gate`` left, at the end, early or not.
+    The connection is closed, and the ``gate`` left, at the end, early or not. Rows are counted for the tenant with this
+    ``label``, too.
     """
     left = limit if expression is not None else None
     try:
         with gate():
-            with telemetry.timed("engine.scan"), reading():
+            with telemetry.timed("engine.scan", tenant=label), reading():
                 source = start(batch_rows)
             for batch in _translated(source):
                 found = batch if expression is None else _filtered(batch, expression, schema, left)
                 if left is not None:
                     left -= found.num_rows
                 if found.num_rows:
-                    telemetry.count("engine.rows", found.num_rows)
+                    telemetry.count("engine.rows", found.num_rows, tenant=label)
                     yield _typed(found, schema)
                 if left is not None and left <= 0:
                     return

@@ -190,7 +190,7 @@ class FileWriter:
         ordered = bool(job.order) or any(clause.startswith("PARTITION_BY") for clause in clauses)
         try:
             with (
-                telemetry.timed("engine.write", location),
+                telemetry.timed("engine.write", location, tenant=self.store.label),
                 writing(),
                 grouping(job.connection, query, job.names, clauses, ordered=ordered) as rows_to_copy,
             ):
@@ -275,8 +275,8 @@ class FileWriter:
 
     def _file(self, row: tuple[Any, ...], job: _Job, folder: str) -> NewDataFile:
         url, count, size, footer, statistics = row[:5]
-        telemetry.count("engine.files_written")
-        telemetry.count("engine.bytes_written", size)
+        telemetry.count("engine.files_written", tenant=self.store.label)
+        telemetry.count("engine.bytes_written", size, tenant=self.store.label)
         dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
         facts = WrittenFacts()
         if job.options.facts and job.key is None and self.store.is_local:

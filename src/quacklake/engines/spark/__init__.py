@@ -6,7 +6,7 @@ from quacklake.engines.spark.executors import each_group, each_own_group, each_t
 from quacklake.engines.spark.failures import computing
 from quacklake.engines.spark.scan import ROW_COLUMNS, SparkScan
 from quacklake.engines.spark.schema import arrow_schema, with_variants
-from quacklake.engines.spark.session import find_session, has_time
+from quacklake.engines.spark.session import add_keys, find_session, has_time
 from quacklake.engines.spark.staging import Staging
 from quacklake.engines.spark.writer import SortBy, SparkWriter, WriteJob, Written
 
@@ -18,6 +18,7 @@ __all__ = [
     "Staging",
     "WriteJob",
     "Written",
+    "add_keys",
     "arrow_schema",
     "check_session",
     "computing",

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quacklake.engines.spark.compat import check_session, has_type, user_settings
+from quacklake.engines.spark.compat import check_session, has_type, is_connect, user_settings
 from quacklake.errors import MissingExtraError
 from quacklake.storage import Store
 from quacklake.storage.spark import find_java, spark_settings
 
-__all__ = ["LISTING", "WRITING", "find_session", "has_time", "overwrites_dynamically", "settings"]
+__all__ = ["LISTING", "WRITING", "add_keys", "find_session", "has_time", "overwrites_dynamically", "settings"]
 
 #: Spark looks at each file when a frame is made: a job for that costs more than it saves on a local disk.
 LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
@@ -56,6 +56,16 @@ def find_session(session: SparkSession | None, store: Store) -> SparkSession:
     found = session or _active() or _new(store)
     check_session(found)
     return found
+
+
+def add_keys(session: SparkSession, store: Store) -> None:
+    """Let a classic session reach the bucket of a store with keys of its own; other sessions have their server's."""
+    if store.s3 is None or not store.s3.scoped or is_connect(session):
+        return
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for name, value in spark_settings(store, secrets=True).items():
+        if name.startswith("spark.hadoop.fs.s3a.bucket."):
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
 
 
 def _active() -> SparkSession | None:

@@ -109,7 +109,7 @@ class SparkWriter:
         """
         require_types(self.session, job.table.schema.columns)
         faults.reach("engine.write.before")
-        with telemetry.timed("engine.write"), settings(self.session, WRITING), writing():
+        with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
             keys = _key_columns(job.table)
             writer = self._prepared(frame, job).write.mode("append").options(**job.options)
             if keys:
@@ -156,8 +156,9 @@ class SparkWriter:
         pairs = [(entry, footer) for entry, footer in zip(data, footers, strict=True) if footer.rows]
         wanted = {entry.path for entry, _ in pairs}
         self.store.delete([entry.path for entry in entries if entry.path not in wanted])
-        telemetry.count("engine.files_written", len(pairs))
-        telemetry.count("engine.bytes_written", sum(footer.size_bytes for _, footer in pairs))
+        label, size = self.store.label, sum(footer.size_bytes for _, footer in pairs)
+        telemetry.count("engine.files_written", len(pairs), tenant=label)
+        telemetry.count("engine.bytes_written", size, tenant=label)
         floats = _float_columns(job.table.schema.columns)
         doubtful = [each for each in floats if not _without_nan([footer for _, footer in pairs], each)]
         numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}

@@ -1,9 +1,10 @@
-"""Making a backup: the catalog in one read transaction, then the files that the place does not have yet."""
+"""Making a backup: the catalog in one short read transaction, then the files that the place does not have yet."""
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -89,10 +90,15 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
 
 def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     progress("writing the catalog", 0, None)
-    with catalog.read() as reader:
-        snapshot = reader.latest()
-        id_ = new_id(snapshot.id)
-        images = write_image(ImageReader.of(reader), catalog.encoding, work.target, folder_of(id_))
+    with tempfile.TemporaryDirectory(prefix="quacklake-backup-") as folder:
+        # Nobody commits to SQLite while others read: the target may be slow, so its part comes after the reading.
+        spool = Store.open(folder)
+        with catalog.read() as reader:
+            snapshot = reader.latest()
+            id_ = new_id(snapshot.id)
+            images = write_image(ImageReader.of(reader), catalog.encoding, spool, folder_of(id_))
+        for path in (f"{folder_of(id_)}{name}.arrow" for name in images):
+            copy_file(spool, path, work.target, path)
     work.files = work.bytes = 0
     work.missing.clear()
     work.skipped.clear()

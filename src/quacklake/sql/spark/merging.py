@@ -14,6 +14,7 @@ from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.names import quote as lake_quote
 from quacklake.format.objects import TableInfo
+from quacklake.sql.spark.merge_keys import with_stored_keys
 from quacklake.sql.spark.queries import run_query
 from quacklake.sql.spark.rows import assignments, default_of
 from quacklake.sql.spark.statement import Statement, Text
@@ -46,6 +47,11 @@ class _Names:
     def made(self, text: str) -> SparkColumn:
         with self.statement.translating():
             return f.expr(text)
+
+    def condition(self, text: str, rows: DataFrame, table: TableInfo) -> SparkColumn:
+        """The condition of the merge; texts of the source are compared as what the table would store of them."""
+        with self.statement.translating():
+            return self.made(with_stored_keys(self.renamed(text), rows, table.schema, time=self.time))
 
     def renamed(self, text: str) -> str:
         """An expression with the builder's names of the two sides."""
@@ -100,8 +106,9 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     known = _known(statement, table, names, own, other)
     sides = _Names(known, has_time(statement.spark.session), statement)
     keys = sides.keys(condition)
+    on = keys or sides.condition(condition, rows, table)
     qualified = f"{lake_quote(table.schema_name)}.{lake_quote(table.name)}"
-    builder = statement.spark.merge(qualified, rows, keys or sides.column(condition))
+    builder = statement.spark.merge(qualified, rows, on)
     while cursor.accept("WHEN"):
         _clause(cursor, builder, table, own or table.name, sides)
     cursor.end()

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from quacklake.engines.duckdb.binder import session_function
 from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.trees import serialize
 from quacklake.engines.spark.local import inlined_columns, inlined_rows
 from quacklake.engines.spark.session import has_time
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
@@ -62,6 +64,9 @@ def computed_view(
     """The rows of a view as DuckDB computes them. Raises ``UnsupportedFeatureError`` where that is too much."""
     shared = spark._shared
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
+    with shared.engine.connection() as connection:
+        if session_function(serialize(connection, view.sql.replace(LAKE, ""))) is not None:
+            raise UnsupportedFeatureError(what, hint="read it with lake.sql")
     plans = [tx.plan(table) for table in view_tables(shared, tx, view)]
     size = sum(pc.sum(plan.files.column("file_size_bytes")).as_py() or 0 for plan in plans)
     if size > _MOST_BYTES:

@@ -31,6 +31,8 @@ from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from quacklake.scan import ScanPlan
     from quacklake.sql.session import Session
 
@@ -39,7 +41,7 @@ __all__ = ["Clause", "Merge", "Source", "change_rows"]
 _SOURCE = "_ql_source"
 _ACTION = "_ql_action"
 _MESSAGE = "_ql_message"
-_HERE = " AND ".join(f"_ql_m.{name} IS NOT DISTINCT FROM {{own}}.{name}" for name in PLACES.split(", "))
+_NOWHERE = -9223372036854775807
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,14 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A temporary table of rows with what becomes of them, and where rows of the target come from."""
+    """A temporary table of rows with what becomes of them, and where rows of the target come from.
+
+    ``several`` tells whether a row of the target may be there more than once.
+    """
 
     name: str
     plan: ScanPlan | None = None
+    several: bool = True
 
 
 def change_rows(
@@ -147,9 +153,21 @@ class _Finder:
             alone = f"{statement.source.own}.{_SOURCE} NOT IN (SELECT {_SOURCE} FROM temp.main.{both.name})"
             found.append(self._made("source", [], f"{self.here} WHERE {alone}"))
         if statement.has("target"):
-            unmatched = f"ANTI JOIN temp.main.{both.name} AS _ql_m ON {_HERE.format(own=self.own)}"
+            unmatched = f"ANTI JOIN temp.main.{both.name} AS _ql_m ON {self._same_place(both)}"
             found.append(self._made("target", places, f"{statement.changed} {unmatched}"))
         return found
+
+    def _same_place(self, found: _Found) -> str:
+        """The condition that a row of the target is one of those that were found.
+
+        Nothing in it says IS NOT DISTINCT FROM, with which DuckDB's readers would get no filter.
+        """
+        names = PLACES.split(", ")
+        if found.plan is not None and found.plan.inlined is None:  # then all are in files
+            return " AND ".join(f"_ql_m.{name} = {self.own}.{name}" for name in names if name != "_ql_version")
+        return " AND ".join(
+            f"coalesce(_ql_m.{name}, {_NOWHERE}) = coalesce({self.own}.{name}, {_NOWHERE})" for name in names
+        )
 
     def _materialized(self) -> tuple[str, list[str]]:
         """The source as a temporary relation whose rows have numbers, and its own columns."""
@@ -180,10 +198,12 @@ class _Finder:
             f"{self.statement.prefix}SELECT {', '.join([*select, *beside])} FROM {source}", target=matched != "source"
         )
         name = self.session.fresh_name()
+        # rows that match are counted out of both sides, whether a clause takes them or not
+        taken = "" if matched == "both" else f" WHERE {_ACTION} IS NOT NULL"
         self.session.connection.execute(
-            f"CREATE TEMP TABLE {name} AS SELECT {', '.join(names)} FROM ({bound.sql})", bound.values
+            f"CREATE TEMP TABLE {name} AS SELECT {', '.join(names)} FROM ({bound.sql}){taken}", bound.values
         )
-        return _Found(name, None if bound.target is None else bound.target.plan)
+        return _Found(name, None if bound.target is None else bound.target.plan, several=matched == "both")
 
     def _column(self, column: Column, clauses: Sequence[tuple[str, Clause]], matched: str, action: str) -> str:
         """Return the SQL of a column once the row's clause has been followed."""
@@ -191,7 +211,8 @@ class _Finder:
         options = " ".join(
             f"WHEN '{label}' THEN {cast_to(found[column.id], column)}" for label, found in values if column.id in found
         )
-        kept = f"CAST(NULL AS {column.duckdb_type()})" if matched == "source" else f"{self.own}.{quote(column.name)}"
+        read = matched != "source" and (self.statement.returning or any(c.action == "update" for _, c in clauses))
+        kept = f"{self.own}.{quote(column.name)}" if read else f"CAST(NULL AS {column.duckdb_type()})"
         return f"CASE {action} {options} ELSE {kept} END" if options else kept
 
     def _values(self, clause: Clause) -> dict[int, str]:
@@ -256,20 +277,22 @@ def _apply(
     """Insert, delete and update; a row of the target that several rows of the source fit is changed once."""
     attached, connection = statement.target.attached, session.connection
     names = ", ".join(quote(column.name) for column in table.schema.columns)
-    changed = {rows.name: session.fresh_name() for rows in found if rows.plan is not None}
-    for rows, name in changed.items():
+    changed: dict[str, str] = {}
+    gone: dict[str, pa.Table] = {}
+    for rows in (each for each in found if each.plan is not None):
+        name = changed[rows.name] = session.fresh_name()
+        once = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if rows.several else ""
         connection.execute(
-            f"CREATE TEMP TABLE {name} AS SELECT {names}, {', '.join(ROW_COLUMNS)} FROM {rows}"
-            f" WHERE {_ACTION} LIKE 'update:%' QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1"
+            f"CREATE TEMP {'TABLE' if rows.several else 'VIEW'} {name} AS SELECT {names}, {', '.join(ROW_COLUMNS)}"
+            f" FROM {rows.name} WHERE {_ACTION} LIKE 'update:%'{once}"
         )
         inserting.check_not_null(connection, name, list(table.schema.columns))
-    gone = {
-        rows: session.rows(f"SELECT DISTINCT {PLACES} FROM {rows} WHERE {_ACTION} LIKE 'delete:%'") for rows in changed
-    }
+        word = "DISTINCT " if rows.several else ""
+        gone[rows.name] = session.rows(f"SELECT {word}{PLACES} FROM {rows.name} WHERE {_ACTION} LIKE 'delete:%'")
     places = {column.id: place for place, column in enumerate(table.schema.columns)}
     count = 0
-    for rows in (each.name for each in found if each.plan is None):
-        fresh = f"SELECT {names} FROM {rows} WHERE {_ACTION} LIKE 'insert:%'"
+    for rows in (each for each in found if each.plan is None):
+        fresh = f"SELECT {names} FROM {rows.name} WHERE {_ACTION} LIKE 'insert:%'"
         if first_row(connection, f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None:
             count += append_bound(session, tx, attached, table, conforming(table, places, fresh), None, asked)
     for each in found:

@@ -96,11 +96,11 @@ def _divided(call: Call) -> str | None:
     divisor = call.constant(1)
     if divisor is not None and float(divisor) != 0:
         return made
-    negative = f"CAST({two} AS STRING) = '-0.0'"
+    negative, type_ = f"CAST({two} AS STRING) = '-0.0'", type_name(result)
     return (
         f"CASE WHEN {one} IS NULL OR {two} IS NULL THEN NULL WHEN {two} <> 0 THEN {made}"
-        f" WHEN {one} = 0 OR isnan({one}) THEN double('NaN')"
-        f" WHEN ({one} > 0) = ({negative}) THEN double('-Infinity') ELSE double('Infinity') END"
+        f" WHEN {one} = 0 OR isnan({one}) THEN {type_}('NaN')"
+        f" WHEN ({one} > 0) = ({negative}) THEN {type_}('-Infinity') ELSE {type_}('Infinity') END"
     )
 
 
@@ -155,8 +155,11 @@ def _to_whole(call: Call) -> str | None:
     kind, value, word = call.types[0], call.sql(0), call.name.removesuffix("ing")
     if kind in INTEGERS:
         return call.cast(0, call.type)
-    if kind == "float64":  # what is larger is whole; Spark gives a bigint
-        return f"CASE WHEN abs({value}) < 4503599627370496D THEN CAST({word}({value}) AS DOUBLE) ELSE {value} END"
+    if kind == "float64":  # what is larger is whole; Spark gives a bigint, which has no -0
+        return (
+            f"CASE WHEN abs({value}) >= 4503599627370496D THEN {value} WHEN {word}({value}) = 0 THEN {value} * 0D"
+            f" ELSE CAST({word}({value}) AS DOUBLE) END"
+        )
     return f"CAST({word}({value}) AS {type_name(call.type.type)})" if parse_type(kind).base == "decimal" else None
 
 
@@ -189,16 +192,16 @@ def _null_if(call: Call) -> str | None:
 
 
 def _list(call: Call) -> str | None:
+    if not call.arguments:
+        return call.translator.empty(call.type)
     element = call.type.children[0]
-    items = [each.sql for each in call.arguments] if element.nested else call.all(element)
-    return f"array({', '.join(items)})"
+    return f"array({', '.join(call.translator.shaped(each, element) for each in call.arguments)})"
 
 
 def _struct(call: Call) -> str | None:
     names = [child.name for child in call.type.children]
     pairs = zip(names, call.arguments, call.type.children, strict=True)
-    cast = call.translator.cast
-    values = ((name, one.sql if kind.nested else cast(one, kind).sql) for name, one, kind in pairs)
+    values = ((name, call.translator.shaped(one, kind)) for name, one, kind in pairs)
     return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in values)})"
 
 
@@ -208,6 +211,9 @@ def _holds(call: Call) -> str | None:
         return None
     element = call.arguments[0].column.children[0]
     if element.nested or not (is_number(element.type) or element.type in ("varchar", "date", "boolean")):
+        return None
+    whole = element.type in INTEGERS and call.number(1) is not None
+    if not (whole or call.arguments[1].loose or call.types[1] == element.type):  # DuckDB casts the list
         return None
     wanted = call.cast(1, element)
     found = f"coalesce(array_contains({call.sql(0)}, {wanted}), false)"

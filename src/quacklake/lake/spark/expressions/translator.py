@@ -16,7 +16,7 @@ from quacklake.engines.duckdb.trees import constant_of
 from quacklake.engines.spark.session import has_time
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.spark import initial_value, literal, quote
+from quacklake.format.spark import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
 from quacklake.lake.expression import Expression
 from quacklake.lake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.lake.spark.expressions.functions import called
@@ -215,6 +215,22 @@ class Translator:
         self.strict = True
         return Typed(converted(value.sql, value.type, type_.type), type_, node or value.node)
 
+    def shaped(self, value: Typed, type_: Column) -> str:
+        """A part as another type, which may be nested: then it must be of that type, NULL or an empty list."""
+        if not type_.nested:
+            return self.cast(value, type_).sql
+        if value.loose:
+            return f"CAST(NULL AS {shown_type(type_, time=self.time)})"
+        if value.type == type_.type == "list" and _is_empty_list(value.node):
+            return self.empty(type_)
+        if _shape(value.column) != _shape(type_):
+            raise self.refusal(value.node)
+        return value.sql
+
+    def empty(self, type_: Column) -> str:
+        """An empty list of a type."""
+        return f"CAST(array() AS {shown_type(type_, time=self.time)})"
+
     def paired(self, one: Typed, two: Typed) -> tuple[Typed, Typed]:
         """Two parts as the type as which DuckDB compares them."""
         if one.loose and not two.loose:
@@ -222,6 +238,8 @@ class Translator:
         if two.loose and not one.loose:
             return one, self.cast(two, one.column)
         kinds = {one.type, two.type}
+        if "varchar" in kinds and kinds & set(TEXT_KEYS):
+            return self._as_key(one, two), self._as_key(two, one)
         if all(map(is_number, kinds)):
             common = next((type_ for type_ in reversed(FLOATS) if type_ in kinds), None)
             if common is None:
@@ -234,6 +252,12 @@ class Translator:
             wanted = Column(0, "v", "timestamp")
             return self.cast(one, wanted), self.cast(two, wanted)
         raise UnsupportedFeatureError(f"{one.type} and {two.type} are not compared in the same way in Spark")
+
+    def _as_key(self, value: Typed, other: Typed) -> Typed:
+        """A text as the type of what it is compared with."""
+        if value.type != "varchar":
+            return value
+        return Typed(text_as_key(value.sql, other.column, time=self.time), other.column, value.node)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
         """A comparison of two parts."""
@@ -258,10 +282,7 @@ class Translator:
         return self.typed(node, f"CASE {checks} ELSE {self._branch(node['else_expr'], type_)} END", type_)
 
     def _branch(self, node: Node, type_: Column) -> str:
-        found = self.visit(node)
-        if type_.nested:
-            return "NULL" if found.loose else found.sql
-        return self.cast(found, type_).sql
+        return self.shaped(self.visit(node), type_)
 
     def _operator(self, node: Node) -> Typed:
         kind, children = node["type"], node["children"]
@@ -301,3 +322,11 @@ class Translator:
             wanted = self.cast(key, value.column.children[0])
             return self.typed(node, f"try_element_at({value.sql}, {wanted.sql})", type_)
         raise self.refusal(node)
+
+
+def _is_empty_list(node: Node) -> bool:
+    return node["class"] == "FUNCTION" and node["function_name"] == "list_value" and not node["children"]
+
+
+def _shape(column: Column) -> object:
+    return column.type, tuple((child.name, _shape(child)) for child in column.children)

@@ -101,10 +101,11 @@ class SparkSink:
 
     def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)
-        telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches")
-        telemetry.count("stream.rows", report.rows)
-        telemetry.count("stream.files", report.files)
-        telemetry.count("stream.bytes", report.bytes)
+        label = self.spark._shared.catalog.label
+        telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
+        telemetry.count("stream.rows", report.rows, tenant=label)
+        telemetry.count("stream.files", report.files, tenant=label)
+        telemetry.count("stream.bytes", report.bytes, tenant=label)
         _log.info(
             "stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s",
             self.name,

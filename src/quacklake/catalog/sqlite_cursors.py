@@ -1,0 +1,47 @@
+"""Connections to SQLite whose statements end with their transaction.
+
+A SELECT that was interrupted between two rows lives as long as its cursor does, say in the frames of an exception that
+a notebook keeps. SQLite goes on with it even after a rollback, and takes what it has read for what is there: the next
+transaction of this connection would see pages of then among those of now, and commit on top of them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from contextlib import suppress
+from typing import Any
+
+__all__ = ["TidyConnection"]
+
+
+class TidyConnection(sqlite3.Connection):
+    """A connection that knows its cursors, to close them at the end of a transaction."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
+    def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+        """Return a cursor that is closed when the transaction ends."""
+        found = super().cursor(factory)
+        self._cursors.add(found)
+        return found
+
+    def commit(self) -> None:
+        """Commit, and end what was not read to its end."""
+        super().commit()
+        self._end_statements()
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one, and end what was not read to its end."""
+        try:
+            super().rollback()
+        finally:
+            self._end_statements()
+
+    def _end_statements(self) -> None:
+        for cursor in list(self._cursors):
+            with suppress(sqlite3.Error):
+                cursor.close()
+        self._cursors.clear()

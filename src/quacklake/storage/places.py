@@ -1,0 +1,66 @@
+"""The buckets that stores are in: where one is missing, none of its files is damaged.
+
+A store answers the same for a missing file and for a missing bucket, a status without a text. So whoever misses a file
+asks for its bucket. Errors of DuckDB, of any connection, name files by URLs: ``problem_of`` finds the store by these.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import weakref
+
+import pyarrow as pa
+from pyarrow import fs
+
+from quacklake.errors import StorageError
+from quacklake.storage.roots import Root
+
+__all__ = ["Place", "problem_of"]
+
+_SEEN_SECONDS = 10.0
+"""For how long a bucket that was there is not asked for again: many files may be missing."""
+
+_BUCKET_URL = re.compile(r"\b[a-z0-9]+://[^/\s'\"]+/")
+_open: weakref.WeakSet[Place] = weakref.WeakSet()
+_lock = threading.Lock()
+
+
+class Place:
+    """The bucket, or container, of a store; a local folder has none."""
+
+    def __init__(self, root: Root) -> None:
+        self.bucket = None if root.scheme == "file" else root.prefix.partition("/")[0]
+        self.url = "" if self.bucket is None else root.url[: root.url.index("/", len(root.scheme) + 3) + 1]
+        self._filesystem = root.filesystem
+        self._seen = -_SEEN_SECONDS
+        if self.bucket is not None:
+            with _lock:
+                _open.add(self)
+
+    def problem(self) -> StorageError | None:
+        """Return the error to raise if the bucket is missing; None if it is there, or this cannot be told."""
+        if self.bucket is None or time.monotonic() - self._seen < _SEEN_SECONDS:
+            return None
+        try:
+            found = self._filesystem.get_file_info(self.bucket).type
+        except (OSError, pa.ArrowException):
+            return None  # who may not look at buckets, or gets no answer, has been told something else
+        if found == fs.FileType.NotFound:
+            return StorageError(
+                f"there is no bucket {self.bucket}",
+                hint="make it, or check the data path, the endpoint and the keys: another account may have it",
+            )
+        self._seen = time.monotonic()
+        return None
+
+
+def problem_of(text: str) -> StorageError | None:
+    """Return the error to raise if the bucket of a file that a text names is missing, and a store here is in it."""
+    urls = set(_BUCKET_URL.findall(text))
+    with _lock:
+        places = [place for place in _open if place.url in urls]
+    problems = [place.problem() for place in places]
+    # two of one name are at two endpoints
+    return problems[0] if problems and all(problems) else None
