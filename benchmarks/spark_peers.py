@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.common import Measure, Skip, Target, Timing, at_most, slowdown
-from quacklake.storage.spark import DELTA, ICEBERG
+from quacklake.spark.runtime.settings import DELTA, ICEBERG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,11 +12,13 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import expiring, exposing, lakehouse, migrations
-from quacklake.catalog.conversion import Conversion
-from quacklake.catalog.tenancy import Tenancy
-from quacklake.catalog.writer import Writer
+from quacklake.catalog import expiring, lakehouse
+from quacklake.catalog.migrations import steps
+from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import QuacklakeError
+from quacklake.tenancy import exposing
+from quacklake.tenancy.conversion import Conversion
+from quacklake.tenancy.tenancy import Tenancy
 from tests.layout import plain_only
 from tests.removal_oracle import Oracle, watching
 
@@ -128,7 +130,7 @@ def test_a_way_back_to_an_older_version_that_forgets_to_say_so_is_caught(
     with open_file(tmp_path) as lake:
         lake.migrate("1.1")
         with monkeypatch.context() as patch:
-            patch.setattr(migrations._Work, "set_version", lambda *_: None)
+            patch.setattr(steps._Work, "set_version", lambda *_: None)
             with pytest.raises(AssertionError, match=r"ducklake_view_column_tag is part of 1\.1"):
                 lake.migrate("1.0")
         assert lake.migrate("1.0") == "1.0"

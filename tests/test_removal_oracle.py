@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.lake.tenant_folders import Occupancy
 from quacklake.maintenance import cleanup
 from quacklake.maintenance.backup import manifest, pruning
 from quacklake.maintenance.backup.manifest import BackupInfo
 from quacklake.storage import Store
+from quacklake.tenancy.folders import Occupancy
 from tests.layout import folder
 from tests.removal_oracle import watching
 

@@ -20,29 +20,24 @@ from quacklake.errors import QuacklakeError
 from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
-    from quacklake.lake import (
-        ChangeFrame,
-        DataFrame,
-        Expression,
-        Lake,
-        LakeAt,
-        LakeTransaction,
-        MergeResult,
-        RestoredTable,
-        Table,
-        UndoReport,
-        View,
-    )
-    from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
-    from quacklake.lake.input_files import open_files
-    from quacklake.lake.result import Result
-    from quacklake.lake.spark import SparkLake, spark, spark_settings
-    from quacklake.lake.spark.datasource.registration import register_spark
-    from quacklake.lake.tenants import Tenant, Tenants, TenantStats, tenants
+    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+    from quacklake.lake.table import Table
+    from quacklake.operations.dataframe import DataFrame
+    from quacklake.operations.dml import MergeResult
+    from quacklake.operations.expression import Expression
+    from quacklake.operations.feed import ChangeFrame
+    from quacklake.operations.input_files import open_files
+    from quacklake.operations.undo import RestoredTable, UndoReport
+    from quacklake.operations.views import View
+    from quacklake.spark.datasource.registration import register_spark
+    from quacklake.spark.lake import SparkLake, spark, spark_settings
     from quacklake.sql.opening import session
+    from quacklake.sql.result import Result
     from quacklake.sql.safety import Safety
     from quacklake.sql.session import Session
+    from quacklake.tenancy.opening import connect
+    from quacklake.tenancy.tenants import Tenant, Tenants, TenantStats, tenants
 
 __version__ = "0.1.0"
 
@@ -84,21 +79,21 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
         {
-            "quacklake.lake.connect": "connect",
-            "quacklake.lake.dataframe": "DataFrame",
-            "quacklake.lake.expression": "Expression",
-            "quacklake.lake.feed": "ChangeFrame",
+            "quacklake.tenancy.opening": "connect",
+            "quacklake.operations.dataframe": "DataFrame",
+            "quacklake.operations.expression": "Expression",
+            "quacklake.operations.feed": "ChangeFrame",
             "quacklake.lake.from_backup": "backups prune_backups restore_backup",
-            "quacklake.lake.input_files": "open_files",
+            "quacklake.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
-            "quacklake.lake.operations": "MergeResult",
-            "quacklake.lake.result": "Result",
+            "quacklake.operations.dml": "MergeResult",
+            "quacklake.sql.result": "Result",
             "quacklake.lake.spark": "SparkLake spark spark_settings",
-            "quacklake.lake.spark.datasource.registration": "register_spark",
+            "quacklake.spark.datasource.registration": "register_spark",
             "quacklake.lake.table": "Table",
-            "quacklake.lake.tenants": "Tenant TenantStats Tenants tenants",
-            "quacklake.lake.view": "View",
-            "quacklake.maintenance.undo": "RestoredTable UndoReport",
+            "quacklake.tenancy.tenants": "Tenant TenantStats Tenants tenants",
+            "quacklake.operations.views": "View",
+            "quacklake.operations.undo": "RestoredTable UndoReport",
             "quacklake.sql.opening": "session",
             "quacklake.sql.safety": "Safety",
             "quacklake.sql.session": "Session",
@@ -111,6 +106,6 @@ if not TYPE_CHECKING:
 
 def expr(sql: str) -> "Expression":
     """SQL over the row, where a plain value would be a literal: ``table.update({"n": expr("n + 1")})``."""
-    from quacklake.lake.expression import Expression
+    from quacklake.operations.expression import Expression
 
     return Expression(sql)

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import Lake, faults
 from quacklake.catalog import parse_url
-from quacklake.catalog.connections import Collision
-from quacklake.catalog.database import Failure
+from quacklake.catalog.databases.connections import Collision
+from quacklake.catalog.databases.database import Failure
 from quacklake.errors import (
     CatalogError,
     CatalogUnavailableError,

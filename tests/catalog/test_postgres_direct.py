@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.catalog.postgres_direct import _joined
+from quacklake.catalog.databases.postgres_direct import _joined
 from quacklake.errors import AlreadyExistsError
 from tests.catalog.driver import watch_driver
 

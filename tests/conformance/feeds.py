@@ -9,7 +9,8 @@ import duckdb
 import quacklake
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.lake import LakeAt, Table
+from quacklake.lake.lake import LakeAt
+from quacklake.lake.table import Table
 
 from .clients import LakeSite, plain_duckdb
 

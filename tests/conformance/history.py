@@ -13,8 +13,8 @@ import quacklake
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.lake import LakeAt
-from quacklake.lake.reference import TableRef
+from quacklake.lake.lake import LakeAt
+from quacklake.operations.reference import TableRef
 
 from .clients import LONG, LakeSite, plain_duckdb
 from .steps import Both, Maintain, Step, Stock

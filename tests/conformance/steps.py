@@ -17,7 +17,7 @@ from quacklake.duckdb_versions import arrow_table
 from quacklake.format.column_paths import format_path, parse_path
 from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
-from quacklake.lake.reference import TableRef
+from quacklake.operations.reference import TableRef
 
 from .clients import plain_duckdb
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.lake import Table
+from quacklake.lake.table import Table
 
 from .conftest import HISTORIES, LONG, MakeSite, kinds
 from .feeds import Feed, check_single_snapshots, our_feed, stock_feed

@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import CommitConflict
-from quacklake.lake import sealing
+from quacklake.operations import sealing
 
 from .clients import LakeSite
 from .conftest import MakeSite, kinds

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.partitions import Transform
 from quacklake.format.schema import Column
-from quacklake.format.spark import (
+from quacklake.format.types import SCALARS
+from quacklake.spark.runtime.types import (
     adopted,
     initial_value,
     key_expression,
@@ -22,7 +23,6 @@ from quacklake.format.spark import (
     stored,
     stored_type,
 )
-from quacklake.format.types import SCALARS
 
 
 def column(type_: str, *children: Column, id_: int = 1, name: str = "c") -> Column:

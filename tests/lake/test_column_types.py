@@ -18,7 +18,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.lake.column_types import to_column, to_schema
+from quacklake.operations.column_types import to_column, to_schema
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import quacklake
 from quacklake.config import parse_duration, resolve
 from quacklake.errors import InputError
 from quacklake.format.options import parse_option
-from quacklake.lake.times import span
+from quacklake.operations.times import span
 
 TEXTS = {
     "30s": dt.timedelta(seconds=30),

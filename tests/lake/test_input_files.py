@@ -20,7 +20,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.lake.input_files import open_files
+from quacklake.operations.input_files import open_files
 
 ROWS = [{"id": 1, "code": "007"}, {"id": 2, "code": "010"}]
 CSV = "id,code\n1,007\n2,010\n"
@@ -324,9 +324,9 @@ def test_a_frame_of_spark_is_sent_elsewhere(lake: quacklake.Lake) -> None:
 def test_files_are_read_again_after_a_lost_race(tmp_path: Path, lake: quacklake.Lake) -> None:
     table = lake.create_table("t", ROWS)
     Path("b.csv").write_text("id,code\n1,new\n")
-    from quacklake.lake import operations
+    from quacklake.operations import dml
 
-    merge = operations.merge
+    merge = dml.merge
     lost: list[bool] = []
 
     def racing(*arguments: Any, **options: Any) -> Any:

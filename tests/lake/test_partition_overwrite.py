@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.lake import operations
-from quacklake.lake.frames import to_source
-from quacklake.lake.spark.dml.partition_overwrite import overwrite_partitions
+from quacklake.operations import dml
+from quacklake.operations.frames import to_source
+from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.transaction import Transaction
 
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("d", pa.date32())])
@@ -30,7 +30,7 @@ def rows(*given: tuple[int, str | None, int]) -> pa.Table:
 def overwrite(lake: quacklake.Lake, new: pa.Table, name: str = "t") -> None:
     def work(tx: Transaction) -> Any:
         table = tx.find_table("main", name)
-        add = operations.append
+        add = dml.append
         return overwrite_partitions(lake._shared, tx, table, lambda: add(lake._shared, tx, table, to_source(new)))
 
     lake.handle.run(work)
@@ -87,7 +87,7 @@ def test_what_others_add_to_such_a_partition_meanwhile_is_seen(lake: quacklake.L
 
     def work(tx: Transaction) -> None:
         table = tx.find_table("main", "t")
-        add = operations.append
+        add = dml.append
         overwrite_partitions(
             lake._shared, tx, table, lambda: add(lake._shared, tx, table, to_source(rows((10, "a", 1))))
         )

@@ -19,7 +19,7 @@ from quacklake.errors import (
 )
 from quacklake.faults import Fault, FaultInjected
 from quacklake.format.streams import StreamMark
-from quacklake.lake.spark.streams.source import StreamSource
+from quacklake.spark.streams.source import StreamSource
 from tests.catalog.stock import Stock
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import CatalogUnavailableError, CommitConflict
-from quacklake.lake import operations
+from quacklake.operations import dml
 from quacklake.transaction import Retry
 
 
@@ -27,7 +27,7 @@ def overtaken(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Every delete is overtaken by one that another client makes in the same file, when that can commit."""
     other = quacklake.connect(lake.url, busy_timeout_ms=50, ducklake_max_retry_count=0)
     told: list[str] = []
-    real = operations.delete
+    real = dml.delete
 
     def delete(shared: object, *rest: object) -> object:
         found = real(shared, *rest)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from quacklake.errors import (
     ReadOnlyError,
     SnapshotExpiredError,
 )
-from quacklake.maintenance.undo import RestoredTable
+from quacklake.operations.undo import RestoredTable
 from tests.layout import folder
 
 Connect = Callable[..., quacklake.Lake]

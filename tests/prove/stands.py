@@ -18,7 +18,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.catalog import parse_url
 from quacklake.catalog.totals import TotalsCache
-from quacklake.lake.settings import Shared
+from quacklake.operations.context import Shared
 from quacklake.transaction import TableCache
 from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
@@ -83,7 +83,9 @@ class Stand:
         catalog.prepare()
         catalog._cache.clear()
         catalog.totals = TotalsCache()
-        return Lake(LakeHandle(Shared(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer)))
+        return Lake(
+            LakeHandle(Shared(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer))
+        )
 
     def release(self) -> None:
         """Let go of files, which others may open or replace then."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import quacklake
-from quacklake.engines.spark.scan import ROW_ID
-from quacklake.format.spark import quote
+from quacklake.spark.read.scan import ROW_ID
+from quacklake.spark.runtime.types import quote
 from tests.conformance.clients import LakeSite, plain_duckdb
 from tests.conformance.history import _sorted
 from tests.seeds import LONG

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quacklake.storage.spark import find_java, installed_version, parse_version
+from quacklake.spark.runtime.settings import find_java, installed_version, parse_version
 from tests.conformance.conftest import make_site
 from tests.conftest import skip_or_fail
 

@@ -22,7 +22,7 @@ from quacklake.errors import ConstraintError, InputError, StreamMismatchError, U
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.lake.spark.streams.sink import BatchReport
+    from quacklake.spark.streams.sink import BatchReport
 
 __all__ = ["OWN", "connect_streams", "make_session", "run_child", "same", "settings_of"]
 

@@ -22,7 +22,7 @@ from tests.spark.streaming import POINTS, Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.lake.spark.streams.sink import SparkSink
+    from quacklake.spark.streams.sink import SparkSink
 
 __all__ = ["Deaths", "Died", "sink_of"]
 

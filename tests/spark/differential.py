@@ -18,19 +18,19 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
-from quacklake.engines.spark import to_arrow
-from quacklake.engines.spark.session import has_time, settings
 from quacklake.errors import QuacklakeError
 from quacklake.format.schema import TableSchema
-from quacklake.format.spark import RAISED, shown_type
-from quacklake.lake.spark.expressions.functions import _MAKERS
-from quacklake.sql.spark.view_aggregates import ViewBinder, ViewTranslator
+from quacklake.spark.expressions.functions import _MAKERS
+from quacklake.spark.runtime.compat import to_arrow
+from quacklake.spark.runtime.session import has_time, settings
+from quacklake.spark.runtime.types import RAISED, shown_type
+from quacklake.spark.sql.view_aggregates import ViewBinder, ViewTranslator
 from tests.spark.expressions import COLUMNS, ROWS, Expressions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.lake.spark import SparkLake
+    from quacklake.spark.lake import SparkLake
 
 __all__ = ["Outcome", "column_values", "compare", "expressions", "is_refusal", "make_table", "shared_aggregates"]
 

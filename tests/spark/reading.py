@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import duckdb
 
 import quacklake
-from quacklake.engines.spark import to_arrow
 from quacklake.format.names import quote
+from quacklake.spark.runtime.compat import to_arrow
 from tests.conformance.clients import plain_duckdb
 from tests.conformance.history import History, Row, TableState, _sorted, canonical
 

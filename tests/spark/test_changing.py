@@ -18,7 +18,7 @@ from quacklake.errors import (
     PredicateError,
     SchemaMismatchError,
 )
-from quacklake.lake.spark.dml import changes, places
+from quacklake.spark.changes import changes, places
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 

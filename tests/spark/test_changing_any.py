@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import expr
-from quacklake.lake.spark.dml import changes, places
+from quacklake.spark.changes import changes, places
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.seeds import LONG, SEED

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import quacklake
-from quacklake.lake.spark.streaming import SparkStreaming
-from quacklake.lake.spark.streams.connect import ConnectHandle
+from quacklake.spark.streaming import SparkStreaming
+from quacklake.spark.streams.connect import ConnectHandle
 from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG

@@ -13,9 +13,9 @@ import pytest
 import quacklake
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
-from quacklake.lake.spark.datasource.filters import PushedFilter, pushed_sql
-from quacklake.lake.spark.datasource.options import READ, READ_STREAM, WRITE, FormatOptions
 from quacklake.scan import feed_slices
+from quacklake.spark.datasource.filters import PushedFilter, pushed_sql
+from quacklake.spark.datasource.options import READ, READ_STREAM, WRITE, FormatOptions
 from tests.conformance.clients import LakeSite, plain_duckdb
 from tests.conformance.history import canonical
 from tests.seeds import LONG
@@ -248,7 +248,7 @@ def test_nothing_of_the_catalog_goes_to_executors(
     from pyspark.cloudpickle import dumps
     from pyspark.sql.types import LongType, StructType
 
-    from quacklake.lake.spark.datasource.format import SparkFormat, source_class
+    from quacklake.spark.datasource.format import SparkFormat, source_class
 
     site = make_site("sqlite", 0, encrypted=True)
     lake = site.lake()
@@ -278,7 +278,7 @@ def test_nothing_of_the_catalog_goes_to_executors(
 def test_a_process_without_a_driver_of_ours_reads_by_the_url(site: LakeSite) -> None:
     from pyspark.sql.types import LongType, StructType
 
-    from quacklake.lake.spark.datasource.format import source_class
+    from quacklake.spark.datasource.format import source_class
 
     site.lake().create_table("t", pa.table({"id": range(30)}))
     source = source_class(None)({"lake": site.url, "path": "t"})

@@ -8,7 +8,7 @@ import pytest
 
 import quacklake
 from quacklake import expr
-from quacklake.engines.spark import deletes, file_index
+from quacklake.spark.read import deletes, file_index
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,11 +14,11 @@ import pytest
 
 import quacklake
 from quacklake import expr
-from quacklake.engines.spark import Staging
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
-from quacklake.lake.spark import slices
-from quacklake.lake.spark.dml import places
 from quacklake.scan import feed_slices
+from quacklake.spark.changes import places
+from quacklake.spark.read import slices
+from quacklake.spark.write.staging import Staging
 from tests.conformance.clients import LakeSite
 from tests.duckdbs import needs_extensions
 from tests.seeds import LONG

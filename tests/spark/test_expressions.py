@@ -11,9 +11,9 @@ from pyspark.errors import ArithmeticException
 
 import quacklake
 from quacklake import expr
-from quacklake.engines.spark import to_arrow
-from quacklake.engines.spark.session import settings
 from quacklake.errors import ConstraintError, PredicateError, UnsupportedFeatureError
+from quacklake.spark.runtime.compat import to_arrow
+from quacklake.spark.runtime.session import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

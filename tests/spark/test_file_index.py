@@ -30,14 +30,14 @@ def site(make_site: MakeSite) -> LakeSite:
 
 @pytest.fixture(autouse=True)
 def own_makers(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quacklake.engines.spark import file_index
+    from quacklake.spark.read import file_index
 
     assert file_index._maker(session) is not None
     monkeypatch.setattr(file_index, "_makers", file_index._makers.copy())
 
 
 def without_index(session: SparkSession) -> None:
-    from quacklake.engines.spark import file_index
+    from quacklake.spark.read import file_index
 
     file_index._makers[session._jvm] = None
 
@@ -109,7 +109,7 @@ def test_a_file_with_a_hidden_name_is_read_or_refused(site: LakeSite, session: S
 
 
 def test_a_wrong_size_in_the_catalog_hides_no_rows(site: LakeSite, session: SparkSession) -> None:
-    from quacklake.engines.spark.file_index import read_files
+    from quacklake.spark.read.file_index import read_files
 
     lake = site.lake()
     lake.create_table("t", pa.table({"id": range(500)}))
@@ -129,7 +129,7 @@ def test_a_wrong_size_in_the_catalog_hides_no_rows(site: LakeSite, session: Spar
 
 
 def test_nothing_is_looked_for_in_a_store_before_rows_are_read(site: LakeSite, session: SparkSession) -> None:
-    from quacklake.engines.spark.file_index import read_files
+    from quacklake.spark.read.file_index import read_files
 
     lake = site.lake()
     table = lake.create_table("t", pa.table({"id": range(500)}))
@@ -164,7 +164,7 @@ def test_another_spark_reads_by_the_paths(
 ) -> None:
     from string import Template
 
-    from quacklake.engines.spark import file_index
+    from quacklake.spark.read import file_index
 
     lake = site.lake()
     lake.create_table("t", pa.table({"id": range(50)}))
@@ -178,7 +178,7 @@ def test_another_spark_reads_by_the_paths(
 
 @pytest.mark.parametrize("indexed", [True, False])
 def test_facts_of_files_are_columns_of_their_rows(site: LakeSite, session: SparkSession, indexed: bool) -> None:
-    from quacklake.engines.spark.file_index import read_files
+    from quacklake.spark.read.file_index import read_files
 
     lake = site.lake()
     table = lake.create_table("t", pa.table({"id": range(10)}))

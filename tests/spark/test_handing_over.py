@@ -12,8 +12,8 @@ import pytest
 
 import quacklake
 from quacklake.errors import StreamError
-from quacklake.lake.reference import TableRef
-from quacklake.lake.spark.streams.connect import ConnectHandle
+from quacklake.operations.reference import TableRef
+from quacklake.spark.streams.connect import ConnectHandle
 
 
 class Server:

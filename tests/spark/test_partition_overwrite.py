@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import quacklake
-from quacklake.engines.spark.session import settings
 from quacklake.errors import InputError
+from quacklake.spark.runtime.session import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import quacklake
-from quacklake.engines.spark import compat
-from quacklake.engines.spark import session as sessions
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
+from quacklake.spark.runtime import compat
+from quacklake.spark.runtime import session as sessions
 from services import S3Server
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
@@ -68,7 +68,7 @@ def test_without_java_or_pyspark_one_sentence_tells_the_fix(site: LakeSite, monk
     with pytest.raises(MissingExtraError, match="needs Java") as caught:
         quacklake.spark(lake)
     assert "JAVA_HOME" in str(caught.value)
-    monkeypatch.setattr("quacklake.storage.spark._package", lambda: None)
+    monkeypatch.setattr("quacklake.spark.runtime.settings._package", lambda: None)
     with pytest.raises(MissingExtraError, match="pip install 'quacklake"):
         quacklake.spark(lake)
 

@@ -12,14 +12,14 @@ import pytest
 import quacklake
 from quacklake import telemetry
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, UnsupportedFeatureError
-from quacklake.lake.spark import fetching
+from quacklake.spark.write import fetching
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.lake.spark.streams.sink import SparkSink
+    from quacklake.spark.streams.sink import SparkSink
 
 #: What Arrow brings to the driver unharmed; the rest is always written by executors.
 pytestmark = pytest.mark.needs_spark("4.0")

@@ -20,17 +20,17 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
-from quacklake.sql.spark.altering import alterations, lake_columns
-from quacklake.sql.spark.pruning import conditions
-from quacklake.sql.spark.trees import declaration, parse
-from quacklake.sql.spark.words import SparkCursor, as_literal, only_statement, text_of, with_values
+from quacklake.spark.sql.altering import alterations, lake_columns
+from quacklake.spark.sql.pruning import conditions
+from quacklake.spark.sql.trees import declaration, parse
+from quacklake.spark.sql.words import SparkCursor, as_literal, only_statement, text_of, with_values
 
 from .core import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.lake.spark import SparkLake
+    from quacklake.spark.lake import SparkLake
 
 Rows = list[tuple[Any, ...]]
 

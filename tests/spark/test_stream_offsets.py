@@ -22,7 +22,7 @@ Offset = dict[str, int]
 
 @pytest.fixture
 def site(make_site: MakeSite) -> Iterator[LakeSite]:
-    from quacklake.lake.spark.datasource.desk import own_desk
+    from quacklake.spark.datasource.desk import own_desk
 
     made = make_site("sqlite", 0)
     made.lake().create_table("t", {"id": pa.int64(), "v": pa.string()})
@@ -39,7 +39,7 @@ class Reader:
     def __init__(self, site: LakeSite, **options: str) -> None:
         from pyspark.sql.types import LongType, StringType, StructType
 
-        from quacklake.lake.spark.datasource.format import source_class
+        from quacklake.spark.datasource.format import source_class
 
         source = source_class(None, url=site.url)({"table": "t", **options})
         source.schema()

@@ -14,10 +14,10 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError
-from quacklake.lake.spark.slices import read_slice
-from quacklake.lake.spark.streams.feed import slices_of
-from quacklake.lake.spark.streams.source import EARLIEST, LATEST, Position, StreamSource
 from quacklake.scan import feed_slices
+from quacklake.spark.read.slices import read_slice
+from quacklake.spark.streams.feed import slices_of
+from quacklake.spark.streams.source import EARLIEST, LATEST, Position, StreamSource
 from tests.seeds import LONG, chance
 
 pytest.importorskip("pyspark")
@@ -162,7 +162,7 @@ def test_a_start_that_has_expired_is_told_with_the_oldest_that_is_left(lake: qua
 
 
 def test_a_stream_moves_on_where_only_others_write(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quacklake.lake.spark.streams.source._QUIET", 3)
+    monkeypatch.setattr("quacklake.spark.streams.source._QUIET", 3)
     source = source_of(lake)
     lake.table("t").append(rows_of(0, 2))
     _, end = drain(source, source.start(EARLIEST))

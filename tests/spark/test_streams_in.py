@@ -26,7 +26,7 @@ from tests.conformance.conftest import MakeSite
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.lake.spark.streams.sink import SparkSink
+    from quacklake.spark.streams.sink import SparkSink
 
 pytestmark = pytest.mark.needs_spark("4.0")
 

@@ -13,8 +13,8 @@ import pytest
 import quacklake
 from quacklake.config import resolve
 from quacklake.errors import NotFoundError
-from quacklake.lake.stores import open_store
 from quacklake.maintenance.policy import JobKind, Policy
+from quacklake.operations.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def test_a_stream_into_a_catalog_that_is_dropped_ends_and_leaves_nothing(tmp_pat
 
 
 def test_keys_of_one_bucket_are_added_to_a_session_and_reach_no_other(session: SparkSession) -> None:
-    from quacklake.engines.spark import add_keys
+    from quacklake.spark.runtime.session import add_keys
 
     stores = {"acme": {"access_key": "ACMEKEY", "secret_key": "of-acme", "endpoint": "http://x:9"}}
     config = resolve({"stores": stores}, env={})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import quacklake
-from quacklake.engines.spark.session import settings
+from quacklake.spark.runtime.session import settings
 
 if TYPE_CHECKING:
     from pathlib import Path

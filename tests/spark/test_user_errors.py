@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.lake.spark import SparkLake
+    from quacklake.spark.lake import SparkLake
 
 pytestmark = pytest.mark.needs_spark("4.0")
 

@@ -16,7 +16,7 @@ from tests.conformance.conftest import MakeSite
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.lake.spark import SparkLake
+    from quacklake.spark.lake import SparkLake
 
 
 @pytest.fixture

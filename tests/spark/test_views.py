@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
-from quacklake.sql.spark import view_proof, views
+from quacklake.spark.sql import view_proof, views
 
 from .test_expressions import COLUMNS, ROWS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from quacklake.lake.spark import SparkLake
+    from quacklake.spark.lake import SparkLake
 
 #: Views that Spark computes itself.
 TRANSLATED = {

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.engines.spark import to_arrow
 from quacklake.errors import QuacklakeError
+from quacklake.spark.runtime.compat import to_arrow
 from tests.spark.differential import column_values, is_refusal
 
 if TYPE_CHECKING:
     import quacklake
-    from quacklake.lake.spark import SparkLake
+    from quacklake.spark.lake import SparkLake
     from tests.spark.expressions import Expressions
 
 __all__ = ["ViewTally", "views_of_lake", "views_of_spark"]

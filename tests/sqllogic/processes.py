@@ -18,7 +18,7 @@ _NEEDED = (
         f"quacklake.sql.statements.{name}"
         for name in ("alter", "databases", "inserting", "objects", "queries", "tables")
     ),
-    "quacklake.lake.connect",
+    "quacklake.tenancy.opening",
     "pyarrow.dataset",
     "sqlglot",
 )

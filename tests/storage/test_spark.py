@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from quacklake.errors import UnsupportedVersionError
+from quacklake.spark.runtime.settings import find_java, parse_version, spark_settings
 from quacklake.storage import S3Options, Store
-from quacklake.storage.spark import find_java, parse_version, spark_settings
 
 
 @pytest.mark.parametrize(

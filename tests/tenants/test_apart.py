@@ -173,7 +173,7 @@ def test_a_name_that_is_used_again_is_another_catalog(tenants: quacklake.Tenants
 
 def test_spark_finds_a_catalog_by_its_name(url: str, tenants: quacklake.Tenants) -> None:
     pytest.importorskip("pyspark")
-    from quacklake.lake.spark.datasource.desk import Desk
+    from quacklake.spark.datasource.desk import Desk
 
     for name in ("a", "b"):
         with tenants.open(name, create=True) as lake:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake.errors import InputError
-from quacklake.lake.tenants import PurgeReport
+from quacklake.tenancy.tenants import PurgeReport
 from tests.layout import by_hand, plain_only
 
 NOW = dt.timedelta(0)

@@ -12,7 +12,7 @@ import pytest
 import quacklake
 from quacklake import faults
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, QuacklakeError
-from quacklake.lake.moving import TenantShare
+from quacklake.tenancy.moving import TenantShare
 from tests.catalog.stock import Stock
 from tests.tenants import histories
 

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import faults
 from quacklake.catalog import parse_url
-from quacklake.catalog.mysql_conversion import MySQLConversion
 from quacklake.errors import (
     CatalogUnavailableError,
     CommitConflict,
@@ -23,6 +22,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
     UnsupportedVersionError,
 )
+from quacklake.tenancy.mysql_conversion import MySQLConversion
 from tests.crash.forks import Forks
 from tests.seeds import some
 from tests.tenants import histories

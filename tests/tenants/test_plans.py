@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import Tenancy, parse_url
+from quacklake.catalog import parse_url
+from quacklake.tenancy.tenancy import Tenancy
 from services import PostgresServer
 from tests.tenants import histories
 from tests.tenants.plans import Statement, astray, captured, multiply

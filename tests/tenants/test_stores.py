@@ -25,9 +25,9 @@ from quacklake.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from quacklake.lake.stores import open_store
-from quacklake.lake.tenant_upkeep import _Spark
 from quacklake.maintenance.policy import Policy
+from quacklake.operations.stores import open_store
+from quacklake.tenancy.maintenance import _Spark
 from services import MotoServer
 from tests.tenants.s3_gate import S3Gate
 
@@ -236,7 +236,7 @@ def test_a_data_path_of_its_own_must_be_apart_from_those_of_others(tmp_path: Pat
 
 def test_a_session_of_spark_has_one_pair_of_keys_for_a_bucket() -> None:
     config = resolve({"stores": {"acme": ACME, "beta": BETA}, "s3_endpoint": "http://x"}, env={})
-    from quacklake.storage.spark import spark_settings
+    from quacklake.spark.runtime.settings import spark_settings
 
     store = open_store("s3://bucket/acme", config, tenant="acme")
     found = {name: value for name, value in spark_settings(store, secrets=True).items() if "fs.s3a" in name}

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import quacklake
-from quacklake.catalog.needs import CatalogNeed, Thresholds
 from quacklake.catalog.registry import Registry
 from quacklake.cli import main
 from quacklake.errors import ConfigError, InputError, LeaseHeldError
-from quacklake.lake.tenants import Tenants
 from quacklake.maintenance.lease import Work, hold
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.rounds import Bounds, RoundReport, wants
+from quacklake.tenancy.needs import CatalogNeed, Thresholds
+from quacklake.tenancy.rounds import Bounds, RoundReport, wants
+from quacklake.tenancy.tenants import Tenants
 
 MANY = {"a": list(range(50))}
 MERGING = Policy(small_files=2, orphans_every=None, interval=dt.timedelta(0), jitter=0)

@@ -8,16 +8,16 @@ from quacklake.catalog.catalog import (
     SqliteCatalog,
     open_catalog,
 )
-from quacklake.catalog.connections import Collision
-from quacklake.catalog.reader import Reader
+from quacklake.catalog.databases.connections import Collision
+from quacklake.catalog.databases.url import CatalogUrl, parse_url
 from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
+from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
-from quacklake.catalog.tenancy import Tenancy
 from quacklake.catalog.totals import TableTotals, Totals
-from quacklake.catalog.url import CatalogUrl, parse_url
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.writing.writer import Writer
+from quacklake.tenancy.tenancy import Tenancy
 
 __all__ = [
     "Catalog",

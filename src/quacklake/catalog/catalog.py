@@ -11,13 +11,25 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import telemetry
-from quacklake.catalog import making, migrations, scoped, upgrade
-from quacklake.catalog.connections import Connections
-from quacklake.catalog.database import Question
-from quacklake.catalog.duckdb import DuckDBDatabase
-from quacklake.catalog.mysql import MySQLDatabase
-from quacklake.catalog.postgres import PostgresDatabase
-from quacklake.catalog.reader import Reader
+from quacklake.catalog import scoped
+from quacklake.catalog.databases.connections import Connections
+from quacklake.catalog.databases.database import Question
+from quacklake.catalog.databases.duckdb import DuckDBDatabase
+from quacklake.catalog.databases.mysql import MySQLDatabase
+from quacklake.catalog.databases.postgres import PostgresDatabase
+from quacklake.catalog.databases.sqlite import SqliteDatabase
+from quacklake.catalog.databases.url import CatalogUrl, parse_url
+from quacklake.catalog.migrations import steps, upgrade
+from quacklake.catalog.migrations.versions import (
+    NEXT,
+    PARTS,
+    READABLE_VERSIONS,
+    VERSION,
+    WRITABLE_VERSIONS,
+    Part,
+    has_next,
+)
+from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.snapshots import LATEST, LIMITS
 from quacklake.catalog.registry import (
     CATALOG_REQUIRED,
@@ -29,20 +41,10 @@ from quacklake.catalog.registry import (
 )
 from quacklake.catalog.scoped import CATALOG
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.sqlite import SqliteDatabase
 from quacklake.catalog.tables import Tables
 from quacklake.catalog.totals import TotalsCache
-from quacklake.catalog.url import CatalogUrl, parse_url
-from quacklake.catalog.versions import (
-    NEXT,
-    PARTS,
-    READABLE_VERSIONS,
-    VERSION,
-    WRITABLE_VERSIONS,
-    Part,
-    has_next,
-)
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.writing import making
+from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -295,7 +297,7 @@ class Catalog(Connections):
                 with self._translate("migrate"), self._connection() as connection:
                     self._database.prepare_write(connection)
                 with self._queued() as writer:
-                    passed = migrations.migrate(writer, target)
+                    passed = steps.migrate(writer, target)
                     if not self.shared:
                         tables = Tables.of(target, self._schema)
                         making.create_own(writer._connection, tables, self._database)

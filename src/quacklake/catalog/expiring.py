@@ -17,9 +17,9 @@ import sqlalchemy as sa
 
 from quacklake.catalog.file_names import SOME, parts
 from quacklake.catalog.inlined import DELETES, ROWS, delete_table, of_all_tables
-from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.unseen import LIVES, dead_data_file, dead_delete, inlined_tables, unseen
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.writing.writer import Writer
 from quacklake.format.inline import parse_table_name
 
 __all__ = [

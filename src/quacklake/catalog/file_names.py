@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog import exposing, scoped
+from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
-from quacklake.catalog.database import Database
-from quacklake.catalog.reader import Reader
+from quacklake.catalog.databases.database import Database
+from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.unseen import dead_data_file, dead_delete
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.writing.writer import Writer
+from quacklake.tenancy import exposing
 
 __all__ = [
     "PAGE",

@@ -16,11 +16,11 @@ from sqlalchemy.schema import CreateTable
 
 from quacklake.catalog.columns import Instant, readable_time
 from quacklake.catalog.inlined import delete_table
-from quacklake.catalog.reader import Reader
 from quacklake.catalog.reading.inlined import InlinedRows
+from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.statements import Statements
 from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.writing.writer import Writer
 from quacklake.format.schema import TableSchema
 
 __all__ = ["DELETE_COLUMNS", "IMAGED", "ImageReader", "ImageWriter", "InlinedId"]

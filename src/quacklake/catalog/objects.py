@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import sqlalchemy as sa
 
-from quacklake.catalog.reader import Reader
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import CommitConflict
 from quacklake.format.names import quote
 from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, ViewInfo

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from quacklake import faults
 from quacklake.catalog import lakehouse, partitioned, scoped
-from quacklake.catalog.database import Database, Question, Rows
+from quacklake.catalog.databases.database import Database, Question, Rows
 from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import VERSION

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from quacklake.catalog.columns import readable_time
-from quacklake.catalog.reader import Reader
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
 from quacklake.format.snapshot_tags import SnapshotTag, check_tag
 from quacklake.format.snapshots import Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from quacklake.catalog.reader import Reader
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import ReadOnlyError
 from quacklake.format.streams import StreamMark
 

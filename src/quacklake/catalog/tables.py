@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import Flag, Id, Instant, Name, Text, Uid
-from quacklake.catalog.versions import ADDED_COLUMNS, ADDED_TABLES, PARTS, VERSION, Part, has_next
+from quacklake.catalog.migrations.versions import ADDED_COLUMNS, ADDED_TABLES, PARTS, VERSION, Part, has_next
 
 __all__ = ["INDEXES", "KINDS", "OWN_TABLES", "SPEC", "VERSION", "WIDE_SPEC", "ColumnSpec", "Spec", "Tables"]
 

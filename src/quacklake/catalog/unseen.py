@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from quacklake.catalog.writer import Writer
+from quacklake.catalog.writing.writer import Writer
 from quacklake.format.inline import data_table_name
 
 __all__ = ["LIVES", "dead_data_file", "dead_delete", "inlined_tables", "spans_of_nobody", "unseen"]

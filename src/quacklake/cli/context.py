@@ -17,7 +17,7 @@ from quacklake.errors import ConfigError, InputError, NotFoundError
 if TYPE_CHECKING:
     import typer
 
-    from quacklake.lake import Lake, LakeAt
+    from quacklake.lake.lake import Lake, LakeAt
 
 __all__ = ["NO_LAKE", "Context", "Options", "check_unused", "default_data_path", "version_of"]
 
@@ -91,7 +91,7 @@ class Context:
             return self._connect(str(folder), write, create, settings)
 
     def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
-        from quacklake.lake.connect import connect
+        from quacklake.tenancy.opening import connect
 
         try:
             with telemetry.timed("lake.open", self.config.url):
@@ -151,7 +151,7 @@ def default_data_path(url: str) -> Path | None:
 
     None where the library has a default of its own, and where a folder of this machine is no place for them.
     """
-    from quacklake.catalog.url import parse_url
+    from quacklake.catalog.databases.url import parse_url
 
     parsed = parse_url(url)
     if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:

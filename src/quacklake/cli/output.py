@@ -62,7 +62,7 @@ class Output:
         elif self.format == "arrow":
             _write_arrow(rows)
         else:
-            from quacklake.lake.display import print_table
+            from quacklake.operations.display import print_table
 
             table = rows.read_all() if hasattr(rows, "read_all") else rows
             hush()
@@ -169,7 +169,7 @@ def plain(value: Any) -> Any:
 
 
 def _records(rows: pa.Table | pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
-    from quacklake.lake.display import python_values
+    from quacklake.operations.display import python_values
 
     for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
         hush()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from quacklake.errors import InputError
 
 if TYPE_CHECKING:
-    from quacklake.lake.input_csv import CsvOptions
-    from quacklake.lake.input_files import InputFiles
+    from quacklake.operations.input_csv import CsvOptions
+    from quacklake.operations.input_files import InputFiles
 
 __all__ = ["STANDARD_INPUT", "opened"]
 
@@ -25,7 +25,7 @@ STANDARD_INPUT = "-"
 @contextmanager
 def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
     """Open the rows of files, or with ``-`` of standard input."""
-    from quacklake.lake.input_files import open_files
+    from quacklake.operations.input_files import open_files
 
     if STANDARD_INPUT not in names:
         yield open_files(names, format, csv=csv)

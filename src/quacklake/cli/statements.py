@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quacklake import telemetry
 from quacklake.cli.progress import stages
-from quacklake.lake.source import ROWS_TAKEN
+from quacklake.operations.source import ROWS_TAKEN
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quacklake.lake.result import Result
     from quacklake.maintenance.reports import Progress
+    from quacklake.sql.result import Result
     from quacklake.sql.session import Session
 
 __all__ = ["Statements"]

@@ -5,26 +5,26 @@ from typing import TYPE_CHECKING
 from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
-    from quacklake.lake.dataframe import DataFrame
-    from quacklake.lake.expression import Expression
-    from quacklake.lake.feed import ChangeFrame
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-    from quacklake.lake.operations import MergeResult
     from quacklake.lake.table import Table
-    from quacklake.lake.view import View
-    from quacklake.maintenance.undo import RestoredTable, UndoReport
+    from quacklake.operations.dataframe import DataFrame
+    from quacklake.operations.dml import MergeResult
+    from quacklake.operations.expression import Expression
+    from quacklake.operations.feed import ChangeFrame
+    from quacklake.operations.undo import RestoredTable, UndoReport
+    from quacklake.operations.views import View
 else:
     __getattr__ = lazily(
         __name__,
         {
-            "quacklake.lake.dataframe": "DataFrame",
-            "quacklake.lake.expression": "Expression",
-            "quacklake.lake.feed": "ChangeFrame",
+            "quacklake.operations.dataframe": "DataFrame",
+            "quacklake.operations.expression": "Expression",
+            "quacklake.operations.feed": "ChangeFrame",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
-            "quacklake.lake.operations": "MergeResult",
+            "quacklake.operations.dml": "MergeResult",
             "quacklake.lake.table": "Table",
-            "quacklake.lake.view": "View",
-            "quacklake.maintenance.undo": "RestoredTable UndoReport",
+            "quacklake.operations.views": "View",
+            "quacklake.operations.undo": "RestoredTable UndoReport",
         },
     )
 

@@ -21,32 +21,32 @@ from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Snapshot
-from quacklake.lake import layout, operations
-from quacklake.lake.backups import BackingUp
-from quacklake.lake.boundary import boundary
-from quacklake.lake.column_types import to_schema
-from quacklake.lake.compaction import LakeCompaction
-from quacklake.lake.dataframe import DataFrame
-from quacklake.lake.expiry import Expiring
-from quacklake.lake.frames import to_source
-from quacklake.lake.handles import Handle, LakeHandle, SnapshotHandle, TransactionHandle
-from quacklake.lake.history import lake_history
-from quacklake.lake.macros import Parameters, make_variant
 from quacklake.lake.options import Configuring
-from quacklake.lake.reference import TableRef, name_parts, renamed
-from quacklake.lake.settings import Shared
-from quacklake.lake.signature import Signature
-from quacklake.lake.source import Input
 from quacklake.lake.speaking import SpeaksSql
 from quacklake.lake.streams import Streaming
 from quacklake.lake.table import Table
-from quacklake.lake.tenant_limits import Limited
 from quacklake.lake.undo import RollingBack, Undropping
-from quacklake.lake.upkeep import Maintaining
-from quacklake.lake.verification import Verifying
-from quacklake.lake.view import View, check_macro, check_view
+from quacklake.maintenance.backing_up import BackingUp
+from quacklake.maintenance.lake_expiry import Expiring
+from quacklake.maintenance.lake_maintenance import Maintaining
+from quacklake.maintenance.table_maintenance import LakeCompaction
+from quacklake.maintenance.verification import Verifying
+from quacklake.operations import dml, layout
+from quacklake.operations.boundary import boundary
+from quacklake.operations.column_types import to_schema
+from quacklake.operations.context import Shared
+from quacklake.operations.dataframe import DataFrame
+from quacklake.operations.frames import to_source
+from quacklake.operations.handles import Handle, LakeHandle, SnapshotHandle, TransactionHandle
+from quacklake.operations.history import lake_history
+from quacklake.operations.macros import Parameters, make_variant
+from quacklake.operations.reference import TableRef, name_parts, renamed
+from quacklake.operations.signature import Signature
+from quacklake.operations.source import Input
+from quacklake.operations.views import View, check_macro, check_view
 from quacklake.scan import Filter
 from quacklake.storage import Store
+from quacklake.tenancy.limits import Limited
 from quacklake.transaction import Transaction
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
@@ -206,9 +206,9 @@ class _Writing(_Reading):
             if tag is not None:
                 tx.objects.set_tags(info, {PRIMARY_KEY: tag})
             if source is not None and tag is not None and not source.empty:
-                operations.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
+                dml.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
             elif source is not None:
-                operations.append(self._shared, tx, info, source)
+                dml.append(self._shared, tx, info, source)
 
         self.handle.run(work, replayable=source is None or source.replayable)
         return self.table(name)
@@ -372,7 +372,7 @@ class Lake(
         return f"<Lake {self.url}{which} at {state}, data in {self.data_path}>"
 
     def _repr_html_(self) -> str:
-        from quacklake.lake.display import html_table
+        from quacklake.operations.display import html_table
 
         tables = self._tables()
         rows = pa.table(

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
-from quacklake.lake.handles import Handle
-from quacklake.lake.reference import TableRef
-from quacklake.lake.settings import Shared
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
 from quacklake.transaction import features
 
 __all__ = ["Configuring"]

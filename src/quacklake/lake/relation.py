@@ -12,7 +12,7 @@ from quacklake.errors import InputError
 if TYPE_CHECKING:
     import duckdb
 
-    from quacklake.lake.dataframe import DataFrame
+    from quacklake.operations.dataframe import DataFrame
 
 __all__ = ["to_relation"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quacklake import forks
-from quacklake.lake.result import Result
+from quacklake.sql.result import Result
 
 __all__ = ["SpeaksSql"]
 

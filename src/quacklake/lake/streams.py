@@ -8,8 +8,8 @@ from quacklake.catalog import streams
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.paths import uuid7
 from quacklake.format.streams import StreamMark, check_stream, claimed
-from quacklake.lake.handles import Handle
-from quacklake.lake.settings import Shared
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
 
 __all__ = ["Streaming"]
 

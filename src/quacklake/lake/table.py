@@ -14,20 +14,20 @@ from quacklake.errors import InputError, NotFoundError
 from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
-from quacklake.lake import evolution, layout, operations
-from quacklake.lake.add_files import AddOptions, add_files, to_patterns
-from quacklake.lake.boundary import boundary
-from quacklake.lake.compaction import TableCompaction
-from quacklake.lake.dataframe import DataFrame
-from quacklake.lake.evolution import ColumnType
-from quacklake.lake.feed import Bound, ChangeFrame
-from quacklake.lake.frames import to_source
-from quacklake.lake.handles import Handle
-from quacklake.lake.operations import MergeResult
-from quacklake.lake.reference import TableRef
-from quacklake.lake.settings import Shared
 from quacklake.lake.undo import Restoring
-from quacklake.lake.view import COMMENT, check_tags
+from quacklake.maintenance.table_maintenance import TableCompaction
+from quacklake.operations import dml, evolution, layout
+from quacklake.operations.add_files import AddOptions, add_files, to_patterns
+from quacklake.operations.boundary import boundary
+from quacklake.operations.context import Shared
+from quacklake.operations.dataframe import DataFrame
+from quacklake.operations.dml import MergeResult
+from quacklake.operations.evolution import ColumnType
+from quacklake.operations.feed import Bound, ChangeFrame
+from quacklake.operations.frames import to_source
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
+from quacklake.operations.views import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
@@ -241,13 +241,11 @@ class Table(TableCompaction, Restoring):
         source = to_source(data, self._shared.store)
         if dedup:
             return self._write(
-                lambda tx, table: operations.append_new(
-                    self._shared, tx, table, source, _key(tx, table), evolve=evolve
-                ),
+                lambda tx, table: dml.append_new(self._shared, tx, table, source, _key(tx, table), evolve=evolve),
                 source=source,
             )
         return self._write(
-            lambda tx, table: operations.append(self._shared, tx, table, source, evolve=evolve) or 0,
+            lambda tx, table: dml.append(self._shared, tx, table, source, evolve=evolve) or 0,
             blind=True,
             source=source,
         )
@@ -275,20 +273,20 @@ class Table(TableCompaction, Restoring):
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
         source = to_source(data, self._shared.store)
         return self._write(
-            lambda tx, table: operations.overwrite(self._shared, tx, table, source, where, evolve=evolve) or 0,
+            lambda tx, table: dml.overwrite(self._shared, tx, table, source, where, evolve=evolve) or 0,
             source=source,
         )
 
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that satisfy a filter (all without one); returns how many where that is known."""
-        return self._write(lambda tx, table: operations.delete(self._shared, tx, table, where))
+        return self._write(lambda tx, table: dml.delete(self._shared, tx, table, where))
 
     def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
         """Set columns of the rows that satisfy a filter; returns how many.
 
         Python values are literals; ``quacklake.expr("n + 1")`` is SQL over the row.
         """
-        return self._write(lambda tx, table: operations.update(self._shared, tx, table, values, where))
+        return self._write(lambda tx, table: dml.update(self._shared, tx, table, values, where))
 
     def merge(self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False) -> MergeResult:
         """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
@@ -300,7 +298,7 @@ class Table(TableCompaction, Restoring):
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
             keys = _key(tx, table) if given is None else list(given)
-            return operations.merge(self._shared, tx, table, source, keys, evolve=evolve)
+            return dml.merge(self._shared, tx, table, source, keys, evolve=evolve)
 
         return self._write(work, source=source)
 
@@ -398,7 +396,7 @@ class Table(TableCompaction, Restoring):
 
     def history(self) -> pa.Table:
         """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
-        from quacklake.lake.history import table_history
+        from quacklake.operations.history import table_history
 
         return table_history(self._shared, self.info)
 

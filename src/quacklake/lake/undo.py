@@ -13,14 +13,14 @@ from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.snapshot_tags import is_tag
-from quacklake.lake.handles import Handle
-from quacklake.lake.reference import TableRef, renamed
-from quacklake.lake.restoring import Undo
-from quacklake.lake.rollback import roll_back
-from quacklake.lake.settings import Shared
-from quacklake.lake.times import instant
 from quacklake.maintenance.reports import Progress, silent
-from quacklake.maintenance.undo import UndoReport
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef, renamed
+from quacklake.operations.restoring import Undo
+from quacklake.operations.rollback import roll_back
+from quacklake.operations.times import instant
+from quacklake.operations.undo import UndoReport
 from quacklake.transaction import Transaction
 
 __all__ = ["Restoring", "RollingBack", "Undropping", "Version", "find_version"]

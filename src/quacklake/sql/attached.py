@@ -16,7 +16,7 @@ from quacklake.format.options import OPTIONS
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-    from quacklake.lake.settings import Shared
+    from quacklake.operations.context import Shared
 
     Handle = Lake | LakeAt | LakeTransaction
 

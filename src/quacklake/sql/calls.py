@@ -20,11 +20,11 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OPTIONS
 from quacklake.format.snapshots import SnapshotInfo
-from quacklake.lake.add_files import AddOptions, add_files, to_patterns
-from quacklake.lake.feed import ChangeFrame
-from quacklake.lake.handles import TransactionHandle
 from quacklake.lake.lake import Lake
-from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.operations.add_files import AddOptions, add_files, to_patterns
+from quacklake.operations.feed import ChangeFrame
+from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import metadata
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import missing

@@ -10,7 +10,7 @@ from quacklake.errors import SqlError
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
-    from quacklake.lake.result import Result
+    from quacklake.sql.result import Result
     from quacklake.sql.session import Session
 
     Handler = Callable[[Session, Cursor, Any], Result]

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.value_ranges import check_values
-from quacklake.lake.arrow_forms import readable, readable_schema
-from quacklake.lake.frames import to_source
-from quacklake.lake.input_paths import is_path
+from quacklake.operations.arrow_forms import readable, readable_schema
+from quacklake.operations.frames import to_source
+from quacklake.operations.input_paths import is_path
 
 __all__ = ["find_frame", "registrable"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold
-from quacklake.lake.reference import DEFAULT_SCHEMA
+from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.sql import calls, upkeep
 from quacklake.sql.attached import Attached
 from quacklake.sql.calls import Call

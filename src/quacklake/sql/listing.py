@@ -22,14 +22,14 @@ from quacklake.errors import InputError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import Column
-from quacklake.lake.macros import forms_of
-from quacklake.lake.reference import DEFAULT_SCHEMA
-from quacklake.lake.result import Result
-from quacklake.lake.view import COMMENT
+from quacklake.operations.macros import forms_of
+from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.operations.views import COMMENT
 from quacklake.sql import metadata, tree
 from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.definitions import declared, default_of
 from quacklake.sql.names import SYSTEM
+from quacklake.sql.result import Result
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.names import fold
-from quacklake.lake.result import Result
 from quacklake.sql.attached import Attached
+from quacklake.sql.result import Result
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.names import fold
-from quacklake.lake.reference import DEFAULT_SCHEMA
+from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.sql.attached import Attached, Attachments, Target, parts_of
 
 if TYPE_CHECKING:

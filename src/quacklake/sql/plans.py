@@ -12,7 +12,7 @@ import duckdb
 
 if TYPE_CHECKING:
     from quacklake.format.objects import TableInfo
-    from quacklake.lake.settings import Shared
+    from quacklake.operations.context import Shared
     from quacklake.scan import ScanPlan
     from quacklake.sql.scans import Scan
 

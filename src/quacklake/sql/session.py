@@ -21,7 +21,6 @@ from quacklake.config import carries_secret, redact_message, redact_statement
 from quacklake.duckdb_versions import arrow_table, first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
-from quacklake.lake.result import Result
 from quacklake.sql import dispatch
 from quacklake.sql.attached import PREFIX, Attached, Attachments, attached_as
 from quacklake.sql.binder import Binder, StandIns
@@ -32,6 +31,7 @@ from quacklake.sql.names import Names
 from quacklake.sql.own_words import in_own_words
 from quacklake.sql.parameters import numbered, supplied
 from quacklake.sql.plans import Footers, Plans
+from quacklake.sql.result import Result
 from quacklake.sql.running import Budget, Running
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node

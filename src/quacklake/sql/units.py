@@ -16,8 +16,8 @@ from quacklake.errors import (
     SqlError,
 )
 from quacklake.format.names import fold
-from quacklake.lake.handles import LakeHandle
-from quacklake.lake.signature import NO_SIGNATURE, Signature
+from quacklake.operations.handles import LakeHandle
+from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
 
 if TYPE_CHECKING:

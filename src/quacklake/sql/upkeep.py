@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import quote
-from quacklake.lake.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql.calls import Call, snapshot_rows
 
 __all__ = [

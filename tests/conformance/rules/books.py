@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
+from quacklake.catalog.databases.url import parse_url
 from quacklake.catalog.tables import SPEC
-from quacklake.catalog.url import parse_url
 
 from ..clients import LONG, LakeSite, plain_duckdb
 from ..history import TableState, our_state, stock_state

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from quacklake.engines.spark.paths import file_path, spark_path, spark_uri
+from quacklake.spark.runtime.paths import file_path, spark_path, spark_uri
+from quacklake.spark.runtime.settings import spark_settings
 from quacklake.storage import S3Options, Store
-from quacklake.storage.spark import spark_settings
 
 
 def test_paths_are_never_patterns_and_have_the_scheme_of_spark() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from quacklake.catalog import layout, pruning
+from quacklake.catalog.reading import layout, pruning
 from quacklake.catalog.reading.inlined import InlinedReader
 from quacklake.catalog.reading.statements import arrow_table
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings

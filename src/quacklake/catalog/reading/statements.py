@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults, telemetry
-from quacklake.catalog.database import Database, Rows
+from quacklake.catalog.databases.database import Database, Rows
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format.limits import NO_LIMITS

@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog import layout
-from quacklake.catalog.column_history import Reshaped, last_reshape, past_columns
+from quacklake.catalog.reading import layout
+from quacklake.catalog.reading.column_history import Reshaped, last_reshape, past_columns
 from quacklake.catalog.reading.statements import Statements
 from quacklake.format.names import fold
 from quacklake.format.nested import full_names, parts_of

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake import faults, telemetry
-from quacklake.catalog.reader import Reader
+from quacklake.catalog.reading.reader import Reader
 
 __all__ = ["Inserts", "among"]
 

@@ -61,7 +61,7 @@ def check_extras(needed: set[str]) -> Iterator[Finding]:
 
 def needed_extras(context: Context) -> set[str]:
     """Return what the lake that is configured cannot do without."""
-    from quacklake.catalog.url import parse_url
+    from quacklake.catalog.databases.url import parse_url
 
     try:
         return set() if context.config.url is None else {parse_url(context.config.url).database}

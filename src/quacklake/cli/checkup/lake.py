@@ -18,7 +18,7 @@ from quacklake.errors import QuacklakeError
 
 if TYPE_CHECKING:
     from quacklake.config import Config
-    from quacklake.lake import Lake
+    from quacklake.lake.lake import Lake
     from quacklake.storage import Store
 
 __all__ = ["check_lake"]

@@ -17,7 +17,7 @@ _JAVA_SECONDS = 10
 
 def check_spark() -> Iterator[Finding]:
     """Yield how Spark is, and the Java it runs on; nothing where there is no Spark."""
-    from quacklake.storage.spark import STEADY, parse_version
+    from quacklake.spark.runtime.settings import STEADY, parse_version
 
     version = installed("pyspark")
     if version is None:
@@ -35,7 +35,7 @@ def check_spark() -> Iterator[Finding]:
 
 def java() -> Finding:
     """Return whether there is a Java that Spark can use."""
-    from quacklake.storage.spark import find_java
+    from quacklake.spark.runtime.settings import find_java
 
     program = find_java()
     fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"

@@ -13,8 +13,8 @@ from quacklake.cli.options import Author, Message, TableName
 from quacklake.cli.output import plural
 
 if TYPE_CHECKING:
-    from quacklake.lake import LakeTransaction
-    from quacklake.lake.input_files import InputFiles
+    from quacklake.lake.lake import LakeTransaction
+    from quacklake.operations.input_files import InputFiles
 
 __all__ = ["add_files"]
 
@@ -50,7 +50,7 @@ def add_files(
 
     A folder stands for the Parquet files below it, save those whose names begin with . or _.
     """
-    from quacklake.lake.input_files import open_files
+    from quacklake.operations.input_files import open_files
 
     hive = False if no_hive_partitioning else None
     with context.open(write=True, create=create) as lake:
@@ -73,7 +73,7 @@ def add_files(
 
 def _create(tx: LakeTransaction, name: str, files: InputFiles) -> None:
     """Make the table with the columns of the files, and those that the names of folders hold."""
-    from quacklake.lake.reference import TableRef
+    from quacklake.operations.reference import TableRef
 
     tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)
     tx.create_table(name, files.read().schema)

@@ -14,7 +14,8 @@ from quacklake.cli.options import Author, DryRun, Message, TableName, Yes
 from quacklake.errors import InputError
 
 if TYPE_CHECKING:
-    from quacklake.lake import LakeTransaction, Table
+    from quacklake.lake.lake import LakeTransaction
+    from quacklake.lake.table import Table
 
 __all__ = [
     "add_column",

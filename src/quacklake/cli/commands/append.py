@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from quacklake.lake import Lake, LakeTransaction
-    from quacklake.lake.input_csv import CsvOptions
-    from quacklake.lake.input_files import InputFiles
+    from quacklake.lake.lake import Lake, LakeTransaction
+    from quacklake.operations.input_csv import CsvOptions
+    from quacklake.operations.input_files import InputFiles
 
 __all__ = ["append", "csv_options", "exists_or_create", "merge"]
 
@@ -112,7 +112,7 @@ def append(
 
 def csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
     """Return what options say of CSV files."""
-    from quacklake.lake.input_csv import CsvOptions
+    from quacklake.operations.input_csv import CsvOptions
 
     return CsvOptions("\t" if delimiter == "\\t" else delimiter, quote, escape, header, skip)
 
@@ -168,7 +168,7 @@ def exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
 
 def _add(tx: LakeTransaction, name: str, source: InputFiles, *, exists: bool, evolve: bool) -> int:
     """Stream the rows into the table; returns how many there were."""
-    from quacklake.lake.reference import TableRef
+    from quacklake.operations.reference import TableRef
 
     def create(rows: pa.RecordBatchReader) -> None:
         tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)

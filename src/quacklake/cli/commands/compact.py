@@ -18,7 +18,7 @@ from quacklake.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quacklake.lake import Lake
+    from quacklake.lake.lake import Lake
     from quacklake.maintenance.reports import CompactionReport, Progress
 
 __all__ = ["compact"]

@@ -9,7 +9,7 @@ from quacklake.cli.context import Context
 from quacklake.cli.options import At, TableName
 
 if TYPE_CHECKING:
-    from quacklake.lake import Table
+    from quacklake.lake.table import Table
 
 __all__ = ["describe"]
 

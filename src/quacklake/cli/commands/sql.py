@@ -17,7 +17,7 @@ from quacklake.errors import CancelledError, InputError, SqlError
 
 if TYPE_CHECKING:
     from quacklake.cli.statements import Statements
-    from quacklake.lake import Lake, LakeAt
+    from quacklake.lake.lake import Lake, LakeAt
 
 __all__ = ["run_text", "sql"]
 

@@ -12,7 +12,7 @@ from quacklake.cli.progress import track
 from quacklake.errors import CorruptFileError, PathError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from quacklake.lake import Lake, LakeAt
+    from quacklake.lake.lake import Lake, LakeAt
 
 __all__ = ["TableSize", "measure", "size_of", "tables"]
 

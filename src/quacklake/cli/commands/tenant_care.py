@@ -32,7 +32,7 @@ from quacklake.config import parse_size
 from quacklake.errors import QuacklakeError
 
 if TYPE_CHECKING:
-    from quacklake.maintenance.rounds import RoundReport, TenantVisit
+    from quacklake.tenancy.rounds import RoundReport, TenantVisit
 
 __all__ = ["limit", "limits", "maintain"]
 
@@ -117,7 +117,7 @@ def maintain(
     orphans_every: OrphansEvery = None,
 ) -> None:
     """A round goes on where the last one stopped. What goes wrong with one keeps no other from its turn."""
-    from quacklake.maintenance.rounds import Bounds
+    from quacklake.tenancy.rounds import Bounds
 
     ages = (flush_age, expire_older_than, delete_older_than)
     policy = policy_of(interval, flush_rows, small_files, delete_ratio, ages, orphans_every)

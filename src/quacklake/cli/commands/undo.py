@@ -14,7 +14,7 @@ from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 
 if TYPE_CHECKING:
-    from quacklake.maintenance.undo import UndoReport
+    from quacklake.operations.undo import UndoReport
 
 __all__ = ["restore", "rollback", "undrop"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.lake import Lake
+from quacklake.lake.lake import Lake
 
 __all__ = ["MONTHS", "ORDERS", "ORDERS_PER_MONTH", "PRODUCTS", "month", "order", "products", "stock"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quacklake.cli.demo import events
 from quacklake.cli.demo.stage import open_lake
-from quacklake.lake.spark import SparkLake, spark
+from quacklake.spark.lake import SparkLake, spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quacklake.duckdb_versions import connect
-from quacklake.lake import Lake
+from quacklake.lake.lake import Lake
 
 __all__ = ["BATCHES", "EVENTS", "MINUTES", "SCHEMA", "create_tables", "files_done", "generate", "totals"]
 

@@ -16,7 +16,8 @@ from quacklake.cli.demo import data
 from quacklake.cli.demo.stage import Stage
 from quacklake.duckdb_versions import connect
 from quacklake.errors import CommitConflict
-from quacklake.lake import Expression, Lake
+from quacklake.lake.lake import Lake
+from quacklake.operations.expression import Expression
 
 __all__ = ["meet_duckdb", "share"]
 

@@ -15,7 +15,9 @@ from quacklake.cli.demo.others import meet_duckdb, share
 from quacklake.cli.demo.stage import Stage, open_lake, own_settings
 from quacklake.cli.demo.streaming import stream
 from quacklake.cli.output import human_size
-from quacklake.lake import Expression, Lake, Table
+from quacklake.lake.lake import Lake
+from quacklake.lake.table import Table
+from quacklake.operations.expression import Expression
 
 __all__ = ["tell"]
 

@@ -17,7 +17,7 @@ from quacklake.cli.demo import events
 from quacklake.cli.demo.stage import Stage, open_lake
 from quacklake.cli.progress import stages
 from quacklake.errors import QuacklakeError
-from quacklake.lake import Lake
+from quacklake.lake.lake import Lake
 from quacklake.maintenance.reports import Progress
 
 __all__ = ["stream"]

@@ -23,7 +23,7 @@ from quacklake.sql.words import words_of
 
 if TYPE_CHECKING:
     from quacklake.cli.statements import Statements
-    from quacklake.lake import Lake, LakeAt
+    from quacklake.lake.lake import Lake, LakeAt
 
 __all__ = ["Shell", "is_whole", "run_shell"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.catalog.audit_rows import ColumnFacts
+from quacklake.catalog.checks.audit_rows import ColumnFacts
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import DuckDBEngine
 from quacklake.engines.duckdb.exactness import huge_columns

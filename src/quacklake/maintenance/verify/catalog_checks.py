@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from quacklake.catalog.audit import LIVING
-from quacklake.catalog.audit_rows import RowAudit
+from quacklake.catalog.checks.audit import LIVING
+from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import CatalogError, ConfigError, QuacklakeError
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import fold

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.audit_rows import ColumnFacts, RowAudit
+from quacklake.catalog.checks.audit_rows import ColumnFacts, RowAudit
 from quacklake.errors import CorruptFileError, QuacklakeError
 from quacklake.format.bounds import decode, encode_comparable
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.audit_rows import RowAudit
+from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import CorruptFileError, PathError, StorageUnavailableError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, RESERVED_FIELDS, DataFile, DeleteFile
 from quacklake.format.vectors import blobs_of, decode

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.repairs import Repairs
+from quacklake.catalog.checks.repairs import Repairs
 from quacklake.catalog.totals import TotalsCache
 from quacklake.errors import CommitConflict
 from quacklake.format.snapshots import Snapshot

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from quacklake.catalog.audit_rows import RowAudit
+from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import QuacklakeError
 from quacklake.format.bounds import decode
 from quacklake.format.inline import data_table_name, delete_table_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.audit_rows import RowAudit
+from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import NotFoundError
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.verify.catalog_checks import CATALOG_CHECKS

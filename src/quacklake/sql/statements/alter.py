@@ -13,13 +13,13 @@ from quacklake.format.evolution import DefaultExpression
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.type_text import parse_column
-from quacklake.lake import evolution, layout
-from quacklake.lake.expression import Expression
-from quacklake.lake.result import Result
-from quacklake.lake.settings import Shared
+from quacklake.operations import evolution, layout
+from quacklake.operations.context import Shared
+from quacklake.operations.expression import Expression
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.names import missing
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import (
     LiteralText,

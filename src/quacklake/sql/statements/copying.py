@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.format.names import quote
-from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries, transactions
 from quacklake.sql.statements.inserting import append_bound, conforming
 from quacklake.sql.statements.rows import counted, find_table

@@ -5,21 +5,21 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog.url import DATABASES, parse_url
+from quacklake.catalog.databases.url import DATABASES, parse_url
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
 from quacklake.errors import ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
-from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
-from quacklake.lake.result import Result
-from quacklake.lake.tenants import tenants
 from quacklake.sql import tree
 from quacklake.sql.attached import METADATA, SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
+from quacklake.sql.result import Result
 from quacklake.sql.statements.secrets import with_secret
 from quacklake.sql.words import Cursor
+from quacklake.tenancy.opening import connect
+from quacklake.tenancy.tenants import tenants
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session

@@ -15,13 +15,13 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.schema import Column
-from quacklake.lake import inserting, operations
-from quacklake.lake.conform import default_value
-from quacklake.lake.frames import Source
-from quacklake.lake.result import Result
+from quacklake.operations import dml, inserting
+from quacklake.operations.conform import default_value
+from quacklake.operations.frames import Source
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.on_conflict import Conflict, parse_conflict
 from quacklake.sql.statements.rows import counted, find_table, prefix_of, returning_of, stand_in
@@ -229,7 +229,7 @@ def append_bound(
     source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
     if table.sort is not None and options.sort:
         _sort_small(session, attached, table, source)
-    operations.append(attached.shared, tx, table, source, asked=asked)
+    dml.append(attached.shared, tx, table, source, asked=asked)
     return counts[0]
 
 

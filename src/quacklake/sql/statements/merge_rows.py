@@ -20,11 +20,11 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
-from quacklake.lake import inserting
-from quacklake.lake.conform import default_value
-from quacklake.lake.result import Result
+from quacklake.operations import inserting
+from quacklake.operations.conform import default_value
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, StandIns
+from quacklake.sql.result import Result
 from quacklake.sql.statements.inserting import append_bound, conforming
 from quacklake.sql.statements.rows import PLACES, cast_to, find_table, new_values, own_name, stand_in
 from quacklake.sql.words import Cursor

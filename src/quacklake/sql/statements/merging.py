@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from quacklake.errors import SqlError
 from quacklake.format.names import fold, quote
 from quacklake.format.operations import Operation
-from quacklake.lake.result import Result
 from quacklake.sql.attached import Target
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.merge_rows import Clause, Merge, Source, change_rows
 from quacklake.sql.statements.rows import alias_of, assignments, counted, prefix_of, returning_of

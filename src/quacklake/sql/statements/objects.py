@@ -11,15 +11,15 @@ from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant, TableInfo, ViewInfo
 from quacklake.format.type_text import parse_column
-from quacklake.lake.expression import Expression
-from quacklake.lake.macros import make_variant
-from quacklake.lake.reference import DEFAULT_SCHEMA
-from quacklake.lake.result import Result
-from quacklake.lake.view import COMMENT, check_macro, view_column
+from quacklake.operations.expression import Expression
+from quacklake.operations.macros import make_variant
+from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.operations.views import COMMENT, check_macro, view_column
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.names import missing
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import taken
 from quacklake.sql.words import Cursor

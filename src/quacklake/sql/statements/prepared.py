@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold
-from quacklake.lake.result import Result
 from quacklake.sql.binder import Binder
+from quacklake.sql.result import Result
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from quacklake.errors import SqlError
 from quacklake.format.names import literal, quote
-from quacklake.lake.result import Result
 from quacklake.sql.binder import Binder, Scan
+from quacklake.sql.result import Result
 from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
 from quacklake.sql.tree import Unserializable
 from quacklake.sql.words import Cursor, Word
@@ -213,7 +213,7 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def _history(session: Session, cursor: Cursor) -> Result:
     """DESCRIBE HISTORY name: the snapshots that changed a table, newest first."""
-    from quacklake.lake.history import table_history
+    from quacklake.operations.history import table_history
 
     cursor.expect("HISTORY")
     target = session.names.target(cursor.names())

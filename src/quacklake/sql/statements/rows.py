@@ -15,13 +15,13 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
-from quacklake.lake import inserting, operations
-from quacklake.lake.conform import default_value
-from quacklake.lake.result import Result
+from quacklake.operations import dml, inserting
+from quacklake.operations.conform import default_value
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, Bound, Scan, StandIns
 from quacklake.sql.names import missing
 from quacklake.sql.parameters import refuse_parameters
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -298,7 +298,7 @@ def _delete_all(session: Session, target: Target) -> Result:
         shared = target.attached.shared
         known = tx.plan(table).count()
         count = shared.engine.count(tx.plan(table), None) if known is None else known
-        operations.delete(shared, tx, table, None)
+        dml.delete(shared, tx, table, None)
         return count
 
     return counted(session.write(target.attached, work))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold
-from quacklake.lake.result import Result
 from quacklake.sql import tree
 from quacklake.sql.binder import Binder
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.words import Cursor
 

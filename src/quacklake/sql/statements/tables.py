@@ -17,13 +17,13 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
-from quacklake.lake import layout
-from quacklake.lake.reference import TableRef
-from quacklake.lake.result import Result
-from quacklake.lake.settings import Shared
+from quacklake.operations import layout
+from quacklake.operations.context import Shared
+from quacklake.operations.reference import TableRef
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, Bound
+from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.inserting import append_bound, conforming
 from quacklake.sql.statements.rows import counted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from quacklake.errors import SqlError
-from quacklake.lake.result import Result
+from quacklake.sql.result import Result
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:

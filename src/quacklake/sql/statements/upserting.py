@@ -12,8 +12,8 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.schema import Column
-from quacklake.lake import inserting as rows
-from quacklake.lake.result import Result
+from quacklake.operations import inserting as rows
+from quacklake.sql.result import Result
 from quacklake.sql.statements.inserting import Insert, proposed
 from quacklake.sql.statements.merge_rows import Clause, Merge, Source, change_rows
 from quacklake.sql.statements.on_conflict import Conflict

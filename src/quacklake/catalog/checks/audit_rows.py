@@ -1,0 +1,311 @@
+"""What ``verify`` reads a page at a time: files, statistics, totals, and the tables of inlined rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog.checks.audit import FOREVER, Audit, Row
+from quacklake.catalog.inlined import delete_table
+from quacklake.format import inline
+from quacklake.format.objects import DataFile, DeleteFile
+from quacklake.format.packed import LIFE, has_width
+from quacklake.format.schema import TableSchema
+
+__all__ = ["ColumnFacts", "RowAudit"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What the catalog says of a column: bounds, NULLs, NaN; ``None`` where it does not."""
+
+    low: str | None = None
+    high: str | None = None
+    nulls: int | None = None
+    nan: bool | None = None
+
+
+class RowAudit(Audit):
+    """Also looks at what there may be very much of."""
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def locations(self) -> dict[int, tuple[str, bool]]:
+        """The folder of each table, and whether it is below the data path."""
+        t, s, column = self._t["table"], self._t["schema"], self._t.column
+        statement = (
+            sa.select(
+                t.c.table_id,
+                column("table", "path"),
+                column("table", "path_is_relative"),
+                column("schema", "path").label("schema_path"),
+                column("schema", "path_is_relative").label("schema_path_is_relative"),
+            )
+            .select_from(t.outerjoin(s, s.c.schema_id == t.c.schema_id))
+            .order_by(t.c.begin_snapshot)
+        )
+        found = {}
+        for id_, path, relative, above, above_relative in self.stream("locations", statement):
+            found[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
+        return found
+
+    def table_lives(self) -> dict[int, int | None]:
+        """When each table ends, None for one that is still there."""
+        t = self._t["table"]
+        end = sa.func.max(sa.func.coalesce(t.c.end_snapshot, FOREVER))
+        rows = self.stream("table_lives", sa.select(t.c.table_id, end).group_by(t.c.table_id))
+        return {id_: None if end == FOREVER else end for id_, end in rows}
+
+    def data_files(self, after: int, limit: int, table_id: int | None = None) -> list[DataFile]:
+        """A page of data files in the order of their ids, of one table or all."""
+        f, column = self._t["data_file"], self._t.column
+        names = ("row_id_start", "partition_id", "encryption_key", "mapping_id", "partial_max")
+        statement = (
+            sa.select(
+                f.c.data_file_id,
+                f.c.table_id,
+                f.c.begin_snapshot,
+                f.c.end_snapshot,
+                f.c.path,
+                f.c.path_is_relative,
+                f.c.record_count,
+                f.c.file_size_bytes,
+                f.c.footer_size,
+                *(column("data_file", name) for name in names),
+            )
+            .where(f.c.data_file_id > after, *([] if table_id is None else [f.c.table_id == table_id]))
+            .order_by(f.c.data_file_id)
+            .limit(limit)
+        )
+        return [DataFile(*row) for row in self.run("audit_data_files", statement)]
+
+    def delete_files(self, after: int, limit: int) -> list[tuple[DeleteFile, int | None]]:
+        """A page of delete files in the order of their ids, each with the rows of its data file."""
+        d, f, column = self._t["delete_file"], self._t["data_file"], self._t.column
+        statement = (
+            sa.select(
+                d.c.delete_file_id,
+                d.c.table_id,
+                d.c.data_file_id,
+                d.c.begin_snapshot,
+                d.c.end_snapshot,
+                d.c.path,
+                d.c.path_is_relative,
+                d.c.format,
+                d.c.delete_count,
+                d.c.file_size_bytes,
+                d.c.footer_size,
+                d.c.encryption_key,
+                column("delete_file", "partial_max"),
+                f.c.record_count,
+            )
+            .select_from(d.outerjoin(f, f.c.data_file_id == d.c.data_file_id))
+            .where(d.c.delete_file_id > after)
+            .order_by(d.c.delete_file_id)
+            .limit(limit)
+        )
+        return [(DeleteFile(*row[:-1]), row[-1]) for row in self.run("audit_delete_files", statement)]
+
+    def still_there(self, ids: Sequence[int]) -> set[int]:
+        """Of some ids of files, those that the catalog has."""
+        found: set[int] = set()
+        for name, key in (("data_file", "data_file_id"), ("delete_file", "delete_file_id")):
+            t = self._t[name]
+            for start in range(0, len(ids), 1000):
+                part = list(ids[start : start + 1000])
+                found.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
+        return found
+
+    def row_ranges(self) -> Iterator[Row]:
+        """Files with a first row id, by table and that id: table, first, rows, file, begin, end."""
+        f = self._t["data_file"]
+        statement = (
+            sa.select(
+                f.c.table_id,
+                f.c.row_id_start,
+                f.c.record_count,
+                f.c.data_file_id,
+                f.c.begin_snapshot,
+                sa.func.coalesce(f.c.end_snapshot, FOREVER),
+            )
+            .where(f.c.row_id_start.is_not(None))
+            .order_by(f.c.table_id, f.c.row_id_start, f.c.data_file_id)
+        )
+        return self.stream("row_ranges", statement)
+
+    # -- totals and statistics ---------------------------------------------------------------------------------------
+
+    def table_totals(self, latest: int) -> Iterator[Row]:
+        """By table with files: table, end of its row ids, live rows, their bytes, then its totals or NULL.
+
+        Live rows are those of files of the newest snapshot less what their delete files say; the totals are the number
+        of rows that hold them, records, next row id and bytes.
+        """
+        f, d, s = self._t["data_file"], self._t["delete_file"], self._t["table_stats"]
+        live = self._visible(f, latest)
+        rows = (
+            sa.select(
+                f.c.table_id,
+                sa.func.max(sa.func.coalesce(f.c.row_id_start, 0) + _counted(f)).label("top"),
+                sa.func.sum(sa.case((live, f.c.record_count), else_=0)).label("rows"),
+                sa.func.sum(sa.case((live, f.c.file_size_bytes), else_=0)).label("bytes"),
+            )
+            .group_by(f.c.table_id)
+            .subquery()
+        )
+        gone = (
+            sa.select(d.c.table_id, sa.func.sum(d.c.delete_count).label("n"))
+            .select_from(d.join(f, f.c.data_file_id == d.c.data_file_id))
+            .where(self._visible(d, latest), live)
+            .group_by(d.c.table_id)
+            .subquery()
+        )
+        totals = (
+            sa.select(
+                s.c.table_id,
+                sa.func.count().label("n"),
+                sa.func.max(s.c.record_count).label("record_count"),
+                sa.func.max(s.c.next_row_id).label("next_row_id"),
+                sa.func.max(s.c.file_size_bytes).label("file_size_bytes"),
+            )
+            .group_by(s.c.table_id)
+            .subquery()
+        )
+        statement = sa.select(
+            rows.c.table_id,
+            rows.c.top,
+            rows.c.rows - sa.func.coalesce(gone.c.n, 0),
+            rows.c.bytes,
+            totals.c.n,
+            totals.c.record_count,
+            totals.c.next_row_id,
+            totals.c.file_size_bytes,
+        ).select_from(
+            rows.outerjoin(gone, gone.c.table_id == rows.c.table_id).outerjoin(
+                totals, totals.c.table_id == rows.c.table_id
+            )
+        )
+        return self.stream("totals", statement)
+
+    def next_row_ids(self) -> dict[int, int]:
+        """The next row id of each table that has totals."""
+        s = self._t["table_stats"]
+        rows = self.stream("next_row_ids", sa.select(s.c.table_id, sa.func.max(s.c.next_row_id)).group_by(s.c.table_id))
+        return {id_: following for id_, following in rows if following is not None}
+
+    def file_statistics(self) -> Iterator[Row]:
+        """Statistics of files with each type the column has had: file, table, column, min, max, nulls, values, type."""
+        s = self._t["file_column_stats"]
+        own = (s.c.data_file_id, s.c.table_id, s.c.column_id)
+        return self._statistics("file_stats", s, own, (s.c.null_count, s.c.value_count))
+
+    def table_statistics(self) -> Iterator[Row]:
+        """Statistics of tables, as ``file_statistics`` has them, without a file and counts."""
+        s = self._t["table_column_stats"]
+        nothing = sa.cast(sa.null(), sa.BigInteger)
+        own = (nothing.label("data_file_id"), s.c.table_id, s.c.column_id)
+        return self._statistics("table_stats", s, own, (nothing.label("nulls"), nothing.label("counted")))
+
+    def _statistics(self, name: str, s: sa.Table, own: Sequence[Any], counts: Sequence[Any]) -> Iterator[Row]:
+        c = self._t["column"]
+        types = sa.select(c.c.table_id, c.c.column_id, c.c.column_type).distinct().subquery()
+        joined = s.join(types, sa.and_(types.c.table_id == s.c.table_id, types.c.column_id == s.c.column_id))
+        bounds = (s.c.min_value, s.c.max_value)
+        statement = sa.select(*own, *bounds, *counts, types.c.column_type).select_from(joined).order_by(*own)
+        return self.stream(name, statement)
+
+    def statistics_of(self, table_id: int, first: int, last: int) -> dict[int, dict[int, ColumnFacts]]:
+        """The statistics of a table's files from one id to another: file -> column -> facts."""
+        s = self._t["file_column_stats"]
+        statement = sa.select(
+            s.c.data_file_id, s.c.column_id, s.c.min_value, s.c.max_value, s.c.null_count, s.c.contains_nan
+        ).where(s.c.table_id == table_id, s.c.data_file_id.between(first, last))
+        found: dict[int, dict[int, ColumnFacts]] = {}
+        for file_id, column_id, low, high, nulls, nan in self.stream("statistics_of", statement):
+            found.setdefault(file_id, {})[column_id] = ColumnFacts(low, high, nulls, nan)
+        return found
+
+    def table_bounds(self, table_id: int) -> dict[int, ColumnFacts]:
+        """The statistics of a table's columns; that there are no NULLs is a count of 0."""
+        s = self._t["table_column_stats"]
+        columns = (s.c.column_id, s.c.min_value, s.c.max_value, s.c.contains_null, s.c.contains_nan)
+        rows = self.stream("table_bounds", sa.select(*columns).where(s.c.table_id == table_id))
+        return {id_: ColumnFacts(low, high, 0 if null is False else None, nan) for id_, low, high, null, nan in rows}
+
+    # -- inlined rows and deletes ------------------------------------------------------------------------------------
+
+    def has_columns(self, table_id: int, version: int, schema: TableSchema) -> bool | None:
+        """Whether a table of inlined rows has the columns of its version, or None when it is not there.
+
+        In a shared lake it is whether every packed row has as many values.
+        """
+        if self._t.shared:
+            return self._packed_alike(table_id, version, len(schema.columns))
+        name = inline.data_table_name(table_id, version)
+        if not self.has_table(name):
+            return None
+        table = sa.table(name, schema=self._t.metadata.schema)
+        found = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
+        prefix = self.inlined_prefix(table_id, version)
+        return list(found) == [*(prefix + name for name in LIFE), *schema.names]
+
+    def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
+        statement = sa.select(self.inlined_lives(table_id, version).c.payload)
+        # all are read, because no other statement may run before the stream ends
+        return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
+
+    def database_tables(self) -> list[str]:
+        """Every table of the lake's database."""
+        return self.stored_tables()
+
+    def listed_inlined(self) -> list[Row]:
+        """The tables of inlined rows that the catalog knows: table, name, schema version."""
+        t = self._t["inlined_data_tables"]
+        order = (t.c.table_id, t.c.schema_version)
+        return list(
+            self.stream("inlined", sa.select(t.c.table_id, t.c.table_name, t.c.schema_version).order_by(*order))
+        )
+
+    def inlined_facts(self, table_id: int, version: int, latest: int) -> Row:
+        """Of a table of inlined rows: rows, live rows, its largest row id, impossible lives, ids that live twice."""
+        t = self.inlined_lives(table_id, version)
+        row_id, begin, end = t.c.row_id, t.c.begin_snapshot, t.c.end_snapshot
+        wrong = sa.or_(row_id.is_(None), begin.is_(None), end < begin, begin > latest, end > latest)
+        twice = (
+            sa.select(row_id.label("id")).where(end.is_(None)).group_by(row_id).having(sa.func.count() > 1).subquery()
+        )
+        statement = sa.select(
+            sa.func.count(),
+            sa.func.coalesce(sa.func.sum(sa.case((end.is_(None), 1), else_=0)), 0),
+            sa.func.max(row_id),
+            sa.func.coalesce(sa.func.sum(sa.case((wrong, 1), else_=0)), 0),
+            sa.select(sa.func.count()).select_from(twice).scalar_subquery(),
+        ).select_from(t)
+        return tuple(self.run("audit_inlined_facts", statement).one())
+
+    def wrong_inlined_deletes(self, table_id: int, latest: int) -> Iterator[Row]:
+        """Inlined deletes that mean nothing: file, position, snapshot, the file's rows and its life (NULL: no file)."""
+        x, f = delete_table(table_id, self._t), self._t["data_file"]
+        joined = x.outerjoin(f, sa.and_(f.c.data_file_id == x.c.file_id, f.c.table_id == table_id))
+        wrong = sa.or_(
+            f.c.data_file_id.is_(None),
+            x.c.row_id < 0,
+            x.c.row_id >= f.c.record_count,
+            x.c.begin_snapshot > latest,
+            x.c.begin_snapshot < f.c.begin_snapshot,
+            x.c.begin_snapshot > sa.func.coalesce(f.c.end_snapshot, FOREVER),
+        )
+        columns = (x.c.file_id, x.c.row_id, x.c.begin_snapshot, f.c.record_count, f.c.begin_snapshot, f.c.end_snapshot)
+        return self.stream("inlined_deletes", sa.select(*columns).select_from(joined).where(wrong))
+
+
+def _counted(files: sa.Table) -> sa.ColumnElement[Any]:
+    """The rows that got row ids with their file: none where it names no first one, or its rows have their own.
+
+    Stock clients name a first one, too, for a file of rows of several snapshots, in which a row may be several times.
+    """
+    own = [(files.c.partial_max.is_not(None), 0)] if "partial_max" in files.c else []
+    return sa.case((files.c.row_id_start.is_(None), 0), *own, else_=files.c.record_count)

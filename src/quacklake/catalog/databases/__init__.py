@@ -1,0 +1,1 @@
+"""The databases that hold metadata: one module for each, and the connections to them."""

@@ -1,0 +1,245 @@
+"""The connections of a catalog: the pool, transactions, and the errors of databases as ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from quacklake import faults, forks, telemetry
+from quacklake.catalog.databases.connection_errors import cause_of
+from quacklake.catalog.databases.database import Database, Failure, Question, Rows
+from quacklake.catalog.databases.url import CatalogUrl
+from quacklake.errors import (
+    CatalogError,
+    CatalogLockedError,
+    CatalogUnavailableError,
+    ClosedError,
+    CommitUnknown,
+    ConfigError,
+    QuacklakeError,
+    ReadOnlyError,
+)
+
+__all__ = ["Collision", "Connections"]
+
+
+#: How many connections of a pool commits leave alone.
+_RESERVED = 4
+
+
+_LOCKED = "55P03"
+"""The SQLSTATE of PostgreSQL for a lock that was not to be had in time."""
+
+
+class Collision(CatalogUnavailableError):
+    """Another writer took the same snapshot id, or the database asked to try again: replay the commit."""
+
+    code = "catalog.collision"
+
+
+class Connections:
+    """A pool of connections to one database, for reads and for commits that wait for their turn."""
+
+    database_class: ClassVar[type[Database]]
+
+    def __init__(
+        self,
+        url: CatalogUrl,
+        *,
+        shared: bool,
+        read_only: bool,
+        busy_timeout_ms: int,
+        pool_size: int,
+        max_overflow: int,
+        storage_version: str,
+        sqlite_journal: str,
+    ) -> None:
+        self.url = url
+        self._database: Database = self.database_class(
+            url,
+            busy_timeout_ms=busy_timeout_ms,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+            read_only=read_only,
+            storage_version=storage_version,
+            sqlite_journal=sqlite_journal,
+        )
+        self._engine: Engine = self._database.create_engine(shared=shared)
+        # some connections are left for those who read, and for what the head of the queue reads
+        self._many = pool_size + max_overflow > _RESERVED
+        self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
+        self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        self.closed = False
+        #: The label of the tenant for which commits are counted.
+        self.label: str | None = None
+        forks.watch(self, Connections._renew)
+
+    def _renew(self) -> None:
+        """In a forked child: leave the connections to the parent, and open others."""
+        forks.abandon(self._engine.pool)
+        self._engine.dispose(close=False)
+        self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        forks.new_lock(self)
+
+    @property
+    def database(self) -> str:
+        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+        return self._database.name
+
+    def connect(self) -> sa.Pool:
+        """The pool of connections, after checking that the database answers."""
+        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._connection():
+            pass
+        return self._engine.pool
+
+    @property
+    def reads_beside_commits(self) -> bool:
+        """False when a commit transaction has the only connection."""
+        return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
+
+    def close(self) -> None:
+        """Close every pooled connection, and open none any more."""
+        self.closed = True
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Close every pooled connection."""
+        self._engine.dispose()
+        self._database.leave_file(self)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        if self.closed:
+            raise ClosedError
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """A connection in one consistent read transaction."""
+        with self._translate("read"), self._connection() as connection:
+            prepared = self._database.begin_read(connection)
+            with prepared.begin():
+                try:
+                    yield prepared
+                except BaseException as error:
+                    self._drop_interrupted(prepared, error)
+                    raise
+
+    @contextmanager
+    def _committing(
+        self, scope: str, undo: Callable[[], None], ahead: Question | None
+    ) -> Iterator[tuple[Connection, Rows | None]]:
+        """A connection in a transaction whose turn in a queue has come; leaving it commits.
+
+        ``undo`` is called when it fails, before the next in the queue can look. With it comes the answer to ``ahead``,
+        if that took no time.
+        """
+        with self._entrants, self._translate("commit"), self._connection() as connection:
+            prepared = self._database.begin_commit(connection)
+            transaction = prepared.begin()
+            queued = False
+            try:
+                answer = self._database.enter_queue(prepared, scope, ahead)
+                queued = True
+                yield prepared, answer
+                self._finish(transaction, prepared)
+            except BaseException as error:
+                self._drop_interrupted(prepared, error)
+                undo()
+                if transaction.is_active:  # not after a commit, even one that failed: then closing rolls back
+                    with suppress(sa.exc.SQLAlchemyError):
+                        transaction.rollback()
+                raise
+            finally:
+                if queued:
+                    self._database.leave_queue(prepared, scope)
+
+    def _drop_interrupted(self, connection: Connection, error: BaseException) -> None:
+        """Drop a connection to a server where Ctrl-C may have come in the middle of a message: it can say no more."""
+        interrupted = not isinstance(error, Exception | GeneratorExit)
+        if interrupted and self.url.path is None and isinstance(self._engine.pool, sa.pool.QueuePool):
+            connection.invalidate()
+
+    def _finish(self, transaction: sa.RootTransaction, connection: Connection) -> None:
+        faults.reach("catalog.commit.before")
+        try:
+            transaction.commit()
+        except sa.exc.DBAPIError as error:
+            if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
+                raise CommitUnknown("the connection was lost while the database was committing") from error
+            raise
+        if not self._database.committed(connection):
+            raise CommitUnknown("the database was changed under its connection while it was committing")
+        telemetry.count("catalog.commits", tenant=self.label)
+        if self._database.url.path is not None and (size := self._database.size(connection, None)) is not None:
+            telemetry.gauge("catalog.bytes", size)
+        faults.reach("catalog.commit.after")
+
+    @contextmanager
+    def _translate(self, doing: str) -> Iterator[None]:
+        """Database errors as ours; a message never holds a password or a statement's parameters."""
+        try:
+            yield
+        except QuacklakeError:
+            raise
+        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_errors) as error:
+            raise self._error(error, doing) from error
+
+    @property
+    def _driver_errors(self) -> type[Exception]:
+        """What the driver raises where it is used without SQLAlchemy."""
+        found: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
+        return found
+
+    def _error(self, error: BaseException, doing: str) -> QuacklakeError:
+        shown = self.url.shown
+        if isinstance(error, TimeoutError | sa.exc.TimeoutError):
+            return CatalogUnavailableError(f"the catalog at {shown} was busy for too long", hint="try again")
+        cause = _driver_error(error)
+        kind = self._database.classify(cause)
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            kind = Failure.UNAVAILABLE
+        if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
+            # a table of inlined rows that was known is gone when another client has cleaned up: look again
+            return Collision(f"another writer committed to {shown} at the same time")
+        # an error without a statement is one of connecting to a server; a file is opened by the first statement
+        connecting = getattr(error, "statement", None) is None
+        on_file = self.url.path is not None and kind is not Failure.FORBIDDEN
+        reason = cause_of(self.url, cause) if connecting or on_file else None
+        if reason is not None:
+            kind_of_error = CatalogUnavailableError if reason.passes else CatalogError
+            if reason.by_us:
+                kind_of_error = CatalogLockedError
+            return kind_of_error(f"the catalog at {shown} cannot be used: {reason.message}", hint=reason.hint)
+        if kind is Failure.FULL:
+            return CatalogError(
+                f"the catalog at {shown} has no room left; nothing was changed",
+                hint="free some space where the database has its files, then try again",
+            )
+        if getattr(cause, "sqlstate", None) == _LOCKED:
+            return CatalogUnavailableError(
+                f"the catalog at {shown} was locked by another session for too long",
+                hint="try again; pg_locks and pg_stat_activity tell which session it is",
+            )
+        if kind in (Failure.UNAVAILABLE, Failure.BUSY):
+            return CatalogUnavailableError(
+                f"the catalog at {shown} cannot be used now ({type(cause).__name__})",
+                hint="check that the database runs and can be reached, then try again",
+            )
+        if kind is Failure.FORBIDDEN:
+            return ReadOnlyError(f"no right to {doing} in the catalog at {shown}")
+        if isinstance(error, sa.exc.ArgumentError):
+            return ConfigError(f"the catalog URL {shown} cannot be used")
+        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+        return CatalogError(f"the catalog at {shown} failed ({doing}): {type(cause).__name__}: {first_line}")
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    original = getattr(error, "orig", None)
+    return original if isinstance(original, BaseException) else error

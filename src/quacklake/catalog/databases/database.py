@@ -1,0 +1,290 @@
+"""What differs between databases and is not a column type: opening, locking, bulk work, and what errors mean.
+
+One subclass each, in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver class, never
+by their text.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Dialect, Engine
+from sqlalchemy.util import LRUCache
+
+from quacklake.catalog import scoped
+from quacklake.catalog.databases.url import CatalogUrl
+from quacklake.errors import MissingExtraError
+
+__all__ = ["Database", "Failure", "Question", "Rows"]
+
+Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A select that is built once and asked often.
+
+    ``fresh`` when it must be planned for the tables as they are, not as they once were.
+    """
+
+    statement: sa.Select[Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool = False
+
+
+class Failure(enum.Enum):
+    """What a database error means for the caller."""
+
+    COLLISION = "collision"  # another writer took the same key, or the database asks to try again
+    UNAVAILABLE = "unavailable"  # connection or server trouble
+    BUSY = "busy"  # another client had a lock for too long; nothing was changed
+    FULL = "full"  # the database has no room left; nothing was changed
+    FORBIDDEN = "forbidden"  # no rights, or a read-only database
+    ABSENT = "absent"  # a table that does not exist
+    OTHER = "other"
+
+
+#: How many statements the lakes of a process keep compiled together.
+_COMPILED = 2_000
+
+
+@functools.cache
+def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
+    """What all files of a kind of database are spoken to with, and the statements compiled for it so far.
+
+    Those of shared lakes are other statements.
+    """
+    engine = sa.create_engine(url)
+    with engine.connect():  # the first connection tells the dialect what the library can do
+        pass
+    engine.dispose()
+    return engine.dialect, LRUCache(_COMPILED)
+
+
+class Database(ABC):
+    """One kind of database. Subclasses say how it is opened, how commits queue and what its errors mean."""
+
+    name: ClassVar[str]
+    extra: ClassVar[str | None] = None
+    driver: ClassVar[str | None] = None
+    #: The address of an empty database, where all are spoken to alike: no server is of another version.
+    empty: ClassVar[str | None] = None
+    #: How many rows an insert may have inside ``batch``.
+    batch_rows: ClassVar[int] = sys.maxsize
+
+    def __init__(
+        self,
+        url: CatalogUrl,
+        *,
+        busy_timeout_ms: int,
+        pool_size: int,
+        max_overflow: int,
+        read_only: bool,
+        storage_version: str = "v1.5.0",
+        sqlite_journal: str = "rollback",
+    ) -> None:
+        self.url = url
+        self.busy_timeout_ms = busy_timeout_ms
+        self.read_only = read_only
+        self.pool_size = pool_size
+        self.max_overflow = max_overflow
+        #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
+        self.storage_version = storage_version
+        #: ``rollback`` or ``wal``; only SQLite has the choice.
+        self.sqlite_journal = sqlite_journal
+        self._inserts: dict[sa.Table, sa.Insert] = {}
+        self._updates: dict[sa.Table, sa.Update] = {}
+
+    def create_engine(self, *, shared: bool = False) -> Engine:
+        """An engine with a pool, for catalogs of a ``shared`` lake one that binds every statement to one of them.
+
+        Raises ``MissingExtraError`` when the driver is not installed.
+        """
+        try:
+            engine = sa.create_engine(self.url.url, hide_parameters=True, **self.engine_options())
+        except (ImportError, sa.exc.NoSuchModuleError):
+            raise MissingExtraError(
+                f"the {self.name} catalog needs the Python package {self.driver}",
+                hint=f'pip install "quacklake[{self.extra}]"',
+            ) from None
+        if self.empty is not None:
+            # compiling takes longer than running: lakes in files, which come and go, do it once for all
+            dialect, compiled = _common(self.empty, shared)
+            options = {"compiled_cache": compiled}
+            engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
+        if shared:
+            scoped.attach(engine)
+        self.listen(engine)
+        return engine
+
+    def engine_options(self) -> dict[str, Any]:
+        return {
+            "pool_size": self.pool_size,
+            "max_overflow": self.max_overflow,
+            "pool_timeout": self.busy_timeout_ms / 1000,
+        }
+
+    def listen(self, engine: Engine) -> None:  # noqa: B027  most databases need nothing
+        """Attach what every new connection needs."""
+
+    def begin_read(self, connection: Connection) -> Connection:
+        """A connection whose transaction sees one consistent state."""
+        return connection
+
+    def begin_commit(self, connection: Connection) -> Connection:
+        """A connection whose transaction sees what others commit while it waits in the queue."""
+        return connection
+
+    @abstractmethod
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
+        """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``).
+
+        Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
+        """
+
+    def size(self, connection: Connection, schema: str | None) -> int | None:
+        """The bytes that the metadata takes in the database, those of a file in all; None where nobody knows."""
+        path = self.url.path
+        if path is None:
+            return None
+        beside = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.wal"))
+        return sum(each.stat().st_size for each in beside if each.is_file())
+
+    def ask(self, connection: Connection, question: Question) -> Rows:
+        """The answer to a question."""
+        return connection.execute(question.statement, question.parameters).all()
+
+    def write(
+        self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Run a statement, which is built once, for each of some rows; nobody is told what it has changed."""
+        connection.execute(statement, rows)
+
+    def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
+        """Release what outlives the transaction."""
+
+    def enter_file(self, user: object, catalog: int) -> None:  # noqa: B027
+        """Before a catalog of a shared lake is used: not every database can be open for several of them."""
+
+    def leave_file(self, user: object) -> None:  # noqa: B027
+        """When it is used no more."""
+
+    def make_file(self) -> None:  # noqa: B027
+        """Make the file of a new database, where its form has to be chosen."""
+
+    def prepare_write(self, connection: Connection) -> None:  # noqa: B027
+        """Once per catalog before its first write."""
+
+    def committed(self, connection: Connection) -> bool:
+        """False when a commit that the database has confirmed may be lost all the same."""
+        return True
+
+    def batch(self, connection: Connection) -> AbstractContextManager[None]:
+        """A block of writes that may become one: none looks at what another has done, or changes the same row."""
+        return nullcontext()
+
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        """Insert rows, values in the order of the column keys."""
+        # by the table itself: the name of an inlined table may come back with other columns
+        statement = self._inserts.get(table)
+        if statement is None:
+            statement = self._inserts[table] = sa.insert(table)
+        self.write(connection, statement, [dict(zip(keys, row, strict=True)) for row in rows])
+
+    def update_many(
+        self, connection: Connection, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Rows
+    ) -> None:
+        """Update rows, each found by its values of ``where``; values in the order of ``where``, then ``keys``."""
+        statement = self._updates.get(table)
+        if statement is None:
+            found = [table.c[key] == sa.bindparam(f"old_{key}") for key in where]
+            values = {key: sa.bindparam(key, type_=table.c[key].type) for key in keys}
+            statement = self._updates[table] = sa.update(table).where(*found).values(values)
+        names = [*(f"old_{key}" for key in where), *keys]
+        self.write(connection, statement, [dict(zip(names, row, strict=True)) for row in rows])
+
+    def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
+        """A stored statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
+        if kind == "text":
+            return self.binary_text(element)
+        if kind == "date":
+            return sa.case((self._like(element, "____-__-__"), element))
+        if kind == "timestamp":
+            return sa.case((self._like(element, "____-__-__ __:__:__%"), element))
+        return self.number(element, kind)
+
+    def _like(self, element: sa.ColumnElement[Any], pattern: str) -> sa.ColumnElement[bool]:
+        # a sign or letter in front ('-infinity', BC years) must not pass for a year
+        return sa.and_(element.like(pattern), element.between("0", "9~"))
+
+    @classmethod
+    def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
+        """True for one of the texts that a parameter lists."""
+        return element.in_(sa.bindparam(parameter, expanding=True))
+
+    def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
+        """Return the last characters of a text."""
+        return sa.func.right(element, length)
+
+    def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
+        """True when there is a table of that name, which another may be making at this moment."""
+        return sa.inspect(connection).has_table(name, schema=schema)
+
+    def column_names(self, connection: Connection, name: str, schema: str | None) -> list[str]:
+        """The columns of a table in their order; none when there is no such table."""
+        if not self.has_table(connection, name, schema):
+            return []
+        table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
+        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).limit(0)
+        result = connection.execute(every)
+        names = list(result.keys())
+        result.close()
+        return names
+
+    def index_names(self, connection: Connection, schema: str | None) -> set[str]:
+        """The indexes that there are."""
+        found = sa.inspect(connection).get_multi_indexes(schema=schema).values()
+        return {str(index["name"]) for indexes in found for index in indexes}
+
+    def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        return element
+
+    @abstractmethod
+    def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
+        """A number from its text (``kind`` is ``integer`` or ``real``), NULL for any other text."""
+
+    @abstractmethod
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        """The time by the database's clock, which is the same for everybody: milliseconds since 1970."""
+
+    @abstractmethod
+    def classify(self, error: BaseException) -> Failure:
+        """What a driver's error means."""
+
+    def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
+        """The raw rows of a select as Arrow, in bulk; types are what the driver gives."""
+        result = connection.execute(select)
+        names = list(result.keys())
+        rows = result.all()
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        return pa.table({name: _raw_array(values) for name, values in zip(names, columns, strict=True)})
+
+    def default_metadata_schema(self) -> str | None:
+        return None
+
+
+def _raw_array(values: tuple[Any, ...]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # SQLite columns may hold mixed types: as text, DuckDB casts them all
+        return pa.array([None if value is None else str(value) for value in values], pa.string())

@@ -1,0 +1,288 @@
+"""PostgreSQL: how it is opened, queued and understood."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.sql import func
+
+from quacklake.catalog import scoped
+from quacklake.catalog.databases.closed_sockets import replace_closed
+from quacklake.catalog.databases.database import Database, Failure, Question, Rows
+from quacklake.catalog.databases.postgres_copy import copy_arrow
+from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, send_together
+
+__all__ = ["PostgresDatabase"]
+
+#: The space of advisory locks that is the commit queue's; the metadata schema picks one in it.
+_LOCK_SPACE = 0x51756163
+_POSTGRES_LOCK = sa.select(
+    func.pg_advisory_xact_lock(sa.cast(sa.bindparam("space"), sa.Integer), func.hashtext(sa.bindparam("scope")))
+)
+
+
+#: Unless the database, the role or the URL says how long to wait.
+_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
+_TOGETHER = 2_000
+"""How many rows one statement inserts where COPY is not possible."""
+_NARROW = 16
+"""Up to this many values a row has a parameter for each, which is quicker."""
+_GUARDED = "quacklake_guarded"
+_BATCH = "quacklake_batch"
+
+
+class PostgresDatabase(Database):
+    """PostgreSQL through psycopg 3. A transaction-level advisory lock is the commit queue."""
+
+    name = "postgres"
+    batch_rows = 100
+    extra = "postgres"
+    driver = "psycopg"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._few: dict[sa.Table, sa.Insert] = {}
+        self._set: dict[sa.Table, sa.Update] = {}
+        self._direct: dict[tuple[Any, tuple[str, ...]], Direct] = {}
+
+    def engine_options(self) -> dict[str, Any]:
+        return {
+            **super().engine_options(),
+            "connect_args": {"application_name": "quacklake"},
+            # in a commit each statement must see what was committed while it waited for the lock
+            "isolation_level": "READ COMMITTED",
+        }
+
+    def listen(self, engine: Engine) -> None:
+        @sa.event.listens_for(engine, "connect")
+        def connected(driver: Any, _: object) -> None:
+            # whoever may write one row of a table may lock all of it, and anybody the queue of commits
+            driver.autocommit = True
+            driver.execute(_LOCK_TIMEOUT, [str(self.busy_timeout_ms)])
+            driver.autocommit = False
+
+        replace_closed(engine, lambda driver: int(driver.fileno()))
+
+    def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        if len(rows) == 1 and len(keys) <= _NARROW:
+            return super().insert_many(connection, table, keys, rows)
+        if len(rows) <= self.batch_rows:
+            return self._insert_few(connection, table, keys, rows)
+        target, fixed = scoped.fixed(connection, table)
+        if _guarded(connection, target):
+            for start in range(0, len(rows), _TOGETHER):
+                self._insert_few(connection, table, keys, rows[start : start + _TOGETHER])
+            return None
+        # COPY takes a third of the time of the same rows as inserts
+        import psycopg
+
+        preparer = connection.dialect.identifier_preparer
+        columns = ", ".join(preparer.quote(name) for name in (*(table.c[key].name for key in keys), *fixed))
+        more = tuple(fixed.values())
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        # without parameters the driver takes a percent sign, which the preparer has doubled, for itself
+        statement = f"COPY {preparer.format_table(target)} ({columns}) FROM STDIN".replace("%%", "%")
+        try:
+            with driver.cursor() as cursor, cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row((*row, *more) if more else row)
+        except psycopg.Error as error:
+            raise as_sqlalchemy(error, statement, driver) from error
+
+    def _insert_few(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
+        """Insert rows by one statement with one parameter, which unlike COPY may travel with others."""
+        statement = self._few.get(table)
+        if statement is None:
+            preparer = connection.dialect.identifier_preparer
+            columns: list[sa.ColumnClause[Any]] = [sa.column(table.c[key].name) for key in keys]
+            target = scoped.fixed(connection, table)[0]
+            like: sa.ColumnElement[Any] = sa.literal_column(f"NULL::{preparer.format_table(target)}")
+            given = func.json_populate_recordset(like, sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
+            select = sa.select(*columns).select_from(given.alias("new"))
+            statement = self._few[table] = sa.insert(table).from_select([table.c[key] for key in keys], select)
+        names = [table.c[key].name for key in keys]
+        self.write(connection, statement, [{"given": _json(names, rows)}])
+
+    def update_many(
+        self, connection: Connection, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Rows
+    ) -> None:
+        if len(rows) == 1:
+            return super().update_many(connection, table, where, keys, rows)
+        # one statement: with one a row most of the time of a small commit would be theirs
+        names = [*where, *keys]
+        statement = self._set.get(table)
+        if statement is None:
+            columns = [sa.column(name, table.c[name].type) for name in names]
+            given = func.json_to_recordset(sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
+            new = given.table_valued(*columns, name="new").render_derived(with_types=True)
+            found = [table.c[name] == new.c[name] for name in where]
+            statement = sa.update(table).where(*found).values({name: new.c[name] for name in keys})
+            self._set[table] = statement
+        return self.write(connection, statement, [{"given": _json(names, rows)}])
+
+    def write(
+        self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        direct = self._as_direct(connection, statement, rows[0])
+        batch: list[Any] | None = connection.info.get(_BATCH)
+        if batch is None:
+            send_together(connection, [(direct, row) for row in rows])
+        else:
+            batch.extend((direct, row) for row in rows)
+
+    def ask(self, connection: Connection, question: Question) -> Rows:
+        direct, cursor = self._send(connection, question)
+        return direct.rows(cursor)
+
+    def _send(self, connection: Connection, question: Question) -> tuple[Direct, Any]:
+        direct = self._as_direct(connection, question.statement, question.parameters)
+        # the plan of a statement that the driver has prepared is as old as that
+        prepare = False if question.fresh else None
+        return direct, direct.send(connection, question.parameters, prepare=prepare)
+
+    def _as_direct(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
+        key = (statement, tuple(parameters))
+        found = self._direct.get(key)
+        if found is None:
+            found = self._direct[key] = Direct(connection, *key)
+        return found
+
+    def begin_read(self, connection: Connection) -> Connection:
+        return connection.execution_options(isolation_level="REPEATABLE READ")
+
+    def size(self, connection: Connection, schema: str | None) -> int | None:
+        statement = (
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r'"
+            " AND n.nspname = coalesce(:schema, current_schema())"
+            " AND (starts_with(c.relname, 'ducklake_') OR starts_with(c.relname, 'quacklake_'))"
+        )
+        return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
+
+    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
+        lock = Question(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+        asked = None
+        with _pipeline(connection):  # the driver's BEGIN travels with it, too
+            self._send(connection, lock)
+            if ahead is not None:
+                asked = self._send(connection, ahead)
+        return None if asked is None else asked[0].rows(asked[1])
+
+    @contextmanager
+    def batch(self, connection: Connection) -> Iterator[None]:
+        known: dict[Any, Any] = connection.info  # which a connection that is lost has no more
+        collected = known[_BATCH] = []
+        try:
+            yield
+        finally:
+            del known[_BATCH]
+        send_together(connection, collected)
+
+    def index_names(self, connection: Connection, schema: str | None) -> set[str]:
+        known = sa.table("pg_indexes", sa.column("schemaname", sa.String), sa.column("indexname", sa.String))
+        return set(
+            connection.scalars(
+                sa.select(known.c.indexname).where(known.c.schemaname == (schema or func.current_schema()))
+            )
+        )
+
+    @classmethod
+    def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
+        from sqlalchemy.dialects.postgresql import ARRAY
+
+        # one parameter: a statement with one for each text takes longer to write than to run
+        return element == sa.any_(sa.bindparam(parameter, type_=ARRAY(sa.String)))
+
+    def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        return element.collate("C")
+
+    def _like(self, element: sa.ColumnElement[Any], pattern: str) -> sa.ColumnElement[bool]:
+        return sa.and_(element.like(pattern), element.collate("C").between("0", "9~"))
+
+    def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
+        found = super().bound(element, kind)
+        return found.collate("C") if kind in ("date", "timestamp") else found
+
+    def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
+        if kind == "integer":
+            # most bounds are plain digits, and the regular expression costs three times as much
+            digits = sa.and_(func.ltrim(element, "0123456789") == "", func.length(element).between(1, 18))
+            negative = element.op("~")("^-[0-9]{1,18}$")
+            number = sa.cast(element, sa.BigInteger)
+            return sa.case((digits, number), (negative, number))
+        return sa.case(
+            (element.op("~")(r"^-?[0-9]{1,200}(\.[0-9]+)?(e[+-]?[0-9]{1,2})?$"), sa.cast(element, sa.Double))
+        )
+
+    def now_ms(self) -> sa.ColumnElement[Any]:
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
+
+    def classify(self, error: BaseException) -> Failure:
+        state: str | None = getattr(error, "sqlstate", None)
+        if state is None:
+            return (
+                Failure.UNAVAILABLE if type(error).__name__ in ("OperationalError", "InterfaceError") else Failure.OTHER
+            )
+        if state in ("23505", "40001", "40P01", "42P07"):
+            return Failure.COLLISION
+        if state == "53100":
+            return Failure.FULL
+        if state[:2] in ("08", "53", "57", "58") or state == "55P03":
+            return Failure.UNAVAILABLE
+        if state in ("42501", "25006"):
+            return Failure.FORBIDDEN
+        return Failure.ABSENT if state in ("42P01", "3F000") else Failure.OTHER
+
+    def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
+        return copy_arrow(connection, select)
+
+
+@contextmanager
+def _pipeline(connection: Connection) -> Iterator[None]:
+    """A block of statements that travel together; their results are there at its end."""
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    try:
+        with driver.pipeline():
+            yield
+    except psycopg.Error as error:
+        # raised when the block ends, outside SQLAlchemy: give it the same form
+        raise as_sqlalchemy(error, "batch", driver) from error
+
+
+def _guarded(connection: Connection, table: sa.Table) -> bool:
+    """Whether row-level security holds for whom we are, where COPY is refused; asked once for each connection."""
+    if scoped.CATALOG_ID not in table.c:
+        return False  # a plain lake's, or a temporary table
+    known: dict[Any, Any] = connection.info
+    if _GUARDED not in known:
+        name = connection.dialect.identifier_preparer.format_table(table).replace("%%", "%")
+        known[_GUARDED] = bool(connection.execute(sa.select(func.row_security_active(name))).scalar())
+    return bool(known[_GUARDED])
+
+
+def _json(names: Sequence[str], rows: Rows) -> str:
+    """Rows as a list of objects, in the texts that the database reads."""
+    objects = [dict(zip(names, row, strict=True)) for row in rows]
+    try:
+        return json.dumps(objects, default=_text, allow_nan=False)
+    except ValueError:  # it has no infinity and no NaN, but the database reads their names
+        finite = [{name: _finite(value) for name, value in found.items()} for found in objects]
+        return json.dumps(finite, default=_text)
+
+
+def _text(value: object) -> str:
+    return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _finite(value: object) -> object:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""From one version of the format to another."""

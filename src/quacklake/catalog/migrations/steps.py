@@ -1,0 +1,328 @@
+"""Bringing a lake from one format version to another, step by step.
+
+Every step can be run again where it stopped: databases whose DDL commits by itself (MySQL) may stop inside one, all
+others do everything or nothing. A step first makes what is missing, which older readers overlook, then changes rows and
+the version together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateColumn, CreateTable
+
+from quacklake import telemetry
+from quacklake.catalog.migrations import upgrade
+from quacklake.catalog.migrations.versions import DEVELOPMENT, NEXT, VERSION, has_next
+from quacklake.catalog.tables import Tables, partial_max
+from quacklake.catalog.writing.writer import Writer
+
+__all__ = ["migrate", "table_versions"]
+
+Versions = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step: the versions it starts from, tables and columns that it adds, and what it does besides.
+
+    ``late`` is committed together with the change of the version, unless it alters a table.
+    """
+
+    origins: tuple[str, ...]
+    target: str
+    tables: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    late: Callable[[_Work], None] | None = None
+
+
+class _Work:
+    """A migration under way: the tables as they will be, and the commit transaction."""
+
+    def __init__(self, writer: Writer, tables: Tables) -> None:
+        self.writer = writer
+        self.tables = tables
+        self._connection = writer._connection
+        self._preparer = self._connection.dialect.identifier_preparer
+        self.partial: list[tuple[int, int]] = []
+        """Files of several snapshots with their newest, where that can be noted only after a column is gone."""
+
+    def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
+        return self.writer.run(f"migrate_{name}", statement, parameters)
+
+    def add_table(self, name: str) -> None:
+        if not self.writer.has_table(self.tables[name].name):
+            self.run("add_table", CreateTable(self.tables[name]))
+
+    def columns(self, table: sa.Table) -> set[str]:
+        """The columns that a table has now."""
+        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).limit(0)
+        return set(self.run("columns", every).keys())
+
+    def add_columns(self, name: str, columns: Iterable[str]) -> None:
+        table = self.tables[name]
+        present = self.columns(table)
+        for column in columns:
+            if column not in present:
+                declared = CreateColumn(table.c[column]).compile(dialect=self._connection.dialect)
+                self._alter("add_column", table, f"ADD COLUMN {declared}")
+
+    def drop_column(self, table: sa.Table, column: str) -> None:
+        self._alter("drop_column", table, f"DROP COLUMN {self._preparer.quote(column)}")
+
+    def rename(self, old: str, new: str) -> None:
+        if self.writer.has_table(old):
+            before = sa.Table(old, sa.MetaData(), schema=self.tables.metadata.schema)
+            self._alter("rename_table", before, f"RENAME TO {self._preparer.quote(new)}")
+
+    def _alter(self, name: str, table: sa.Table, what: str) -> None:
+        statement = f"ALTER TABLE {self._preparer.format_table(table)} {what}"
+        self.run(name, sa.text(statement.replace(":", "\\:")))
+
+    def fill(self, name: str, column: str, value: Any) -> None:
+        """Give a column a value where it has none."""
+        table = self.tables[name]
+        self.run("fill", sa.update(table).where(table.c[column].is_(None)).values({column: value}))
+
+    def version(self) -> str:
+        table = self.tables["metadata"]
+        return str(self.run("version", sa.select(table.c.value).where(table.c.key == "version")).scalar_one())
+
+    def set_version(self, version: str) -> None:
+        table = self.tables["metadata"]
+        self.run("set_version", sa.update(table).where(table.c.key == "version").values(value=version))
+
+
+def migrate(writer: Writer, target: str) -> tuple[str, ...]:
+    """Bring the lake to a version; returns the versions it has had, the first one being the old one."""
+    schema = writer._t.metadata.schema
+    work = _Work(writer, Tables.of(VERSION, schema, shared=writer._t.shared))
+    passed = [work.version()]
+    while passed[-1] not in (VERSION, NEXT, DEVELOPMENT, target):
+        step = next((step for step in _STEPS if passed[-1] in step.origins), None)
+        if step is None:
+            break
+        _take(work, step)
+        telemetry.count("migrate.steps")
+        passed.append(step.target)
+    if passed[-1] != target and passed[-1] in (VERSION, NEXT, DEVELOPMENT):
+        (upgrade.to_next if has_next(target) else upgrade.back)(writer)
+        work.set_version(target)
+        telemetry.count("migrate.steps")
+        passed.append(target)
+    return tuple(passed)
+
+
+def _take(work: _Work, step: _Step) -> None:
+    for old, new in step.renamed.items():
+        work.rename(old, new)
+    for name in step.tables:
+        work.add_table(name)
+    for name, columns in step.columns.items():
+        work.add_columns(name, columns)
+    if step.late is not None:
+        step.late(work)
+    work.set_version(step.target)
+
+
+# -- 0.1 -> 0.2 --------------------------------------------------------------------------------------------------------
+
+
+def _place_objects(work: _Work) -> None:
+    """Files were named from the data path on: schemas and tables have no folder of their own."""
+    for name in ("schema", "table"):
+        work.fill(name, "path", "")
+        work.fill(name, "path_is_relative", True)
+    _name_partition_columns(work)
+
+
+def _name_partition_columns(work: _Work) -> None:
+    """Partition keys named the position of their column among those of the table, now they name its id."""
+    keys, columns = work.tables["partition_column"], work.tables["column"]
+    found = work.run(
+        "partition_keys", sa.select(keys.c.partition_id, keys.c.table_id, keys.c.partition_key_index, keys.c.column_id)
+    ).all()
+    if not found:
+        return
+    owners = sorted({row.table_id for row in found})
+    top = sa.select(columns.c.table_id, columns.c.column_id, columns.c.end_snapshot).where(
+        columns.c.table_id.in_(owners), columns.c.parent_column.is_(None)
+    )
+    live: dict[int, list[int]] = {}
+    every: dict[int, list[int]] = {}
+    for row in work.run("partitioned_columns", top.order_by(columns.c.column_order)):
+        every.setdefault(row.table_id, []).append(row.column_id)
+        if row.end_snapshot is None:
+            live.setdefault(row.table_id, []).append(row.column_id)
+    values = []
+    for partition, table, index, position in found:
+        ids = live.get(table) or list(dict.fromkeys(every.get(table, ())))
+        if position < len(ids):
+            values.append({"partition": partition, "owner": table, "key": index, "id": ids[position]})
+    statement = (
+        sa.update(keys)
+        .where(
+            keys.c.partition_id == sa.bindparam("partition"),
+            keys.c.table_id == sa.bindparam("owner"),
+            keys.c.partition_key_index == sa.bindparam("key"),
+        )
+        .values(column_id=sa.bindparam("id"))
+    )
+    if values:
+        work.run("name_partition_columns", statement, values)
+
+
+# -- 0.2 -> 0.3 --------------------------------------------------------------------------------------------------------
+
+
+def _note_versions(work: _Work) -> None:
+    """Each schema version begins with the first snapshot that has it."""
+    work.fill("name_mapping", "is_partition", False)
+    versions, snapshots = work.tables["schema_versions"], work.tables["snapshot"]
+    if work.run("any_version", sa.select(versions.c.schema_version).limit(1)).first() is None:
+        first = sa.select(sa.func.min(snapshots.c.snapshot_id), snapshots.c.schema_version)
+        grouped = first.group_by(snapshots.c.schema_version).order_by(snapshots.c.schema_version)
+        work.run("note_versions", sa.insert(versions).from_select(["begin_snapshot", "schema_version"], grouped))
+
+
+# -- 0.3 -> 0.4 --------------------------------------------------------------------------------------------------------
+
+_PARTIAL = "partial_file_info"
+
+
+def _refine(work: _Work) -> None:
+    work.fill("column", "default_value_type", "literal")
+    _read_partial_info(work)
+    _assign_versions(work)
+
+
+def _read_partial_info(work: _Work) -> None:
+    """The newest snapshot of a file of several has a column of its own now."""
+    files = work.tables["data_file"]
+    if _PARTIAL in work.columns(files):
+        info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
+        found = partial_max(info)
+        if work.writer._database.name == "duckdb":
+            # it alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
+            # process that is killed leaves a log that cannot be read again
+            listed = sa.select(files.c.data_file_id, found).where(found.is_not(None))
+            work.partial = [(row[0], row[1]) for row in work.run("partial_max", listed)]
+            return
+        work.run("partial_max", sa.update(files).where(found.is_not(None)).values(partial_max=found))
+
+
+def _assign_versions(work: _Work) -> None:
+    """Schema versions were of the whole lake, now each table has its own: those at which it changed."""
+    versions, inlined = work.tables["schema_versions"], work.tables["inlined_data_tables"]
+    shared = sa.select(versions.c.begin_snapshot, versions.c.schema_version).where(versions.c.table_id.is_(None))
+    known = sorted((row[0], row[1]) for row in work.run("versions", shared))
+    if not known:
+        return
+    wanted = {(row[0], row[1]) for row in work.run("inlined", sa.select(inlined.c.table_id, inlined.c.schema_version))}
+    assigned = table_versions(_table_changes(work), known, wanted)
+    rows = [{"begin_snapshot": b, "schema_version": v, "table_id": t} for t, b, v in assigned]
+    if rows:
+        work.run("assign_versions", sa.insert(versions), rows)
+    work.run("drop_versions", sa.delete(versions).where(versions.c.table_id.is_(None)))
+
+
+def _table_changes(work: _Work) -> dict[int, set[int]]:
+    """The snapshots at which each table was made, renamed or got or lost a column."""
+    tables, columns = work.tables["table"], work.tables["column"]
+    lives: dict[int, list[tuple[int, int | None]]] = {}
+    for id_, begin, end in work.run(
+        "tables", sa.select(tables.c.table_id, tables.c.begin_snapshot, tables.c.end_snapshot)
+    ):
+        lives.setdefault(id_, []).append((begin, end))
+    changes = {id_: {begin for begin, _ in rows} for id_, rows in lives.items()}
+    for id_, begin, end in work.run(
+        "table_columns", sa.select(columns.c.table_id, columns.c.begin_snapshot, columns.c.end_snapshot)
+    ):
+        # the columns of a dropped table end with it: that is no change of its shape
+        dates = (date for date in (begin, end) if date is not None)
+        alive = {date for date in dates if any(b <= date and (e is None or date < e) for b, e in lives.get(id_, ()))}
+        changes.setdefault(id_, set()).update(alive)
+    return changes
+
+
+def table_versions(
+    changes: Mapping[int, Iterable[int]], known: Versions, inlined: Iterable[tuple[int, int]] = ()
+) -> list[tuple[int, int, int]]:
+    """The schema versions of each table, as (table, first snapshot, version).
+
+    ``changes`` are the snapshots at which each table changed, ``known`` (first snapshot, version) of the whole lake in
+    order, ``inlined`` the tables and versions that inlined rows are kept under, which must be found too.
+    """
+    begins = [begin for begin, _ in known]
+    first = {version: begin for begin, version in reversed(known)}
+    found: dict[tuple[int, int], int] = {}
+    for table, dates in changes.items():
+        for date in sorted(dates):
+            at = bisect_right(begins, date) - 1
+            # of changes in snapshots that have expired only the last can still be seen
+            found[(table, known[max(at, 0)][1])] = date
+    for table, version in inlined:
+        if version in first and table in changes:
+            found.setdefault((table, version), first[version])
+    return sorted((table, begin, version) for (table, version), begin in found.items())
+
+
+# -- 0.4 -> 1.0 --------------------------------------------------------------------------------------------------------
+
+
+def _drop_partial_info(work: _Work) -> None:
+    """What 0.4 has no more is dropped only now: a lake on its way there from 0.3 is read by it."""
+    files = work.tables["data_file"]
+    if _PARTIAL in work.columns(files):
+        work.drop_column(files, _PARTIAL)
+    if work.partial:
+        noted = sa.update(files).where(files.c.data_file_id == sa.bindparam("file"))
+        rows = [{"file": file, "newest": newest} for file, newest in work.partial]
+        work.run("note_partial_max", noted.values(partial_max=sa.bindparam("newest")), rows)
+
+
+_STEPS = (
+    _Step(
+        ("0.1",),
+        "0.2",
+        ("column_mapping", "name_mapping"),
+        {
+            "schema": ("path", "path_is_relative"),
+            "table": ("path", "path_is_relative"),
+            "metadata": ("scope", "scope_id"),
+            "data_file": ("mapping_id",),
+        },
+        late=_place_objects,
+    ),
+    _Step(
+        ("0.2", "0.3-dev1"),
+        "0.3",
+        ("schema_versions",),
+        {
+            "name_mapping": ("is_partition",),
+            "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
+            "file_column_stats": ("extra_stats",),
+            "table_column_stats": ("extra_stats",),
+        },
+        renamed={"ducklake_file_column_statistics": "ducklake_file_column_stats"},
+        late=_note_versions,
+    ),
+    _Step(
+        ("0.3", "0.4-dev1"),
+        "0.4",
+        ("macro", "macro_impl", "macro_parameters", "sort_info", "sort_expression", "file_variant_stats"),
+        {
+            "column": ("default_value_type", "default_value_dialect"),
+            "schema_versions": ("table_id",),
+            "data_file": ("partial_max",),
+            "delete_file": ("partial_max",),
+        },
+        late=_refine,
+    ),
+    _Step(("0.4",), "1.0", late=_drop_partial_info),
+)

@@ -1,0 +1,375 @@
+"""Compaction as users call it: on one table, or on all tables of a lake or schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quacklake.engines.duckdb.compaction import CompactionFiles, z_order
+from quacklake.errors import ConstraintError, InputError, NotFoundError
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.sorting import SortKey, SortSpec
+from quacklake.maintenance.compaction import Compactor, Files, Limits
+from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
+from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
+from quacklake.maintenance.sources import TableFiles, read_files
+from quacklake.operations import layout, sealing
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
+from quacklake.scan import Filter, to_predicate
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.lake.table import Table
+
+__all__ = ["LakeCompaction", "TableCompaction"]
+
+_MAX_CURVE = 8
+"""Columns of a z-order curve: of more, each has too few bits to tell its values apart."""
+
+
+class TableCompaction:
+    """The part of a table that puts its files in order. Rows, row ids, history and change feed stay as they are."""
+
+    handle: Handle
+    _find: Callable[[Transaction], TableInfo]
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
+
+    def flush_inlined_data(self, *, progress: Progress = silent) -> CompactionReport:
+        """Move the rows and deletes that are in the catalog into files."""
+        compactor, table, base = self._compactor(progress)
+        return compactor.flush(table, base)
+
+    def merge_adjacent_files(
+        self,
+        max_compacted_files: int | None = None,
+        min_file_size: int | None = None,
+        max_file_size: int | None = None,
+        *,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> CompactionReport:
+        """Make few large files of many small ones; the small ones leave the lake, history included.
+
+        Files with deletes stay as they are, and so do those that are as large as ``target_file_size``. At most
+        ``max_compacted_files`` files are made, from files of ``min_file_size`` to below ``max_file_size`` bytes, and
+        only from those that, by their partition and statistics, may have rows that satisfy ``where``.
+        """
+        _check_sizes(max_compacted_files, min_file_size, max_file_size)
+        compactor, table, base = self._compactor(progress)
+        limits = compactor.limits
+        chosen = self._choice(table, where)
+
+        def groups(files: TableFiles) -> list[Group]:
+            return merge_groups(
+                chosen(files),
+                limits.target_size,
+                max_files=limits.max_files,
+                min_size=min_file_size,
+                max_size=max_file_size,
+                max_groups=max_compacted_files,
+            )
+
+        return compactor.merge(table, base, groups)
+
+    def _files_saved_by_merging(self, max_file_size: int | None = None) -> int:
+        """Return how many files ``merge_adjacent_files`` would remove: only those of one partition go together."""
+        view = self.handle.view()
+        table = self._find(view)
+        limits = self._compactor_of(table, silent).limits
+        files = read_files(self._shared.catalog, self._shared.store, view.base, table).files.values()
+        groups = merge_groups(files, limits.target_size, max_files=limits.max_files, max_size=max_file_size)
+        return sum(len(group.files) - 1 for group in groups)
+
+    def rewrite_data_files(
+        self,
+        delete_threshold: float | None = None,
+        *,
+        small_file_size: int | None = None,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> CompactionReport:
+        """Write files anew without their deleted rows, where at least a share of ``delete_threshold`` is deleted.
+
+        Without one the option ``rewrite_delete_threshold`` decides. Files below ``small_file_size`` bytes are written
+        anew, and put together, for any deleted row. Older snapshots keep the files as they were. ``where`` chooses
+        files as it does for ``merge_adjacent_files``.
+        """
+        _check_threshold(delete_threshold)
+        _check_count("small_file_size", small_file_size, 1)
+        compactor, table, base = self._compactor(progress)
+        limits = compactor.limits
+        option = self._shared.option("rewrite_delete_threshold", table)
+        threshold = float(option if delete_threshold is None else delete_threshold)
+        chosen = self._choice(table, where)
+
+        def groups(files: TableFiles) -> list[Group]:
+            return rewrite_groups(
+                chosen(files),
+                threshold,
+                limits.target_size,
+                max_files=limits.max_files,
+                small=small_file_size or 0,
+            )
+
+        return compactor.rewrite("rewrite_data_files", table, base, groups)
+
+    def optimize(
+        self,
+        order_by: str | Sequence[str] | None = None,
+        zorder: str | Sequence[str] | None = None,
+        *,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> CompactionReport:
+        """Write all files anew, partition by partition, in files of ``target_file_size``.
+
+        ``order_by`` has keys as ``set_sorted_by`` takes them, and counts once; without it rows are in the table's own
+        order. ``zorder`` names columns that are to be close together all at once, for filters on any of them. Older
+        snapshots keep the files as they were. ``where`` chooses files as it does for ``merge_adjacent_files``.
+        """
+        if order_by is not None and zorder is not None:
+            raise InputError("pass order_by= or zorder=, not both")
+        compactor, table, base = self._compactor(progress)
+        sort = table.sort
+        if order_by is not None:
+            sort = layout.sort_spec(self._shared, -1, table.schema, layout.texts(order_by))
+        elif zorder is not None:
+            sort = self._along(compactor, _curve(table, layout.texts(zorder)))
+        chosen = self._choice(table, where)
+
+        def groups(files: TableFiles) -> list[Group]:
+            partition = files.table.partition
+            return optimize_groups(chosen(files), partition.id if partition and partition.keys else None)
+
+        return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
+
+    def _choice(self, table: TableInfo, where: Filter | None) -> Callable[[TableFiles], list[SourceFile]]:
+        """Return what chooses the files that may have rows which satisfy a filter.
+
+        Raises ``PredicateError`` for a filter that makes no sense for the table.
+        """
+        if where is None:
+            return lambda files: list(files.files.values())
+        plan = self.handle.view().plan(table, to_predicate(where, table.schema))
+        nothing = replace(plan, files=plan.files.slice(0, 0), deletes=plan.deletes.slice(0, 0))
+        self._shared.engine.scan(nothing, where=where).reader.read_all()  # DuckDB tells what is wrong with it
+        ids = frozenset(plan.files.column("data_file_id").to_pylist())
+        return lambda files: [file for file in files.files.values() if file.id in ids]
+
+    def _files(self) -> Files:
+        """What writes the files of compactions."""
+        shared = self._shared
+        return CompactionFiles(shared.engine, shared.writer, shared.write_options, shared.writes_vectors)
+
+    def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
+        """The order along a z-order curve, for what writes the files."""
+        return SortSpec(-1, (SortKey(z_order(columns)),))
+
+    def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
+        view = self.handle.view()
+        table = self._find(view)
+        self.handle.once(view.base, Transaction.check_writable)  # tells whether this is the place for it
+        return self._compactor_of(table, progress), table, view.base
+
+    def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:
+        shared = self._shared
+        config = shared.config
+
+        def find(snapshot: Snapshot) -> TableInfo | None:
+            with shared.catalog.read() as reader:
+                return reader.table_by_id(snapshot, table.id)
+
+        return Compactor(
+            catalog=shared.catalog,
+            store=shared.store,
+            files=self._files(),
+            once=self.handle.once,
+            latest=shared.latest,
+            find=find,
+            limits=Limits(
+                target_size=int(shared.option("target_file_size", table)),
+                max_files=config.compaction_max_files,
+                max_rows=config.compaction_max_rows,
+                max_replans=config.compaction_max_replans,
+                hive=shared.hive(table),
+            ),
+            progress=progress,
+        )
+
+    def _flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport | None:
+        """Flush as part of an open transaction; None where that has to wait for its commit.
+
+        Its own small inserts become files at once, whatever else it did. Committed rows can move where it has changed
+        none of the table, and as long as nothing is changed after it: see ``Transaction.unflush``.
+        """
+        name = table.qualified_name
+        pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
+        if pending is not None:
+            rows = sum(insert.rows.num_rows for insert in pending.inserts)
+            sealing.spill(self._shared, tx, pending)
+            moved = tx.base.id if rows else None
+            return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
+        if table.id < 0 or tx.has_flushed(table):
+            return CompactionReport("flush_inlined_data", name)
+        macros = table.sort is not None and tx.objects.changes().created_macros  # which the order may speak of
+        if macros or tx.plan(table).deleted_counts:
+            return None
+        return self._compactor_of(table, silent).flush_within(tx, table)
+
+
+class LakeCompaction:
+    """The part of a lake that puts the files of its tables in order.
+
+    Tables whose option ``auto_compact`` is false are left alone, and reported as skipped.
+    """
+
+    handle: Handle
+    table: Callable[[str], Table]
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
+
+    def flush_inlined_data(
+        self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
+    ) -> list[CompactionReport]:
+        """Move the rows and deletes that are in the catalog into files, table by table."""
+
+        def work(found: Table) -> CompactionReport:
+            return found.flush_inlined_data(progress=progress)
+
+        return self._each("flush_inlined_data", schema, table, work)
+
+    def merge_adjacent_files(
+        self,
+        schema: str | None = None,
+        table: str | None = None,
+        *,
+        max_compacted_files: int | None = None,
+        min_file_size: int | None = None,
+        max_file_size: int | None = None,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> list[CompactionReport]:
+        """Make few large files of many small ones, table by table, as ``Table.merge_adjacent_files`` does."""
+        _check_sizes(max_compacted_files, min_file_size, max_file_size)
+        _check_where(where, table)
+
+        def work(found: Table) -> CompactionReport:
+            sizes = (max_compacted_files, min_file_size, max_file_size)
+            return found.merge_adjacent_files(*sizes, where=where, progress=progress)
+
+        return self._each("merge_adjacent_files", schema, table, work)
+
+    def rewrite_data_files(
+        self,
+        schema: str | None = None,
+        table: str | None = None,
+        *,
+        delete_threshold: float | None = None,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> list[CompactionReport]:
+        """Write files with many deleted rows anew, table by table, as ``Table.rewrite_data_files`` does."""
+        _check_threshold(delete_threshold)
+        _check_where(where, table)
+
+        def work(found: Table) -> CompactionReport:
+            return found.rewrite_data_files(delete_threshold, where=where, progress=progress)
+
+        return self._each("rewrite_data_files", schema, table, work)
+
+    def _flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
+        """Flush tables as part of an open transaction; also returns the ids of those for which that has to wait."""
+        reports, waiting = [], []
+        for info in tables:
+            report = self.table(f"{quote(info.schema_name)}.{quote(info.name)}")._flush_within(tx, info)
+            if report is None:
+                waiting.append(info.id)
+            else:
+                reports.append(report)
+        return reports, waiting
+
+    def _flush_tables(self, ids: Sequence[int]) -> None:
+        """Flush those of these tables that are still there."""
+        for info in self.handle.view().tables():
+            if info.id in ids:
+                self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
+
+    def _each(
+        self, operation: str, schema: str | None, table: str | None, work: Callable[[Table], CompactionReport]
+    ) -> list[CompactionReport]:
+        if table is not None:
+            return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
+        view = self.handle.view()
+        owner = None if schema is None else view.find_schema(schema)
+        reports = []
+        for info in view.tables():
+            if owner is not None and info.schema_id != owner.id:
+                continue
+            if not self._shared.option("auto_compact", info):
+                skipped = Skipped(info.qualified_name, "its option auto_compact is false")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+                continue
+            try:
+                reports.append(work(self.table(f"{quote(info.schema_name)}.{quote(info.name)}")))
+            except NotFoundError:
+                skipped = Skipped(info.qualified_name, "the table was dropped")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+            except ConstraintError as error:  # what files cannot hold stays in the catalog
+                skipped = Skipped(info.qualified_name, error.message)
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+        return reports
+
+
+def _curve(table: TableInfo, names: Sequence[str]) -> list[Column]:
+    """The columns of a z-order curve."""
+    columns = [table.schema.find(name) for name in names]
+    if not 1 <= len(columns) <= _MAX_CURVE:
+        raise InputError(f"a z-order curve goes through 1 to {_MAX_CURVE} columns, not {len(columns)}")
+    if len({column.id for column in columns}) != len(columns):
+        raise InputError("a column of the z-order curve is named twice")
+    wrong = next((column.name for column in columns if column.nested or column.type in ("variant", "geometry")), None)
+    if wrong is not None:
+        raise InputError(f'the column "{wrong}" has no order that a curve could follow')
+    return columns
+
+
+def _check_sizes(max_compacted_files: int | None, min_file_size: int | None, max_file_size: int | None) -> None:
+    _check_count("max_compacted_files", max_compacted_files, 1)
+    _check_count("min_file_size", min_file_size, 0)
+    _check_count("max_file_size", max_file_size, 1)
+    if min_file_size is not None and max_file_size is not None and min_file_size >= max_file_size:
+        raise InputError("min_file_size must be less than max_file_size")
+
+
+def _check_where(where: Filter | None, table: str | None) -> None:
+    if where is not None and table is None:
+        raise InputError("where= is about the columns of one table", hint="pass table=, too")
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"The {name} option must be a whole number, not {value!r}")
+    if value < 0:
+        raise InputError(f"Type INT32 with value {value} can't be cast: the {name} option must not be negative")
+    if value < least:
+        raise InputError(f"The {name} option must be greater than zero.")
+
+
+def _check_threshold(value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:
+        raise InputError(f"The delete_threshold option must be between 0 and 1, not {value!r}")

@@ -1,0 +1,401 @@
+"""Files from elsewhere: existing Parquet files become files of a table where they are, without being copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.engines.duckdb.paths import file_name
+from quacklake.errors import (
+    AlreadyExistsError,
+    ConstraintError,
+    InputError,
+    NotFoundError,
+    PathError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    nearest,
+)
+from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_values
+from quacklake.format.measure import of_array
+from quacklake.format.names import fold
+from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.partitions import IDENTITY, PartitionSpec
+from quacklake.format.schema import Column
+from quacklake.format.stats import ColumnStats
+from quacklake.format.types import NESTED, SCALARS, duckdb_type
+from quacklake.operations.context import Shared
+from quacklake.storage import Footer, FooterColumn, Links, read_footers
+from quacklake.storage.parquet import Places, child_fields, leaf_places, placed_stats
+from quacklake.transaction import NewDataFile, Transaction
+
+__all__ = ["AddOptions", "add_files", "known_mappings", "to_patterns"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddOptions:
+    """What may differ between files and table."""
+
+    allow_missing: bool = False
+    ignore_extra_columns: bool = False
+    hive_partitioning: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A column of a file, or a node inside one; ``path`` is that of a leaf."""
+
+    name: str
+    kind: str
+    path: str = ""
+    children: tuple[_Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What files of one schema have in common: their mapping, and where the leaves of the table are in them."""
+
+    mapping: NameMapping
+    places: Places
+    folders: tuple[Column, ...]
+    missing: tuple[Column, ...]
+
+
+def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
+    """Paths and patterns as texts. Raises ``InputError`` for anything else."""
+    given: list[Any] = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given or not all(isinstance(path, str | Path) and str(path) for path in given):
+        raise InputError("add_files needs a path, a pattern or a list of them")
+    return [str(path) for path in given]
+
+
+def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Sequence[str], options: AddOptions) -> int:
+    """Make Parquet files part of a table; returns how many rows they have."""
+    tx.asks(Operation.ADD_FILES)
+    if shared.catalog.encrypted:
+        raise UnsupportedFeatureError(
+            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
+            hint="append the rows instead",
+        )
+    spec = _partition(table)
+    found = _find(shared, table, patterns)
+    known = set(tx.plan(table).files.column("path").to_pylist())
+    links = Links()
+    places = {url: shared.store.resolve(url, False, links=links) for url in found}
+    for url, place in places.items():
+        file_name(url)  # refuses one that could not be read later
+        if place in known:
+            raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
+        if shared.store.is_of_others(place):
+            raise PathError(
+                f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
+                hint="append its rows instead, or fork that catalog",
+            )
+    footers = read_footers(shared.store, list(places.values()))
+    shapes = _Shapes(tx, table, options, spec)
+    rows = [
+        _Added(url, place, footer, shapes.of(url, footer))
+        for (url, place), footer in zip(places.items(), footers, strict=True)
+        if footer.rows
+    ]
+    values = _folder_stats(shared, rows)
+    pending = tx.pending(table)
+    files = [_new_file(tx, table, each, values, spec) for each in rows]
+    pending.files.extend(files)
+    pending.mappings.extend(shapes.new)
+    return sum(file.record_count for file in files)
+
+
+def _partition(table: TableInfo) -> PartitionSpec | None:
+    """How the files must be partitioned. Raises ``UnsupportedFeatureError`` where their folders cannot prove it."""
+    spec = table.partition
+    if spec is None or not spec.keys:
+        return None
+    for key in spec.keys:
+        if key.parsed != IDENTITY:
+            raise UnsupportedFeatureError(
+                f"{table.qualified_name} is partitioned by {key.transform}: the name of a folder does not prove"
+                " that all rows of a file belong there",
+                hint="append the rows instead",
+            )
+    return spec
+
+
+def _find(shared: Shared, table: TableInfo, patterns: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        files = shared.store.find(pattern)
+        if not files:
+            raise NotFoundError(
+                f"Failed to add data files to {table.qualified_name}: there is no file {pattern!r}",
+                hint="check the path or pattern",
+            )
+        found.update(dict.fromkeys(files))
+    return list(found)
+
+
+def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
+    """The name mappings that files of a table have already: their keys and ids."""
+    known: dict[object, int] = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
+    if table.id >= 0:
+        with tx.catalog.read() as reader:
+            known |= {mapping.key: mapping.id for mapping in reader.table_mappings(table.id)}
+    return known
+
+
+# -- mapping -----------------------------------------------------------------------------------------------------------
+
+
+class _Shapes:
+    """The mappings of the files, one for all that look alike; those of earlier files are used again."""
+
+    def __init__(self, tx: Transaction, table: TableInfo, options: AddOptions, spec: PartitionSpec | None) -> None:
+        self._keys = () if spec is None else tuple(table.schema.by_id(key.column_id) for key in spec.keys)
+        self._table = table
+        self._options = options
+        self._local_id: Callable[[], int] = tx.local_id
+        self._shapes: dict[object, _Shape] = {}
+        self._known = known_mappings(tx, table)
+        self.new: list[NameMapping] = []
+
+    def of(self, url: str, footer: Footer) -> _Shape:
+        """The shape of a file. Raises ``SchemaMismatchError`` when it does not fit the table."""
+        names = () if self._options.hive_partitioning is False else tuple(hive_values(url))
+        types = tuple((column.path, column.lake_type) for column in footer.columns)
+        key = (footer.schema, types, names)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._make(url, footer, set(names))
+        return shape
+
+    def _make(self, url: str, footer: Footer, folders: set[str]) -> _Shape:
+        leaves = iter(footer.columns)
+        nodes = tuple(_node(field, leaves) for field in footer.schema)
+        if any(node.name in (NAME_ROW_ID, NAME_SNAPSHOT_ID) for node in nodes):
+            raise SchemaMismatchError(
+                f'File "{url}" was written by a lake and keeps the history of its rows: some may be deleted there, and'
+                " stock clients cannot delete any of them here",
+                hint="append the rows of that table instead",
+            )
+        mapper = _Mapper(url, self._table, self._options)
+        for column in self._keys:
+            if column.name not in folders:
+                raise SchemaMismatchError(
+                    f'File "{url}" contains an invalid partition value for the table configuration:'
+                    f' {self._table.qualified_name} is partitioned by "{column.name}", and the file is in no folder'
+                    f" {column.name}=…"
+                )
+        columns = mapper.columns(nodes, self._table.schema.columns, folders)
+        mapping = NameMapping(0, columns)
+        id_ = self._known.get(mapping.key)
+        mapping = replace(mapping, id=self._local_id() if id_ is None else id_)
+        if id_ is None:
+            self._known[mapping.key] = mapping.id
+            self.new.append(mapping)
+        by_target = mapping.by_target
+        there = [column for column in self._table.schema.columns if column.id in by_target]
+        return _Shape(
+            mapping,
+            leaf_places(footer, self._table.schema, mapper.leaves),
+            tuple(column for column in there if by_target[column.id].is_partition),
+            tuple(mapper.missing),
+        )
+
+
+def _node(field: pa.Field, leaves: Iterator[FooterColumn]) -> _Node:
+    type_ = field.type
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    children = child_fields(type_)
+    if not children:
+        leaf = next(leaves)
+        return _Node(field.name, leaf.lake_type or "unknown", leaf.path)
+    kind = "map" if pa.types.is_map(type_) else "struct" if pa.types.is_struct(type_) else "list"
+    return _Node(field.name, kind, children=tuple(_node(child, leaves) for child in children))
+
+
+class _Mapper:
+    """Finds the columns of a file in the table, at every depth."""
+
+    def __init__(self, url: str, table: TableInfo, options: AddOptions) -> None:
+        self._url = url
+        self._table = table
+        self._options = options
+        self.leaves: dict[str, int] = {}
+        self.missing: list[Column] = []
+
+    def columns(
+        self, nodes: Sequence[_Node], columns: Sequence[Column], folders: set[str], above: str = ""
+    ) -> tuple[MappedColumn, ...]:
+        """The columns of a file, or the fields of a struct, as those of the table."""
+        left = {fold(column.name): column for column in columns}
+        seen: set[str] = set()
+        found: list[MappedColumn] = []
+        for node in nodes:
+            if fold(node.name) in seen:
+                raise self._mismatch(f'has the column "{above}{node.name}" twice')
+            seen.add(fold(node.name))
+            column = left.pop(fold(node.name), None)
+            if column is None:
+                if not self._options.ignore_extra_columns:
+                    hint = nearest(node.name, (column.name for column in columns))
+                    raise SchemaMismatchError(
+                        f'Column "{above}{node.name}" exists in file "{self._url}" but was not found in table'
+                        f' "{self._table.name}"',
+                        hint=hint or "pass ignore_extra_columns=True to leave it out",
+                    )
+            elif column.name in folders:
+                found.append(self._folder(column))
+            else:
+                found.append(self._column(node, column, above))
+        for column in left.values():
+            if column.name in folders:
+                found.append(self._folder(column))
+            elif self._options.allow_missing:
+                self._note_missing(column, above)
+            else:
+                raise SchemaMismatchError(
+                    f'Column "{above}{column.name}" exists in table "{self._table.name}" but was not found in file'
+                    f' "{self._url}"',
+                    hint="pass allow_missing=True to add the file: rows of it then have the default, or NULL",
+                )
+        return tuple(found)
+
+    def _column(self, node: _Node, column: Column, above: str) -> MappedColumn:
+        name = f"{above}{node.name}"
+        if not column.children:
+            if node.children or not fits(node.kind, column.type):
+                raise self._other_type(name, node.kind, column)
+            self.leaves[node.path] = column.id
+            return MappedColumn(node.name, column.id)
+        if node.kind != column.type:
+            raise self._other_type(name, node.kind, column)
+        if column.type == "struct":
+            children = self.columns(node.children, column.children, set(), f"{name}.")
+        else:
+            names = ("list",) if column.type == "list" else ("key", "value")
+            children = tuple(
+                self._column(replace(child, name=as_), target, f"{name}.")
+                for child, target, as_ in zip(node.children, column.children, names, strict=True)
+            )
+        return MappedColumn(node.name, column.id, children=children)
+
+    def _folder(self, column: Column) -> MappedColumn:
+        if column.nested:
+            raise self._mismatch(f'has "{column.name}" in the name of a folder, the table as {column.type}')
+        return MappedColumn(column.name, column.id, is_partition=True)
+
+    def _note_missing(self, column: Column, above: str) -> None:
+        if not above and not column.nullable and column.initial_default is None:
+            raise ConstraintError(f'{self._url} lacks the NOT NULL column "{column.name}"')
+        self.missing.extend(column.leaves())
+
+    def _other_type(self, name: str, kind: str, column: Column) -> SchemaMismatchError:
+        found = kind.upper() if kind in NESTED or kind == "unknown" else duckdb_type(kind)
+        both_decimal = kind.startswith("decimal") and column.type.startswith("decimal")
+        accepted = [duckdb_type(each) for each in SCALARS if fits(each, column.type)] or [column.duckdb_type()]
+        why = f"Expected {' or '.join(dict.fromkeys(accepted))}, found type {found}"
+        if both_decimal:
+            why = f"Incompatible decimal precision/scale - {why}"
+        elif column.type == "geometry" and kind == "blob":
+            why = (
+                'Expected type "GEOMETRY" but found type "BLOB". Is this a GeoParquet v1.*.* file? DuckLake only'
+                " supports GEOMETRY types stored in native Parquet(V3) format, not GeoParquet(v1.*.*)"
+            )
+        return SchemaMismatchError(
+            f'Failed to map column "{name}" from file "{self._url}" to the column in table "{self._table.name}"'
+            f"\n* {why}",
+            hint="append the rows instead: their values are converted where nothing is lost",
+        )
+
+    def _mismatch(self, why: str) -> SchemaMismatchError:
+        return SchemaMismatchError(f"{self._url} does not fit {self._table.qualified_name}: it {why}")
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    url: str
+    place: str
+    footer: Footer
+    shape: _Shape
+
+
+_FolderStats = Mapping[tuple[int, str | None], tuple[ColumnStats, str | None]]
+
+
+def _folder_text(column: Column, url: str) -> str | None:
+    """The text in the name of a file's folder; an empty one is NULL except for a text."""
+    text = hive_values(url)[column.name]
+    return None if text == "" and column.type != "varchar" else text
+
+
+def _folder_stats(shared: Shared, rows: Sequence[_Added]) -> _FolderStats:
+    """The bounds of every value in the name of a folder, and its text as a partition value.
+
+    Raises ``SchemaMismatchError`` for one of another type.
+    """
+    columns = {column.id: column for each in rows for column in each.shape.folders}
+    found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
+    for column in columns.values():
+        texts = list(dict.fromkeys(_folder_text(column, each.url) for each in rows if column in each.shape.folders))
+        given = pa.array(texts, pa.string())
+        values = shared.engine.cast(given, column)
+        written = shared.engine.texts(pa.table({column.name: values}), [column])
+        for index, text in enumerate(texts):
+            if text is not None and not values[index].is_valid:
+                raise SchemaMismatchError(
+                    f"Unable to cast '{text}' (from hive partition column '{column.name.upper()}') to:"
+                    f" '{column.duckdb_type()}'",
+                    hint="pass hive_partitioning=False when the names of the folders mean nothing",
+                )
+            found[column.id, text] = of_array(values.slice(index, 1), column)[0], written[column.id][index]
+    return found
+
+
+def _new_file(
+    tx: Transaction, table: TableInfo, added: _Added, values: _FolderStats, spec: PartitionSpec | None
+) -> NewDataFile:
+    footer, shape = added.footer, added.shape
+    stats = list(placed_stats(footer, shape.places, by_name=True))
+    texts: dict[int, str | None] = {}
+    for column in shape.folders:
+        one, texts[column.id] = values[column.id, _folder_text(column, added.url)]
+        nulls = footer.rows if one.value_count == 0 else 0
+        stats.append(replace(one, size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
+    for column in shape.missing:
+        # of what is not in the file only a NULL is sure without looking at the default
+        empty = column.initial_default is None and column in table.schema.columns
+        stats.append(ColumnStats(column.id, 0, 0, footer.rows) if empty else ColumnStats(column.id, 0))
+    _check_not_null(table, added.url, stats)
+    inside = added.place.startswith(table.location) and table.path_is_relative and table.schema_path_is_relative
+    return NewDataFile(
+        id=tx.local_id(),
+        path=added.place.removeprefix(table.location) if inside else added.url,
+        record_count=footer.rows,
+        file_size_bytes=footer.size_bytes,
+        footer_size=footer.footer_size,
+        stats=tuple(stats),
+        row_groups=footer.row_groups,
+        mapping_id=shape.mapping.id,
+        partition_id=None if spec is None else spec.id,
+        partition_values={} if spec is None else {key.index: texts[key.column_id] for key in spec.keys},
+        location=None if inside else added.place,
+    )
+
+
+def _check_not_null(table: TableInfo, url: str, stats: Sequence[ColumnStats]) -> None:
+    required = {column.id: column for column in table.schema.columns if not column.nullable and not column.nested}
+    for each in stats:
+        if each.column_id in required and each.null_count != 0:
+            name = required[each.column_id].name
+            raise ConstraintError(
+                f'{url} has, or may have, NULL in the NOT NULL column "{name}"', hint="append its rows instead"
+            )

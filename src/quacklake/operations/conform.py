@@ -1,0 +1,226 @@
+"""Making rows fit a table: columns by name, types by checked conversion, nothing guessed and nothing dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.engines.duckdb.expressions import plain_expression
+from quacklake.engines.duckdb.failures import writing
+from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.schema import Column, TableSchema, from_arrow
+from quacklake.format.types import can_store, duckdb_type, scalar
+from quacklake.operations.conversion_hints import conversion_hint
+
+__all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table", "type_problem"]
+
+_CHECKED = ("json", "uuid", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A table's column and the input column that feeds it; None means the column's default."""
+
+    column: Column
+    source: str | None
+
+
+def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
+    """Pair a table's columns with the input's. Raises ``SchemaMismatchError`` that tells every difference.
+
+    With ``partial`` columns may be missing in the input; otherwise only those with a default may.
+    """
+    return match_given(given_schema(rows, table), schema, table, partial=partial)
+
+
+def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
+    """The same for columns as :func:`given_schema` tells them."""
+    names = {fold(name): name for name in given.names}
+    known = {fold(name) for name in schema.names}
+    extra = [name for name in given.names if fold(name) not in known]
+    missing = [c.name for c in schema.columns if fold(c.name) not in names and c.default is None and not partial]
+    problems = []
+    if extra:
+        problems.append(f"unknown column{'s' if len(extra) > 1 else ''} {_list(extra)}")
+    if missing:
+        problems.append(f"missing column{'s' if len(missing) > 1 else ''} {_list(missing)}")
+    for column in schema.columns:
+        source = names.get(fold(column.name))
+        if source is not None:
+            problem = type_problem(given.find(source), column, column.name, partial=partial)
+            if problem:
+                problems.append(problem)
+    if problems:
+        hint = _hint(given, schema, extra, missing)
+        raise SchemaMismatchError(f"the rows do not fit {table}: {'; '.join(problems)}", hint=hint)
+    return [Match(column, names.get(fold(column.name))) for column in schema.columns]
+
+
+def _hint(given: TableSchema, schema: TableSchema, extra: Sequence[str], missing: Sequence[str]) -> str:
+    """Return a hint about the first thing that does not fit."""
+    if extra:
+        near = nearest(extra[0], schema.names)
+        return near or f"evolve=True adds columns; the table has {_list(schema.names)}"
+    if missing:
+        return "pass all columns, with None for what is not known; evolve=True lets those that are missing be NULL"
+    for column in schema.columns:
+        source = given.get(column.name)
+        if source is not None and type_problem(source, column, column.name, partial=True):
+            hint = conversion_hint(source, column)
+            if hint is not None:
+                return hint
+    return f"the table has {_list(schema.names)}; evolve=True adds columns and widens types"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def given_schema(rows: pa.Schema, table: str) -> TableSchema:
+    """The columns of rows; what is always NULL has the type ``unknown``. Raises ``SchemaMismatchError``."""
+    try:
+        given = from_arrow(rows)
+    except InputError as error:
+        raise SchemaMismatchError(f"the rows do not fit {table}: {error.message}", hint=error.hint) from None
+    return TableSchema(
+        tuple(_with_unknown(column, field.type) for column, field in zip(given.columns, rows, strict=True))
+    )
+
+
+def _with_unknown(column: Column, arrow: pa.DataType) -> Column:
+    if pa.types.is_null(arrow):
+        return replace(column, type="unknown")
+    if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
+        return _with_unknown(column, arrow.value_type)
+    match column.type:
+        case "struct":
+            types = [field.type for field in arrow]
+        case "list":
+            types = [arrow.value_type]
+        case "map":
+            types = [arrow.key_type, arrow.item_type]
+        case _:
+            return column
+    children = zip(column.children, types, strict=True)
+    return replace(column, children=tuple(_with_unknown(child, type_) for child, type_ in children))
+
+
+def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
+    """Why values of one column cannot be stored in another, or None; with ``partial`` structs may lack fields."""
+    if wanted.type == "variant":
+        return None  # it takes anything
+
+    def below(pairs: Iterable[tuple[Column, Column]]) -> str | None:
+        problems = (type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)
+        return next((problem for problem in problems if problem), None)
+
+    if given.type == "unknown":
+        return None
+    if given.nested or wanted.nested:
+        if given.type != wanted.type:
+            return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
+        if wanted.type != "struct":
+            return below(zip(given.children, wanted.children, strict=True))
+        inside = {fold(child.name): child for child in given.children}
+        known = {fold(child.name): child for child in wanted.children}
+        if not (set(inside) <= set(known) if partial else set(inside) == set(known)):
+            return f'"{path}" is {given.duckdb_type()}, the table has {wanted.duckdb_type()}'
+        return below((inside[name], child) for name, child in known.items() if name in inside)
+    if can_store(given.type, wanted.type):
+        return None
+    return f'"{path}" is {given.type}, the table has {wanted.type}'
+
+
+def expressions(matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({})) -> list[str]:
+    """The select list that turns the input into the table's columns, in order.
+
+    ``values`` has the SQL of columns, by id, whose input a cast would take for something else.
+    """
+    return [
+        f"{_checked(values.get(found.column.id) or _value(found), found.column)} AS {quote(found.column.name)}"
+        for found in matches
+    ]
+
+
+def _value(found: Match) -> str:
+    type_ = found.column.duckdb_type()
+    if found.source is not None:
+        value = quote(found.source)
+        if any(node.type == "json" for node in found.column.walk()):
+            # text that Arrow calls JSON may be any
+            value = f"CAST({value} AS {_as_text(found.column).duckdb_type()})"
+        return f"CAST({value} AS {type_})"
+    return default_value(found.column)
+
+
+def _as_text(column: Column) -> Column:
+    """The column with text where it has JSON."""
+    children = tuple(map(_as_text, column.children))
+    return replace(column, type="varchar" if column.type == "json" else column.type, children=children)
+
+
+def default_value(column: Column) -> str:
+    """The SQL of what a new row has in a column that is not given."""
+    if column.default is None:
+        return f"NULL::{column.duckdb_type()}"
+    if column.default_kind == "expression":
+        return f"CAST(({_computed(column)}) AS {column.duckdb_type()})"
+    return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
+
+
+def _computed(column: Column) -> str:
+    """Return the SQL of a computed default. Raises ``InputError`` for one that reaches for more than values."""
+    assert column.default is not None
+    try:
+        return plain_expression(column.default)
+    except InputError as error:
+        raise InputError(f'the default of the column "{column.name}" cannot be used: {error.message}') from None
+
+
+def _checked(value: str, column: Column) -> str:
+    if column.nullable:
+        return value
+    message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
+    return f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
+
+
+def to_table(engine: DuckDBEngine, rows: pa.Table, matches: Sequence[Match]) -> pa.Table:
+    """A small table with exactly the columns and types of the lake's table."""
+    quick = _quick(rows, matches)
+    if quick is not None:
+        return quick
+    with engine.connection() as connection, writing():
+        connection.register("ql_source", rows)
+        return arrow_table(connection, f"SELECT {', '.join(expressions(matches))} FROM ql_source")
+
+
+def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
+    """The same without an engine, for rows that need nothing but Arrow casts."""
+    arrays: list[pa.ChunkedArray] = []
+    names: list[str] = []
+    for found in matches:
+        column = found.column
+        if found.source is None or column.nested or column.type in _CHECKED:
+            return None
+        array = rows.column(found.source)
+        wanted = column.arrow_type()
+        if array.type != wanted:
+            try:
+                array = array.cast(wanted)
+            except pa.ArrowNotImplementedError:
+                return None
+            except pa.ArrowInvalid as error:
+                wider = scalar(column.type).widens_to
+                hint = f'table.alter_column("{column.name}", "{duckdb_type(wider[-1])}") widens it' if wider else None
+                raise ConstraintError(f'a value does not fit the column "{column.name}": {error}', hint=hint) from None
+        if not column.nullable and array.null_count:
+            raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
+        arrays.append(array)
+        names.append(column.name)
+    return pa.Table.from_arrays(arrays, names=names)

@@ -1,0 +1,170 @@
+"""A read that has not run yet: a table at a snapshot, some of its columns, some of its rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from quacklake.engines.duckdb import Scan
+from quacklake.format.objects import TableInfo
+from quacklake.operations.boundary import boundary
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
+from quacklake.operations.rows import Rows
+from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.scan.manifest import encode_manifest
+from quacklake.scan.virtual import find
+from quacklake.transaction import Transaction
+
+__all__ = ["DataFrame", "Frame", "both"]
+
+_SHOWN_ROWS = 10
+
+
+class Frame(Rows):
+    """Rows that are read when asked for, anew each time. Also an Arrow stream for any library that speaks it."""
+
+    @abstractmethod
+    def scan(self, batch_rows: int | None = None) -> Scan:
+        """Start reading; the scan can be cancelled."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """The number of rows."""
+
+    @abstractmethod
+    def limit(self, rows: int) -> Frame:
+        """At most this many rows."""
+
+    def to_reader(self, batch_rows: int | None = None) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches, in bounded memory."""
+        return self.scan(batch_rows).reader
+
+    def to_batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches, one at a time."""
+        yield from self.to_reader(batch_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self.to_reader().read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    # -- showing -----------------------------------------------------------------------------------------------------
+
+    def head(self, rows: int = _SHOWN_ROWS) -> pa.Table:
+        """The first rows as an Arrow table."""
+        return self.limit(rows).to_arrow()
+
+    def show(self, rows: int = _SHOWN_ROWS) -> None:
+        """Print the first rows as a table."""
+        from quacklake.operations.display import print_table
+
+        print_table(self.head(rows), total=self.count())
+
+    def __repr__(self) -> str:
+        from quacklake.operations.display import text_table
+
+        return text_table(self.head(), total=self.count())
+
+    def _repr_html_(self) -> str:
+        from quacklake.operations.display import html_table
+
+        return html_table(self.head(), total=self.count())
+
+
+@dataclass(frozen=True, repr=False)
+@boundary
+class DataFrame(Frame):
+    """Rows of one table, read when asked for.
+
+    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that
+    speaks the Arrow C interface.
+    """
+
+    _handle: Handle
+    _ref: TableRef
+    _columns: tuple[str, ...] | None = None
+    _where: Filter | None = None
+    _limit: int | None = None
+    _row_ids: bool = False
+
+    # -- shaping -----------------------------------------------------------------------------------------------------
+
+    def select(self, *columns: str) -> DataFrame:
+        """Only these columns, in this order."""
+        return replace(self, _columns=tuple(columns))
+
+    def where(self, condition: Filter) -> DataFrame:
+        """Only the rows that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
+        return replace(self, _where=both(self._where, condition))
+
+    def limit(self, rows: int) -> DataFrame:
+        """At most this many rows."""
+        return replace(self, _limit=rows)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> ScanPlan:
+        """The scan plan: which files, deletes and inlined rows answer this read."""
+        view = self._handle.view()
+        return self._plan(view, view.find_table(self._ref.schema, self._ref.name))
+
+    def _plan(self, view: Transaction, table: TableInfo) -> ScanPlan:
+        predicate = to_predicate(self._where, table.schema)
+        return view.plan(table, predicate, max_files=self._handle.shared.config.plan_max_files)
+
+    def manifest(self) -> bytes:
+        """Return the scan plan as an Arrow IPC file, with partition values and statistics of each file."""
+        view = self._handle.view()
+        table = view.find_table(self._ref.schema, self._ref.name)
+        plan = view.plan(
+            table, to_predicate(self._where, table.schema), max_files=self._handle.shared.config.plan_max_files
+        )
+        with self._handle.shared.catalog.read() as reader:
+            values = reader.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
+            return encode_manifest(plan, values, reader.column_statistics(view.base, table.id))
+
+    def scan(self, batch_rows: int | None = None) -> Scan:
+        """Start reading; the scan can be cancelled."""
+        return self._handle.shared.engine.scan(
+            self.plan(),
+            columns=self._columns,
+            where=self._where,
+            limit=self._limit,
+            row_ids=self._row_ids,
+            batch_rows=batch_rows or self._handle.shared.config.fetch_batch_rows,
+        )
+
+    def count(self) -> int:
+        """The number of rows; from the metadata alone where that can tell."""
+        plan = self.plan()
+        if self._where is None or isinstance(self._where, str):
+            known = plan.count() if self._where is None else None
+            total = self._handle.shared.engine.count(plan, self._where) if known is None else known
+        else:
+            total = sum(batch.num_rows for batch in self.to_batches())
+        return total if self._limit is None else min(total, self._limit)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        table = self._handle.view().find_table(self._ref.schema, self._ref.name)
+        if self._columns is None:
+            return table.schema.to_arrow()
+        return pa.schema([find(table.schema, name).arrow_field() for name in self._columns])
+
+
+def both(first: Filter | None, second: Filter) -> Filter:
+    """A filter that says what two say. Raises ``TypeError`` for SQL text and an Arrow expression."""
+    if first is None:
+        return second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"({first}) AND ({second})"
+    if not isinstance(first, str) and not isinstance(second, str):
+        return first & second
+    raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")

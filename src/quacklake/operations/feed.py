@@ -1,0 +1,154 @@
+"""The change feed of a table: what a range of snapshots inserted, updated and deleted, read when asked for."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from operator import index
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from quacklake.catalog import Reader, snapshot_tags
+from quacklake.engines.duckdb import Scan
+from quacklake.errors import InputError, NotFoundError
+from quacklake.format.snapshot_tags import is_tag
+from quacklake.format.snapshots import Snapshot
+from quacklake.operations.dataframe import Frame, both
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
+from quacklake.operations.times import instant
+from quacklake.scan import Filter
+from quacklake.scan.feed import FeedPlan, plan_feed
+
+__all__ = ["Bound", "ChangeFrame", "first_of"]
+
+Bound: TypeAlias = "int | dt.datetime | str"
+"""An end of a range of snapshots: the id or the tag of one, or a time."""
+
+
+@dataclass(frozen=True, repr=False)
+class ChangeFrame(Frame):
+    """What happened to the rows of a table from one snapshot to another, both included.
+
+    Its columns are ``snapshot_id``, ``rowid``, ``change_type`` (``insert``, ``delete``, ``update_preimage``,
+    ``update_postimage``) and the table's own, as they are at the last of the snapshots. Rows come in no order.
+    """
+
+    _handle: Handle
+    _ref: TableRef
+    _since: Bound
+    _until: Bound | None = None
+    _inserts: bool = True
+    _deletes: bool = True
+    _columns: tuple[str, ...] | None = None
+    _where: Filter | None = None
+    _limit: int | None = None
+
+    # -- shaping -----------------------------------------------------------------------------------------------------
+
+    def select(self, *columns: str) -> ChangeFrame:
+        """Only these columns, in this order."""
+        return replace(self, _columns=tuple(columns))
+
+    def where(self, condition: Filter) -> ChangeFrame:
+        """Only the changes that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
+        return replace(self, _where=both(self._where, condition))
+
+    def limit(self, rows: int) -> ChangeFrame:
+        """At most this many rows."""
+        return replace(self, _limit=rows)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> FeedPlan:
+        """The plan: which files and inlined rows hold the changes.
+
+        Raises ``SnapshotExpiredError`` when snapshots of the range, or the one before it, have expired.
+        """
+        view = self._handle.view()
+        table = view.find_table(self._ref.schema, self._ref.name)
+        if table.id < 0:
+            raise NotFoundError(f"{table.qualified_name} has no history before its transaction is committed")
+        catalog = view.catalog
+        with catalog.read() as reader:
+            until = _last(reader, self._until, view.base)
+            since = first_of(reader, self._since, view.base)
+            past = table if until == view.base else reader.table_by_id(until, table.id)
+            if past is None:
+                raise NotFoundError(f"{table.qualified_name} did not exist yet at snapshot {until.id}")
+            return plan_feed(
+                reader,
+                view.store,
+                past,
+                since,
+                until,
+                database=catalog.encoding,
+                max_files=self._handle.shared.config.plan_max_files,
+                encrypted=catalog.encrypted,
+            )
+
+    def scan(self, batch_rows: int | None = None) -> Scan:
+        """Start reading; the scan can be cancelled."""
+        return self._handle.shared.engine.feed(
+            self.plan(),
+            inserts=self._inserts,
+            deletes=self._deletes,
+            columns=self._columns,
+            where=self._where,
+            limit=self._limit,
+            batch_rows=batch_rows or self._handle.shared.config.fetch_batch_rows,
+        )
+
+    def count(self) -> int:
+        """The number of changes."""
+        if self._where is None or isinstance(self._where, str):
+            total = self._handle.shared.engine.count_feed(
+                self.plan(), self._where, inserts=self._inserts, deletes=self._deletes
+            )
+        else:
+            total = sum(batch.num_rows for batch in self.to_batches())
+        return total if self._limit is None else min(total, self._limit)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the changes."""
+        schema = self.plan().schema
+        names = schema.names if self._columns is None else self._columns
+        return pa.schema([schema.find(name).arrow_field() for name in names])
+
+
+def _number(reader: Reader, bound: Bound) -> int | None:
+    """The snapshot id that a bound is or has as its tag, or None for a time."""
+    if isinstance(bound, str) and is_tag(bound):
+        return snapshot_tags.tagged(reader, bound).id
+    if isinstance(bound, str | dt.datetime):
+        return None
+    try:
+        return None if isinstance(bound, bool) else index(bound)
+    except TypeError:
+        return None
+
+
+def first_of(reader: Reader, bound: Bound, newest: Snapshot) -> int:
+    """The first snapshot of a range; the one after the newest when it has not begun yet."""
+    number = _number(reader, bound)
+    if number is None:
+        number = reader.first_since(instant(bound))
+        return newest.id + 1 if number is None else number
+    if number < 0:
+        raise InputError(f"a snapshot cannot be {number}", hint="snapshots are numbered from 0")
+    return number
+
+
+def _last(reader: Reader, bound: Bound | None, newest: Snapshot) -> Snapshot:
+    """The last snapshot of a range, at most the newest that the reader of the feed sees."""
+    if bound is None:
+        return newest
+    number = _number(reader, bound)
+    if number is None:
+        found = reader.at_time(instant(bound), until=True)
+        return newest if found.id > newest.id else found
+    if number > newest.id:
+        raise NotFoundError(f"No snapshot found at version {number}", hint=f"the newest is {newest.id}")
+    return newest if number == newest.id else reader.at_version(number)

@@ -1,0 +1,212 @@
+"""Rows from wherever a user has them: frames, Arrow in any form, dictionaries, files, a DuckDB relation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.errors import SchemaMismatchError
+from quacklake.operations.input_paths import is_path, is_paths
+from quacklake.operations.source import Input, Reopened, Source
+from quacklake.storage import Store
+
+__all__ = ["Input", "Source", "to_source"]
+
+_BATCH_ROWS = 65_536
+_READ_AHEAD: dict[str, Any] = {"batch_readahead": 4, "fragment_readahead": 1}
+"""How much of a dataset Arrow may read before it is written; its own choice is many times as much."""
+
+_MAX_DEPTH = 100
+"""Levels of lists and dictionaries that a value may have."""
+
+
+def to_source(data: Any, store: Store | None = None) -> Input:
+    """Rows of any supported kind; ``store`` is where paths such as ``s3://…`` are looked for.
+
+    Raises ``SchemaMismatchError`` for anything else, and ``InputError`` for files that are not there.
+    """
+    if isinstance(data, pa.Table):
+        return Source(data.schema, table=data)
+    if isinstance(data, pa.RecordBatch):
+        return _in_memory(pa.Table.from_batches([data]))
+    if isinstance(data, pa.RecordBatchReader):
+        return Source(data.schema, stream=data)
+    if is_path(data):
+        return _from_files(data, store)
+    if type(data).__module__ == "quacklake.operations.input_files":
+        return Reopened(data.read)
+    if _is_pandas(data):
+        return _from_pandas(data)
+    if _is_lazy(data):
+        return Reopened(lambda wanted: _lazy_batches(data))
+    if _is_dataset(data):
+        return Reopened(lambda wanted: _dataset_batches(data))
+    if _is_scanner(data):
+        stream = data.to_reader()
+        return Source(stream.schema, stream=stream)
+    if hasattr(data, "__arrow_c_stream__"):
+        stream = pa.RecordBatchReader.from_stream(data)
+        # frames in memory can be read again; a stream of a running query cannot
+        return _in_memory(stream.read_all()) if _package(data) == "polars" else Source(stream.schema, stream=stream)
+    if hasattr(data, "__arrow_c_array__"):
+        return to_source(pa.record_batch(data))
+    if isinstance(data, Mapping):
+        return _from_columns(dict(data))
+    if isinstance(data, Iterable) and not isinstance(data, bytes):
+        return _from_items(data, store)
+    raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}", hint=_hint(data))
+
+
+def _hint(data: Any) -> str:
+    if _package(data) == "pyspark":
+        return "quacklake.spark(lake) writes frames of Spark"
+    return "pass a pandas or polars frame, Arrow data, the path of a file, a DuckDB relation or a list of dictionaries"
+
+
+def _package(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _from_files(paths: Any, store: Store | None) -> Input:
+    from quacklake.operations.input_files import open_files
+
+    return Reopened(open_files(paths, store=store).read)
+
+
+def _is_pandas(data: Any) -> bool:
+    return _package(data) == "pandas" and hasattr(data, "columns")
+
+
+def _is_lazy(data: Any) -> bool:
+    return _package(data) == "polars" and hasattr(data, "collect_schema") and hasattr(data, "collect")
+
+
+def _is_dataset(data: Any) -> bool:
+    # without loading the module for users of other things
+    return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
+
+
+def _is_scanner(data: Any) -> bool:
+    return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "to_reader")
+
+
+def _in_memory(table: pa.Table) -> Source:
+    return Source(table.schema, table=table)
+
+
+def _from_pandas(data: Any) -> Source:
+    try:
+        table = pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaMismatchError(
+            f"the pandas frame has a column of mixed types: {'; '.join(map(str, error.args))}",
+            hint='give each column one type, such as df["id"].astype(str)',
+        ) from None
+    return _in_memory(table.replace_schema_metadata(None))
+
+
+def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
+    """The rows of a lazy frame of polars, collected batch after batch where its version can."""
+    schema = frame.limit(0).collect().to_arrow().schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        if not hasattr(frame, "collect_batches"):
+            yield from frame.collect().to_arrow().cast(schema).to_batches(_BATCH_ROWS)
+            return
+        collected = frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
+        try:
+            for part in collected:
+                yield from part.to_arrow().cast(schema).to_batches()
+        finally:
+            getattr(collected, "stop", lambda: None)()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _dataset_batches(dataset: Any) -> pa.RecordBatchReader:
+    options = dict(_READ_AHEAD)
+    if getattr(getattr(dataset, "format", None), "default_extname", None) == "parquet":
+        from pyarrow.dataset import ParquetFragmentScanOptions
+
+        # else Arrow keeps what it has read of a file until its end
+        options["fragment_scan_options"] = ParquetFragmentScanOptions(pre_buffer=False)
+    return dataset.scanner(batch_size=_BATCH_ROWS, **options).to_reader()
+
+
+def _from_items(items: Iterable[Any], store: Store | None) -> Input:
+    """Rows, paths, or frames that follow one another, by what the first is."""
+    rest = iter(items)
+    first = list(itertools.islice(rest, 1))
+    if first and (_is_pandas(first[0]) or hasattr(first[0], "__arrow_c_stream__") or _is_batch(first[0])):
+        return _from_frames(first[0], rest)
+    found = [*first, *rest]
+    return _from_files(found, store) if is_paths(found) else _from_rows(found)
+
+
+def _is_batch(item: Any) -> bool:
+    return hasattr(item, "__arrow_c_array__") and not isinstance(item, Mapping)
+
+
+def _from_frames(first: Any, rest: Iterator[Any]) -> Source:
+    """Frames or batches one after the other, of which one at a time is in memory."""
+    schema = to_source(first).opened().schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, frame in enumerate(itertools.chain([first], rest), 1):
+            source = to_source(frame).opened()
+            if set(source.schema.names) != set(schema.names):
+                raise SchemaMismatchError(
+                    f"frame {number} has other columns than the first: {', '.join(source.schema.names)}",
+                    hint=f"the first has {', '.join(schema.names)}",
+                )
+            with source.lend() as rows:
+                for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+                    yield batch.select(schema.names).cast(schema)
+
+    return Source(schema, stream=pa.RecordBatchReader.from_batches(schema, batches()))
+
+
+def _from_rows(found: list[Any]) -> Source:
+    for row in found:
+        if not isinstance(row, Mapping):
+            raise SchemaMismatchError(
+                f"a row must be a dictionary, not {type(row).__name__}", hint="pass [{'id': 1}, {'id': 2}]"
+            )
+    names = list(dict.fromkeys(name for row in found for name in row))
+    return _from_columns({name: [row.get(name) for row in found] for name in names})
+
+
+def _from_columns(columns: dict[str, Any]) -> Source:
+    for name, values in columns.items():
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise SchemaMismatchError(
+                f'the column "{name}" is one value ({type(values).__name__}), not a list of values',
+                hint="pass [{…}] for one row, or a list for each column",
+            )
+        if isinstance(values, list):
+            _check_depth(name, values)
+    try:
+        table = pa.table(
+            {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise SchemaMismatchError(f"the rows have a column of mixed types: {_first_line(error)}") from None
+    return Source(table.schema, table=table)
+
+
+def _check_depth(column: str, values: list[Any]) -> None:
+    """Refuse what is nested beyond reason, such as a list that holds itself, which ends Arrow and the process."""
+    level = [value for value in values if isinstance(value, list | tuple | Mapping)]
+    for _ in range(_MAX_DEPTH):
+        if not level:
+            return
+        inner = (value.values() if isinstance(value, Mapping) else value for value in level)
+        level = [value for values in inner for value in values if isinstance(value, list | tuple | Mapping)]
+    raise SchemaMismatchError(f'a value of "{column}" is nested too deeply', hint=f"{_MAX_DEPTH} levels are the most")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,235 @@
+"""The states of a lake that tables, views and statements work on: the newest snapshot, a past one, a transaction."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from quacklake import telemetry
+from quacklake.catalog import Collision, snapshot_tags
+from quacklake.catalog.reading.reader import Reader
+from quacklake.errors import (
+    CatalogUnavailableError,
+    CommitConflict,
+    ConfigError,
+    InputError,
+    NotFoundError,
+    ReadOnlyError,
+    SnapshotExpiredError,
+)
+from quacklake.format.options import column_ids
+from quacklake.format.snapshots import Snapshot
+from quacklake.operations import sealing
+from quacklake.operations.context import Shared
+from quacklake.operations.signature import NO_SIGNATURE, Signature
+from quacklake.operations.times import instant
+from quacklake.transaction import Transaction, Turn
+
+__all__ = ["Handle", "LakeHandle", "SnapshotHandle", "TransactionHandle"]
+
+T = TypeVar("T")
+
+
+class Handle(ABC):
+    """One state of a lake: how it is read, and how it is changed."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    @abstractmethod
+    def view(self) -> Transaction:
+        """Return a transaction that reads this state."""
+
+    @abstractmethod
+    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        """Change the lake. ``work`` may run again when another commit got in the way, unless it is not replayable.
+
+        One that is ``blind`` reads nothing, and may start from a snapshot that is not the newest any more.
+        """
+
+    @abstractmethod
+    def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        """Work on a snapshot in a transaction of its own, which is not tried again."""
+
+
+class LakeHandle(Handle):
+    """The newest snapshot. Each operation becomes a transaction, and each transaction a snapshot."""
+
+    def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
+        super().__init__(shared)
+        self.signature = signature
+
+    def begin(self, base: Snapshot | None = None, *, read_only: bool = False) -> Transaction:
+        """Start a transaction on a snapshot, by default the newest."""
+        shared = self.shared
+        base = shared.latest() if base is None else base
+        return Transaction(shared.catalog, shared.store, shared.tables, base, read_only=read_only)
+
+    def view(self) -> Transaction:
+        """Return a transaction that reads the newest snapshot."""
+        return self.begin(read_only=True)
+
+    def at(
+        self, version: int | str | None = None, timestamp: dt.datetime | str | None = None, tag: str | None = None
+    ) -> SnapshotHandle:
+        """Return a snapshot by number or tag, or the one of a time (text or naive times are UTC)."""
+        if [version, timestamp, tag].count(None) != 2:
+            raise InputError("pass one of version=, timestamp= and tag=")
+        if isinstance(version, str):
+            version, tag = None, version
+        with self.shared.catalog.read() as reader:
+            if tag is not None:
+                snapshot = _tagged(reader, tag)
+            elif version is not None:
+                snapshot = reader.at_version(version)
+            else:
+                snapshot = reader.at_time(instant(timestamp))
+        return SnapshotHandle(self.shared, self.begin(snapshot, read_only=True))
+
+    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        """Make one snapshot of one operation: plan, commit, and plan again when another commit got in the way."""
+        retry = self.shared.retry
+        recent = self.shared.recent if blind else None
+        took = 0.0
+        for attempt in range(retry.count + 1):
+            began = time.monotonic()
+            turn = self._turn() if retry.gives_turn(attempt, took) else None
+            tx = self.begin(recent)
+            try:
+                return self._attempt(work, tx, turn)
+            except NotFoundError as error:
+                tx.rollback()
+                # a snapshot may expire right after it was read
+                again = isinstance(error, SnapshotExpiredError) and replayable and attempt < retry.count
+                if recent is None and not again:
+                    raise
+            except (CommitConflict, Collision):
+                tx.rollback()
+                if attempt == retry.count or not replayable:
+                    telemetry.count("commit.failures", tenant=self.shared.catalog.label)
+                    raise
+                telemetry.count("commit.replans", tenant=self.shared.catalog.label)
+                took = time.monotonic() - began
+                if attempt > 0:
+                    retry.pause(attempt)
+            except BaseException:
+                tx.rollback()
+                raise
+            recent = None
+        raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
+
+    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: Turn | None) -> T:
+        try:
+            result = work(tx)
+            self.commit(tx, turn=turn, again=True)
+            return result
+        finally:
+            if turn is not None:
+                turn.leave()
+
+    def _turn(self) -> Turn | None:
+        """The head of the commit queue, where it can be had."""
+        try:
+            return Turn(self.shared.catalog) if self.shared.catalog.reads_beside_commits else None
+        except CatalogUnavailableError:
+            return None
+
+    def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        """Work on a snapshot in a transaction of its own, which is not tried again."""
+        tx = self.begin(base)
+        try:
+            work(tx)
+            return self.commit(tx)
+        except BaseException:
+            tx.rollback()
+            raise
+
+    def commit(
+        self, tx: Transaction, signature: Signature = NO_SIGNATURE, turn: Turn | None = None, *, again: bool = False
+    ) -> Snapshot:
+        """Commit a transaction; one that another excludes may be planned ``again``, and has not failed then."""
+        try:
+            return self._sealed(tx, signature if signature.given else self.signature, turn)
+        except BaseException as error:
+            if not (again and isinstance(error, CommitConflict | Collision)):
+                telemetry.count("commit.failures", tenant=self.shared.catalog.label)
+            raise
+
+    def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:
+        sealing.seal(self.shared, tx)
+        shared = self.shared
+        changes = tx.change_set(sealing.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
+        if shared.catalog.is_next:
+            changes = changes.without_bounds(lambda table: column_ids(str(shared.option("skip_stats_columns", table))))
+        if not (changes.empty or signature.given) and shared.option("require_commit_message"):
+            raise ConfigError(
+                "Commit Information for the snapshot is required but has not been provided.",
+                hint="use lake.transaction(message=…, author=…) or lake.signed(…), or unset require_commit_message",
+            )
+        changes = changes.signed(author=signature.author, message=signature.message, extra=signature.extra)
+        snapshot = tx.commit(changes, self.shared.retry, turn)
+        self.shared.saw(snapshot)
+        return snapshot
+
+
+class SnapshotHandle(Handle):
+    """A past snapshot, which nothing changes."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        super().__init__(shared)
+        self.tx = tx
+
+    def view(self) -> Transaction:
+        """Return the transaction that reads the snapshot. Raises ``SnapshotExpiredError`` once it has expired."""
+        with self.shared.catalog.read() as reader:
+            reader.at_version(self.tx.base.id)
+        return self.tx
+
+    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        """Raise ``ReadOnlyError``."""
+        raise _read_only()
+
+    def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        """Raise ``ReadOnlyError``."""
+        raise _read_only()
+
+
+class TransactionHandle(Handle):
+    """An open transaction: all changes are of one snapshot, which its end commits."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        super().__init__(shared)
+        self.tx = tx
+
+    def view(self) -> Transaction:
+        """Return the transaction itself: it reads what it has changed."""
+        return self.tx
+
+    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        """Change something in the transaction."""
+        return work(self.tx)
+
+    def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
+        """Raise ``InputError``: compaction has a transaction of its own."""
+        raise InputError(
+            "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
+        )
+
+
+def _tagged(reader: Reader, tag: str) -> Snapshot:
+    try:
+        return snapshot_tags.tagged(reader, tag)
+    except (NotFoundError, InputError) as error:
+        with suppress(InputError):
+            instant(tag)
+            error.hint = f'for a time, pass timestamp="{tag}"'
+        raise
+
+
+def _read_only() -> ReadOnlyError:
+    hint = "write through the lake itself, at its newest snapshot"
+    return ReadOnlyError("this view of the lake is read-only", hint=hint)

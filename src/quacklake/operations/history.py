@@ -1,0 +1,73 @@
+"""Snapshots as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from quacklake.catalog.reading import history
+from quacklake.format.changes import render
+from quacklake.format.history import Names, Naming, describe, operation_of, renames
+from quacklake.format.names import fold
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.snapshots import SnapshotInfo
+from quacklake.operations.context import Shared
+
+__all__ = ["lake_history", "table_history"]
+
+_SCHEMA = pa.schema(
+    [
+        ("snapshot_id", pa.int64()),
+        ("snapshot_time", pa.timestamp("us", tz="UTC")),
+        ("schema_version", pa.int64()),
+        ("changes", pa.string()),
+        ("author", pa.string()),
+        ("commit_message", pa.string()),
+        ("commit_extra_info", pa.string()),
+        ("operation", pa.string()),
+        ("description", pa.string()),
+    ]
+)
+
+
+def lake_history(shared: Shared) -> pa.Table:
+    """Every snapshot, oldest first."""
+    with shared.catalog.read() as reader:
+        return _table(reader.snapshots(), history.asked(reader), history.names(reader))
+
+
+def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], names: Names) -> pa.Table:
+    """Snapshots as rows, in the order given."""
+    renamed = renames(names)
+
+    def row(info: SnapshotInfo) -> tuple[object, ...]:
+        operations, naming = asked.get(info.id, Operation.NONE), Naming(info.id, names, renamed)
+        return (
+            *(info.id, info.time, info.schema_version, render(info.changes), info.author, info.message, info.extra),
+            operation_of(info.changes, operations, naming),
+            describe(info.changes, operations, naming),
+        )
+
+    rows = [dict(zip(_SCHEMA.names, row(info), strict=True)) for info in snapshots]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def table_history(shared: Shared, table: TableInfo) -> pa.Table:
+    """The snapshots that changed a table, newest first."""
+    with shared.catalog.read() as reader:
+        snapshots, asked, names = reader.snapshots(), history.asked(reader), history.names(reader)
+    name = (fold(table.schema_name), fold(table.name))
+    mine = [
+        info
+        for info in snapshots
+        if any(
+            change.id == table.id
+            if (change.name is None and "table" in change.kind.value)
+            or change.kind.value.startswith(("inline", "merge", "rewrite"))
+            else change.name is not None and (fold(change.schema or ""), fold(change.name)) == name
+            for change in info.changes
+        )
+    ]
+    return _table(mine[::-1], asked, names)

@@ -1,0 +1,297 @@
+"""Files as rows to be written: Parquet, CSV, JSON and Arrow, read as a stream in bounded memory, as often as needed."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quacklake.duckdb_versions import arrow_reader, connect, first_row
+from quacklake.engines.duckdb.paths import file_name
+from quacklake.engines.duckdb.remote import connect_store
+from quacklake.errors import InputError
+from quacklake.format.names import fold, quote
+from quacklake.format.schema import TableSchema
+from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line
+from quacklake.operations.input_json import faulty_value
+from quacklake.operations.input_paths import Found, PathLike, find
+from quacklake.storage import Store
+
+__all__ = ["InputFiles", "open_files"]
+
+_BATCH_ROWS = 65_536
+_FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
+_ARROW_FILE = b"ARROW1"
+_READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+
+
+def open_files(
+    paths: PathLike | Iterable[PathLike],
+    format: str | None = None,
+    *,
+    store: Store | None = None,
+    csv: CsvOptions | None = None,
+) -> InputFiles:
+    """Return the rows of files, folders and patterns; see ``InputFiles``. Raises ``InputError`` when there are none."""
+    return InputFiles(find(paths, format, store), store, csv or CsvOptions())
+
+
+@dataclass
+class InputFiles:
+    """Rows of files of one format. Columns are matched by name, and a column that a file lacks is NULL there.
+
+    Folders that are called ``year=2024`` below the path that was named give a column ``year``. Every line of a text
+    file is a row or an error.
+    """
+
+    found: Found
+    store: Store | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    @property
+    def name(self) -> str:
+        """The files as the user named them."""
+        return self.found.name
+
+    def without_folders(self) -> InputFiles:
+        """Return the same files, without the columns that the names of folders give."""
+        return replace(self, found=replace(self.found, folders=()))
+
+    @cached_property
+    def total(self) -> int | None:
+        """The number of rows, where the files of this machine say it."""
+        if self.found.format != "parquet" or not all(Path(path).is_file() for path in self.found.paths):
+            return None
+        try:
+            return sum(int(pq.read_metadata(path).num_rows) for path in self.found.paths)
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
+
+    def read(self, wanted: TableSchema | None = None) -> pa.RecordBatchReader:
+        """Return the rows as a stream. A text file is read with the types that ``wanted`` has for its columns.
+
+        Raises ``InputError`` that names the file, now or while the rows are read.
+        """
+        try:
+            schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted)
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
+        return pa.RecordBatchReader.from_batches(schema, self._guarded(batches))
+
+    def _guarded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> InputError:
+        try:
+            fault = self._fault() if self.found.format in ("csv", "json") else None
+        except UnicodeDecodeError as undecodable:
+            error, fault = undecodable, None
+        if isinstance(error, UnicodeDecodeError):
+            hint = "write it as UTF-8, as in: iconv -f latin1 -t utf-8 OLD > NEW"
+            return InputError(f"cannot read {self.name} as {self.found.format}: it is not UTF-8 text", hint=hint)
+        if fault is not None:
+            hint = (
+                "correct it, or say how it is written (--delimiter, --quote, --skip-lines)"
+                if self.found.format == "csv"
+                else "correct it"
+            )
+            return InputError(f"cannot read {fault[0]} as {self.found.format}: {fault[1]}", hint=hint)
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        # where it is in the file comes first, what is wrong there some lines later
+        detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
+        file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), self.name)
+        name = self.name if len(self.found.paths) == 1 else file
+        return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}")
+
+    def _fault(self) -> tuple[str, str] | None:
+        """The first file with a line that does not fit, and what is wrong with it."""
+        for path in self._with_bytes:
+            text, name = partial(self._text, path), self.name if len(self.found.paths) == 1 else path
+            if self.found.format == "json":
+                fault = faulty_value(text)
+            else:
+                fault = faulty_line(text, dialect_of(text, name, self.csv)[0])
+            if fault is not None:
+                return name, fault
+        return None
+
+    @contextmanager
+    def _text(self, path: str) -> Iterator[TextIO]:
+        """Open a text file, compressed or not."""
+        compression = _COMPRESSIONS.get(Path(path).suffix.lower())
+        if self.store is None or "://" not in path:
+            raw = pa.input_stream(path, compression=compression)
+        else:
+            source = self.store.filesystem.open_input_stream(path.partition("://")[2], compression=None)
+            raw = pa.CompressedInputStream(source, compression) if compression else source
+        with raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
+            yield file
+
+    # -- Arrow -------------------------------------------------------------------------------------------------------
+
+    def _arrow(self) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+        def opened(path: str) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
+            if self.store is None or "://" not in path:
+                file = pa.memory_map(path)
+            else:
+                file = self.store.filesystem.open_input_file(path.partition("://")[2])
+            begin = file.read(len(_ARROW_FILE))
+            file.seek(0)
+            return pa.ipc.open_file(file) if begin == _ARROW_FILE else pa.ipc.open_stream(file)
+
+        schemas = [opened(path).schema.remove_metadata() for path in self._with_bytes]
+        schema = pa.unify_schemas(schemas, promote_options="default")
+        return schema, (_filled(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
+
+    # -- DuckDB ------------------------------------------------------------------------------------------------------
+
+    def _duckdb(self, wanted: TableSchema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+        if self.found.format == "parquet" and not self.found.folders:
+            types: dict[str, str] = {}  # its own types hold
+        else:
+            types = self._types(wanted)
+        connection = self._connection()
+        sql, values = self._query(types, None if wanted is None else wanted.names)
+        reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)
+        return reader.schema, _closing(connection, reader)
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        connection = connect(config={"autoinstall_known_extensions": False})
+        buckets = sorted({"/".join(path.split("/")[:3]) for path in self.found.paths if "://" in path})
+        if self.store is not None and buckets:
+            connect_store(connection, self.store, buckets)
+        return connection
+
+    def _query(self, types: dict[str, str], names: Iterable[str] | None) -> tuple[str, list[Any]]:
+        """The query over the files, every value of it a parameter. ``names`` are for files without a header."""
+        found = self.found
+        shared: dict[str, Any] = {"hive_partitioning": bool(found.folders)}
+        folders = {name: type_ for name, type_ in types.items() if name in found.folders}
+        if folders:
+            shared["hive_types"] = folders
+        if len(found.paths) > 1:
+            shared["union_by_name"] = True
+        inside = {name: type_ for name, type_ in types.items() if name not in found.folders}
+        if found.format == "json":
+            # a key that comes late would be an error, and with given columns it would be lost
+            shared |= {"sample_size": -1, "maximum_sample_files": len(found.paths), "records": "true"}
+        if found.format != "parquet" and inside:
+            shared["columns" if found.format == "json" else "types"] = inside
+        elif found.format == "csv":
+            shared["sample_size"] = -1  # every row has a say in the types
+        hidden = ", ".join(quote(name) for name in sorted(found.above)) if found.folders else ""
+        select = f"SELECT {f'* EXCLUDE ({hidden})' if hidden else '*'} FROM {_READERS[found.format]}"
+        texts, values = [], []
+        for paths, columns, options in self._groups(names):
+            chosen = shared | options
+            if "types" in chosen and columns is not None:
+                chosen["types"] = {name: type_ for name, type_ in inside.items() if fold(name) in columns}
+            texts.append(f"{select}(?{''.join(f', {name} = ?' for name in chosen)})")
+            values += [[file_name(path) for path in paths], *chosen.values()]
+        return " UNION ALL BY NAME ".join(texts), values
+
+    def _groups(self, names: Iterable[str] | None) -> Iterator[tuple[list[str], set[str] | None, dict[str, Any]]]:
+        """Files that are read with the same arguments, the columns of their headers, and the arguments."""
+        if self.found.format != "csv":
+            yield self._with_bytes, None, {}
+            return
+        for dialect, headers in self._dialects.items():
+            paths, options = list(headers), dialect.arguments()
+            columns = {fold(column.strip()) for header in headers.values() for column in header}
+            if names is not None and not dialect.header:
+                options["names"] = self._by_position(paths[0], list(names))
+            yield paths, columns if dialect.header else None, options
+
+    def _by_position(self, path: str, names: list[str]) -> list[str]:
+        """The names of the table's columns, for a file without its own."""
+        name = self.name if len(self.found.paths) == 1 else path
+        if self.csv.header is None:
+            raise InputError(
+                f"the first line of {name} seems to be no header",
+                hint="pass --no-header to take its columns in the order of the table's, or --header",
+            )
+        count = len(dialect_of(partial(self._text, path), name, self.csv)[1])
+        names = [column for column in names if column not in self.found.folders]
+        if count != len(names):
+            raise InputError(f"{name} has {count} columns and no header, and the table has {len(names)}")
+        return names
+
+    @cached_property
+    def _dialects(self) -> dict[Dialect, dict[str, tuple[str, ...]]]:
+        """Return the dialects of CSV files, each with its files and their first records."""
+        found: dict[Dialect, dict[str, tuple[str, ...]]] = {}
+        with self._connection() as connection:
+            for path in self._with_bytes:
+                name = self.name if len(self.found.paths) == 1 else path
+                dialect, first = dialect_of(partial(self._text, path), name, self.csv)
+                if dialect.header is None:
+                    dialect = replace(dialect, header=_has_header(connection, path, dialect))
+                if dialect.header:
+                    check_header(first, name, dialect)
+                found.setdefault(dialect, {})[path] = first
+        return found
+
+    @cached_property
+    def _with_bytes(self) -> list[str]:
+        """The files without those that are empty, of which nothing can be guessed."""
+        filled = [path for path in self.found.paths if "://" in path or Path(path).stat().st_size]
+        if not filled:
+            raise InputError(f"{self.name} is empty", hint="a file needs at least the names of its columns")
+        return filled
+
+    def _types(self, wanted: TableSchema | None) -> dict[str, str]:
+        """The type of each column of a file: the table's, so that 007 stays a text; a guess where it has none."""
+        columns = () if wanted is None else wanted.columns
+        known = {fold(column.name): column.duckdb_type() for column in columns if not column.travels_as_text}
+        return {name: known.get(fold(name), guess) for name, guess in self._guess(wanted).items()}
+
+    def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
+        """The columns of the files with the types that DuckDB finds in them."""
+        with self._connection() as connection:
+            sql, values = self._query({}, None if wanted is None else wanted.names)
+            described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
+        return {str(name): str(type_) for name, type_, *_ in described}
+
+
+def _has_header(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> bool:
+    arguments = dialect.arguments()
+    options = "".join(f", {name} = ?" for name in arguments)
+    pattern = re.sub(r"([*?\[])", r"[\1]", path)
+    sniffed = first_row(connection, f"SELECT HasHeader FROM sniff_csv(?{options})", [pattern, *arguments.values()])
+    return sniffed is not None and bool(sniffed[0])
+
+
+def _closing(connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    with connection:
+        yield from reader
+
+
+def _batches(reader: pa.RecordBatchFileReader | pa.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
+    if isinstance(reader, pa.RecordBatchStreamReader):
+        yield from reader
+    else:
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+
+
+def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with all columns, in order; those that its file lacks are NULL."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,134 @@
+"""Rows that a connection of DuckDB holds, on their way into a table: into files, or inlined when they are few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.duckdb_versions import arrow_table, first_row
+from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.errors import ConstraintError
+from quacklake.format.names import quote
+from quacklake.format.objects import NAME_ROW_ID, TableInfo
+from quacklake.format.schema import Column
+from quacklake.operations.context import Shared
+from quacklake.operations.inlining import encoded_insert
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import LOCAL_VERSION
+from quacklake.transaction import Transaction
+
+__all__ = ["check_not_null", "insert_kept", "insert_query", "replace_rows", "write_rows"]
+
+
+def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Column]) -> None:
+    """Raise ``ConstraintError`` when rows of a table have NULL in one of these columns and must not."""
+    for column in columns:
+        if not column.nullable:
+            found = first_row(connection, f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1")
+            if found is not None:
+                raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
+
+
+def write_rows(
+    shared: Shared,
+    tx: Transaction,
+    connection: duckdb.DuckDBPyConnection,
+    query: str,
+    table: TableInfo,
+    *,
+    row_ids: bool = False,
+    size: int | None = None,
+) -> int:
+    """Write the rows of a query into files of a table; returns how many."""
+    files = shared.writer.write(
+        connection, query, table, shared.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
+    )
+    tx.pending(table).files.extend(files)
+    return sum(file.record_count for file in files)
+
+
+def insert_query(
+    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+) -> int:
+    """Insert the rows of a query, inlined when they are few."""
+    counted = first_row(connection, f"SELECT count(*) FROM ({query})")
+    count = int(counted[0]) if counted else 0
+    if count and count <= shared.inline_limit(table):
+        rows = arrow_table(connection, f"SELECT {_fetched(table)} FROM ({query})")
+        tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
+    elif count:
+        write_rows(shared, tx, connection, query, table)
+    return count
+
+
+def insert_kept(
+    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+) -> int:
+    """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
+    counted = first_row(connection, f"SELECT count(*) FROM ({query})")
+    count = int(counted[0]) if counted else 0
+    if count and count <= shared.inline_limit(table):
+        row_id = quote(NAME_ROW_ID)
+        rows = arrow_table(connection, f"SELECT {_fetched(table)}, {row_id} FROM ({query})")
+        row_ids = rows.column(NAME_ROW_ID).to_pylist()
+        rows = rows.select(range(len(table.schema.columns)))
+        tx.pending(table).add_insert(encoded_insert(shared, table, rows, row_ids))
+    elif count:
+        write_rows(shared, tx, connection, query, table, row_ids=True)
+    return count
+
+
+def replace_rows(
+    shared: Shared,
+    tx: Transaction,
+    connection: duckdb.DuckDBPyConnection,
+    table: TableInfo,
+    plan: ScanPlan,
+    changed: str,
+) -> int:
+    """Delete the rows a table of changed rows was made from and insert the changed ones under the same row ids."""
+    pending = tx.pending(table)
+    places = arrow_table(connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
+    if not places.num_rows:
+        return 0
+    kept = pending.known_row_ids()
+    pending.delete(plan, places_to_target(places))
+    select = ", ".join(quote(column.name) for column in table.schema.columns)
+    if places.num_rows <= shared.inline_limit(table):
+        fetched = _fetched(table)
+        rows = arrow_table(connection, f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}")
+        versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
+        row_ids = [
+            kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
+        ]
+        pending.add_insert(encoded_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
+        return int(places.num_rows)
+    _map_local_ids(connection, changed, kept)
+    with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
+    without = f"SELECT {select} FROM {changed} WHERE _ql_row_id IS NULL"
+    if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1"):
+        write_rows(shared, tx, connection, with_id, table, row_ids=True)
+    if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1"):
+        write_rows(shared, tx, connection, without, table)
+    return int(places.num_rows)
+
+
+def _fetched(table: TableInfo) -> str:
+    """The select list of a table's columns that go through Arrow; what it cannot carry goes as text."""
+    names = [(quote(column.name), column.travels_as_text) for column in table.schema.columns]
+    return ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
+
+
+def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> None:
+    """Replace row ids that are local to the transaction by the committed ones their rows keep."""
+    if not kept:
+        return
+    mapping = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
+    connection.register("ql_kept", mapping)
+    connection.execute(
+        f"UPDATE {changed} SET _ql_row_id = (SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
+        f" WHERE _ql_version = {LOCAL_VERSION:d}"
+    )
+    connection.unregister("ql_kept")

@@ -1,0 +1,95 @@
+"""How a table's new files are laid out: partitioned and sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from quacklake.errors import InputError
+from quacklake.format.objects import MacroInfo, TableInfo
+from quacklake.format.partitions import PartitionSpec, make_spec
+from quacklake.format.schema import TableSchema
+from quacklake.format.sorting import SortSpec, make_sort
+from quacklake.operations.context import Shared
+from quacklake.operations.macros import order_macros
+from quacklake.operations.reference import TableRef
+from quacklake.transaction import Transaction, features
+
+__all__ = ["create_table", "partition", "reset_partition", "reset_sort", "sort", "sort_spec", "texts"]
+
+Keys = str | Sequence[str]
+
+
+def create_table(
+    shared: Shared, tx: Transaction, ref: TableRef, schema: TableSchema, partition_by: Keys, sort_by: Keys
+) -> TableInfo:
+    """Add a table that is partitioned and sorted from its beginning."""
+    partitioned = _partition_spec(tx, schema, texts(partition_by)) if partition_by else None
+    ordered = sort_spec(shared, tx.local_id(), schema, texts(sort_by), tx.objects.macros) if sort_by else None
+    table = tx.create_table(ref.schema, ref.name, schema)
+    if partitioned is None and ordered is None:
+        return table
+    return tx.alter_table(table, replace(table, partition=partitioned, sort=ordered))
+
+
+def partition(tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
+    """Partition what is written from now on by these keys; the same as before changes nothing."""
+    spec = _partition_spec(tx, table.schema, keys)
+    if table.partition is not None and table.partition.keys == spec.keys:
+        return table
+    return tx.alter_table(table, replace(table, partition=spec))
+
+
+def reset_partition(tx: Transaction, table: TableInfo) -> TableInfo:
+    """Write without partitions from now on."""
+    if table.partition is None or not table.partition.keys:
+        return table
+    # stock clients say so with a partitioning that has no keys
+    return tx.alter_table(table, replace(table, partition=PartitionSpec(tx.local_id(), ())))
+
+
+def sort(shared: Shared, tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
+    """Sort the rows of every file written from now on by these keys; the same as before changes nothing."""
+    spec = sort_spec(shared, tx.local_id(), table.schema, keys, tx.objects.macros)
+    if table.sort is not None and table.sort.keys == spec.keys:
+        return table
+    return tx.alter_table(table, replace(table, sort=spec))
+
+
+def reset_sort(tx: Transaction, table: TableInfo) -> TableInfo:
+    """Write rows as they come from now on."""
+    return table if table.sort is None else tx.alter_table(table, replace(table, sort=None))
+
+
+def _partition_spec(tx: Transaction, schema: TableSchema, keys: Sequence[str]) -> PartitionSpec:
+    _check_keys(keys, "partition", "reset_partitioned_by")
+    spec = make_spec(tx.local_id(), keys, schema)
+    features.check_partition(tx.catalog, spec)
+    return spec
+
+
+def sort_spec(
+    shared: Shared,
+    id_: int,
+    schema: TableSchema,
+    keys: Sequence[str],
+    find_macros: Callable[[], Sequence[MacroInfo]] = tuple,
+) -> SortSpec:
+    """The order that keys describe. Raises ``InputError`` when one makes no sense for these columns."""
+    _check_keys(keys, "sort", "reset_sorted_by")
+    macros = order_macros(keys, find_macros)
+    return make_sort(id_, keys, schema, lambda text: shared.engine.canonical_expression(text, schema, macros))
+
+
+def texts(keys: Keys) -> Sequence[str]:
+    """One key, or several, as several."""
+    return [keys] if isinstance(keys, str) else keys
+
+
+def _check_keys(keys: Sequence[Any], what: str, reset: str) -> None:
+    if not keys:
+        raise InputError(f"no {what} keys are given", hint=f"to have none, call {reset}()")
+    wrong = next((key for key in keys if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise InputError(f"a {what} key must be text, not {type(wrong).__name__}")

@@ -1,0 +1,313 @@
+"""Going back inside a transaction: a table to an older state, a dropped one to the state it had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.catalog import Gone, Reader, objects
+from quacklake.catalog.objects import Tags
+from quacklake.duckdb_versions import arrow_table, first_row
+from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.engines.duckdb.failures import writing
+from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
+from quacklake.format.names import quote
+from quacklake.format.nested import above
+from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
+from quacklake.format.predicate import ANYTHING
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.undo import OldColumns, missing_ids, old_columns
+from quacklake.operations import evolution, inserting
+from quacklake.operations.context import Shared
+from quacklake.operations.reference import TableRef
+from quacklake.operations.undo import RestoredTable, check_files, newer_files, only_files, unchanged_files
+from quacklake.scan import ScanPlan, plan_scan
+from quacklake.transaction import Transaction
+
+__all__ = ["Undo"]
+
+_SINCE = "_ql_since"
+_UNKNOWN_VERSION = -1
+"""A schema version that no inlined table has: every one is asked for its own columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A table at an older snapshot, with the columns it goes back to."""
+
+    table: TableInfo
+    columns: OldColumns
+    plan: ScanPlan
+    tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """A dropped table: as it was at ``state``, just before, with how many files; and at an older snapshot."""
+
+    last: TableInfo
+    state: Snapshot
+    files: tuple[int, int]
+    tags: Tags
+    old: TableInfo
+    plan: ScanPlan
+    old_tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Takes a transaction back. Without ``write`` it only counts, and the transaction is good for nothing after."""
+
+    shared: Shared
+    tx: Transaction
+    write: bool = True
+
+    # -- tables that live --------------------------------------------------------------------------------------------
+
+    def restore(self, table: TableInfo, version: int, *, rename: bool = False) -> RestoredTable:
+        """Let a table be as it was at a snapshot: rows, row ids, columns, layout, tags; with ``rename`` its name too.
+
+        Raises ``NotFoundError`` when the snapshot has no such table, or is gone itself.
+        """
+        past = self._past(table, version)
+        after = evolution.alter(self.shared, self.tx, table, past.columns.schema)
+        name = past.table.name if rename else table.name
+        after = self._laid_out(after, replace(after, name=name, partition=past.table.partition, sort=past.table.sort))
+        tagged = self._restore_tags(after, past.tags)
+        deleted, inserted = self._restore_rows(after, past)
+        altered = tagged or replace(after, schema_version=table.schema_version) != table
+        return RestoredTable(after.qualified_name, inserted, deleted, altered, past.columns.kept)
+
+    def _laid_out(self, before: TableInfo, after: TableInfo) -> TableInfo:
+        return before if before == after else self.tx.alter_table(before, after)
+
+    def _past(self, table: TableInfo, version: int) -> _Past:
+        # in one read, so that nothing can expire in between
+        with self.tx.catalog.read() as reader:
+            snapshot = reader.at_version(version)
+            old = reader.table_by_id(snapshot, table.id) if table.id >= 0 else None
+            if old is None:
+                raise _not_yet(reader, snapshot, table)
+            gone = missing_ids(table.schema, old.schema)
+            columns = old_columns(table.schema, old.schema, reader.newest_types(table.id, gone))
+            wanted = replace(old, schema=columns.schema, schema_version=_UNKNOWN_VERSION)
+            return _Past(old, columns, self._plan(reader, snapshot, wanted), objects.tags(reader, snapshot, table.id))
+
+    def _plan(self, reader: Reader, snapshot: Snapshot, table: TableInfo) -> ScanPlan:
+        catalog = self.tx.catalog
+        return plan_scan(reader, self.tx.store, snapshot, table, database=catalog.encoding, encrypted=catalog.encrypted)
+
+    def _restore_tags(self, table: TableInfo, old: Tags) -> bool:
+        """Set what differs; tells whether anything did."""
+        now, tx = self.tx.objects.tags(table), self.tx
+        own = {key: old.own.get(key) for key in {*now.own, *old.own} if now.own.get(key) != old.own.get(key)}
+        tx.objects.set_tags(table, own)
+        changed = bool(own)
+        for node in table.schema.walk():
+            mine, theirs = now.columns.get(node.id, {}), old.columns.get(node.id, {})
+            tags = {key: theirs.get(key) for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)}
+            tx.objects.set_tags(table, tags, column_id=node.id)
+            changed = changed or bool(tags)
+        return changed
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _restore_rows(self, table: TableInfo, past: _Past) -> tuple[int, int]:
+        """Delete what the older state has not, insert what it has more; returns how many of each.
+
+        A version of a row is its row id and the snapshot it came with. Files that are the same in both states take no
+        part, and those that came later go whole.
+        """
+        tx, now, old = self.tx, self.tx.plan(table), past.plan
+        same = unchanged_files(now, old)
+        newer = newer_files(now, old.snapshot_id)
+        some = only_files(now, set(now.files.column("data_file_id").to_pylist()) - same - newer)
+        old = only_files(old, set(old.files.column("data_file_id").to_pylist()) - same)
+        check_files(tx.catalog, tx.store, old)
+        deleted = self._end_newer(table, now, newer)
+        if not (some.files.num_rows or old.files.num_rows or some.inlined is not None or old.inlined is not None):
+            return deleted, 0
+        with self.shared.engine.connection() as connection:
+            engine, extra = self.shared.engine, {"snapshot_id": _SINCE}
+            mine = engine.bind(connection, some, rows=True, virtual=extra)
+            theirs = engine.bind(connection, old, rows=True, virtual=extra)
+            match = f"n._ql_row_id = p._ql_row_id AND n.{_SINCE} = p.{_SINCE}"
+            if past.columns.lossy:
+                # the same row in another file may have been written without a column that comes back
+                for place in ("_ql_file_id", "_ql_version"):
+                    match += f" AND n.{place} IS NOT DISTINCT FROM p.{place}"
+            with writing():
+                places = arrow_table(
+                    connection,
+                    "SELECT n._ql_file_id, n._ql_version, n._ql_position"
+                    f" FROM ({mine}) n ANTI JOIN ({theirs}) p ON {match}",
+                )
+            columns = ", ".join(f"p.{quote(column.name)}" for column in table.schema.columns)
+            fresh = (
+                f"SELECT {columns}, p._ql_row_id AS {quote(NAME_ROW_ID)}"
+                f" FROM ({theirs}) p ANTI JOIN ({mine}) n ON {match}"
+            )
+            with writing():
+                inserted = self._change(connection, table, now, places, fresh)
+        return deleted + int(places.num_rows), inserted
+
+    def _end_newer(self, table: TableInfo, now: ScanPlan, newer: set[int]) -> int:
+        if not newer:
+            return 0
+        going = only_files(now, newer, inlined=False)
+        count = going.count()
+        if count is None:
+            count = self.shared.engine.count(going, None)
+        if self.write:
+            pending = self.tx.pending(table)
+            pending.add_read(ANYTHING)
+            pending.end_files(now, newer)
+        return count
+
+    def _change(
+        self, connection: duckdb.DuckDBPyConnection, table: TableInfo, now: ScanPlan, places: pa.Table, fresh: str
+    ) -> int:
+        """Note the rows to delete, and insert those of a query; returns how many these are."""
+        if not self.write:
+            counted = first_row(connection, f"SELECT count(*) FROM ({fresh})")
+            return int(counted[0]) if counted else 0
+        pending = self.tx.pending(table)
+        pending.add_read(ANYTHING)
+        if places.num_rows:
+            pending.delete(now, places_to_target(places))
+        return inserting.insert_kept(self.shared, self.tx, connection, fresh, table)
+
+    # -- tables that were dropped ------------------------------------------------------------------------------------
+
+    def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
+        """Let the table, view or macro of a name that was dropped last come back as it was just before.
+
+        ``name`` is another name for it. Returns what it is called, and the snapshot whose state it has. Raises
+        ``NotFoundError`` when there was none or it is forgotten, ``AlreadyExistsError`` when the name is taken.
+        """
+        self.tx.check_writable()
+        self._check_free(ref if name is None else TableRef(ref.schema, name))
+        with self.tx.catalog.read() as reader:
+            kind, gone, state = _find_dropped(reader, ref)
+            if kind == "view":
+                view = next(view for view in objects.views(reader, state) if view.id == gone.id)
+                made = self.make_view(replace(view, name=name or view.name), objects.tags(reader, state, gone.id))
+                return made.qualified_name, state.id
+            if kind == "macro":
+                macro = next(macro for macro in objects.macros(reader, state) if macro.id == gone.id)
+                return self.make_macro(replace(macro, name=name or macro.name)).qualified_name, state.id
+            table = self._dropped(reader, gone.id, state, state)
+        return self._bring_back(table, name).qualified_name, state.id
+
+    def _check_free(self, ref: TableRef) -> None:
+        taken = self.tx.get_table(ref.schema, ref.name) or self.tx.objects.get_view(ref.schema, ref.name)
+        if taken is not None:
+            raise AlreadyExistsError(
+                f'"{taken.qualified_name}" exists already',
+                hint="pass as_= to bring a dropped one back under another name",
+            )
+
+    def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
+        """Make a view again."""
+        self._make_schema(old.schema_name)
+        view = self.tx.objects.create_view(old.schema_name, old.name, old.sql, old.aliases, dialect=old.dialect)
+        self.tx.objects.set_tags(view, tags.own)
+        for column, named in tags.named.items():
+            self.tx.objects.set_tags(view, named, column_name=column)
+        return view
+
+    def make_macro(self, old: MacroInfo) -> MacroInfo:
+        """Make a macro again."""
+        self._make_schema(old.schema_name)
+        return self.tx.objects.create_macro(old.schema_name, old.name, old.variants, is_table=old.is_table)
+
+    def _make_schema(self, name: str) -> None:
+        for schema in (*above(name), name):
+            self.tx.create_schema(schema, if_not_exists=True)
+
+    def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
+        """Let a dropped table come back as it was at a snapshot that has it.
+
+        Snapshots between it and the drop may have expired, and files with them: it is restored from what is left.
+        """
+        with self.tx.catalog.read() as reader:
+            reader.at_version(old.id)
+            dropped = reader.drop_of(table_id)
+            if dropped is None:
+                raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
+            gone = self._dropped(reader, table_id, replace(old, id=dropped - 1), old)
+        table = self._bring_back(gone)
+        if table.id == table_id:
+            self.restore(table, old.id, rename=True)
+        return table
+
+    def _dropped(self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot) -> _Dropped:
+        last, then = reader.table_by_id(state, table_id), reader.table_by_id(old, table_id)
+        if last is None or then is None:
+            raise SnapshotExpiredError(f"the table {table_id} has expired")
+        return _Dropped(
+            last,
+            state,
+            reader.files_ended(table_id, state.id + 1),
+            objects.tags(reader, state, table_id),
+            then,
+            self._plan(reader, old, then),
+            objects.tags(reader, old, table_id),
+        )
+
+    def _bring_back(self, gone: _Dropped, name: str | None = None) -> TableInfo:
+        """Revive a table as it was just before the drop, or copy it as it was at the older snapshot."""
+        check_files(self.tx.catalog, self.tx.store, gone.plan)
+        if all(schema.id != gone.last.schema_id for schema in self.tx.schemas()):
+            # once the old schema has expired, stock clients could not load what came before under this table's id
+            return self._copy(gone.old, gone.plan, gone.old_tags, name)
+        table = replace(gone.last, name=gone.last.name if name is None else name)
+        self.tx.revive_table(table, gone.state, *gone.files)
+        self._restore_tags(table, gone.tags)
+        return table
+
+    def _copy(self, old: TableInfo, plan: ScanPlan, tags: Tags, name: str | None) -> TableInfo:
+        """A new table with the columns, the layout and the rows of one whose schema is gone."""
+        tx = self.tx
+        self._make_schema(old.schema_name)
+        table = tx.create_table(old.schema_name, old.name if name is None else name, old.schema)
+        partition = old.partition and replace(old.partition, id=tx.local_id())
+        sort = old.sort and replace(old.sort, id=tx.local_id())
+        table = self._laid_out(table, replace(table, partition=partition, sort=sort))
+        self._restore_tags(table, tags)
+        if self.write:
+            with self.shared.engine.connection() as connection, writing():
+                query = self.shared.engine.bind(connection, plan)
+                inserting.insert_query(self.shared, tx, connection, query, table)
+        return table
+
+
+def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, Gone, Snapshot]:
+    """What was dropped last under a name: its kind, its id, and the snapshot before the drop."""
+    known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
+    dropped = [(kind, gone) for kind, gone in known if gone is not None]
+    if not dropped:
+        raise NotFoundError(
+            f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
+            hint="lake.snapshots() tells what every snapshot did",
+        )
+    # macros have names of their own
+    kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
+    try:
+        return kind, gone, reader.at_version(gone.dropped_at - 1)
+    except NotFoundError:
+        raise SnapshotExpiredError(
+            f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
+            hint="an older snapshot may still show it: copy its rows from there",
+        ) from None
+
+
+def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:
+    """Why a table cannot go back to a snapshot."""
+    other = reader.table(snapshot, table.schema_name, table.name)
+    hint = "it was made later: lake.rollback would drop it"
+    if other is not None:
+        hint = "the table of that name there is another one, replaced since: lake.rollback brings it back"
+    return NotFoundError(f'"{table.qualified_name}" did not exist at snapshot {snapshot.id}', hint=hint)

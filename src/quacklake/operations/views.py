@@ -1,0 +1,358 @@
+"""A view, as users hold it, and how its query is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb.failures import reading
+from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
+from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError, nearest
+from quacklake.format.names import fold, quote
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.type_text import parse_column
+from quacklake.operations.boundary import boundary
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
+from quacklake.operations.macros import declared
+from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.operations.rows import Rows
+from quacklake.transaction import Transaction
+
+__all__ = [
+    "COMMENT",
+    "View",
+    "check_macro",
+    "check_tags",
+    "check_view",
+    "view_column",
+    "view_rows",
+    "view_tables",
+]
+
+COMMENT = "comment"
+"""The tag that is a comment."""
+
+_DEPTH = 16
+"""How deep views may stand on views."""
+
+
+@boundary
+class View(Rows):
+    """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
+
+    def __init__(self, handle: Handle, ref: TableRef) -> None:
+        self.handle = handle
+        self._ref = ref
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
+
+    def _find(self, tx: Transaction) -> ViewInfo:
+        return tx.objects.find_view(self._ref.schema, self._ref.name)
+
+    @property
+    def name(self) -> str:
+        """``schema.view``."""
+        return f"{self._ref.schema}.{self._ref.name}"
+
+    @property
+    def info(self) -> ViewInfo:
+        """The view as the catalog knows it."""
+        return self._find(self.handle.view())
+
+    @property
+    def sql(self) -> str:
+        """The query."""
+        return self.info.sql
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self._query("SELECT * FROM {view} LIMIT 0").schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self._query("SELECT * FROM {view}")
+
+    def count(self) -> int:
+        """The number of rows."""
+        return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
+
+    def _query(self, query: str) -> pa.Table:
+        tx = self.handle.view()
+        view = self._find(tx)
+        with self._shared.engine.gate(), closing(_Session(self._shared, tx)) as session:
+            session.add_view(view)
+            return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
+
+    # -- comments and tags -------------------------------------------------------------------------------------------
+
+    @property
+    def comment(self) -> str | None:
+        """What the view is said to be."""
+        return self._tags().get(COMMENT)
+
+    def set_comment(self, text: str | None) -> None:
+        """Say what the view is; None takes it back."""
+        self.set_tags({COMMENT: text})
+
+    @property
+    def column_comments(self) -> dict[str, str]:
+        """Return the comments of columns by name; only those with a comment."""
+        view = self.handle.view()
+        named = view.objects.tags(self._find(view)).named
+        return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}
+
+    def set_column_comment(self, column: str, text: str | None) -> None:
+        """Say what a column is; None takes it back. A lake of the format version 1.0 has no place for it."""
+        checked = check_tags({COMMENT: text})
+
+        def work(tx: Transaction) -> None:
+            view = self._find(tx)
+            tx.objects.set_tags(view, checked, column_name=view_column(self._shared, tx, view, column))
+
+        self.handle.run(work)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the view, without the comment."""
+        return {key: value for key, value in self._tags().items() if key != COMMENT}
+
+    def _tags(self) -> dict[str, str]:
+        view = self.handle.view()
+        return view.objects.tags(self._find(view)).own
+
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
+        """Set tags; a value of None takes one away, others stay."""
+        checked = check_tags(tags)
+        self.handle.run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
+
+    def __repr__(self) -> str:
+        return f"<View {self.name}: {self.sql}>"
+
+
+def view_rows(shared: Shared, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
+    """Return the columns of a view and at most so many of its rows, under the names ``c<number>``.
+
+    Values of types that Arrow has not are texts, large whole numbers decimals. Raises ``UnsupportedFeatureError`` for a
+    column of a type that a lake has not.
+    """
+    with shared.engine.gate(), closing(_Session(shared, tx)) as session:
+        session.add_view(view)
+        name = f"{quote(view.schema_name)}.{quote(view.name)}"
+        found = session.describe(f"SELECT * FROM {name}")
+        columns = []
+        for number, (title, type_) in enumerate(found):
+            try:
+                columns.append(replace(parse_column(title, type_), id=number))
+            except InputError as error:
+                raise UnsupportedFeatureError(f"{type_} is a type that Spark has not", hint=error.hint) from None
+        names = ", ".join(f"c{column.id}" for column in columns)
+        select = ", ".join(f"{_plain(f'c{column.id}', column)} AS c{column.id}" for column in columns)
+        rows = session.run(f"SELECT {select} FROM {name} AS ql_rows({names}) LIMIT {limit:d}")
+        return TableSchema(tuple(columns)), rows
+
+
+def _plain(name: str, column: Column) -> str:
+    if column.type in ("uuid", "interval", "timetz", "time_ns", "uint128"):
+        return f"CAST({name} AS VARCHAR)"
+    return f"CAST({name} AS DECIMAL(38,0))" if column.type == "int128" else name
+
+
+def view_tables(shared: Shared, tx: Transaction, view: ViewInfo) -> list[TableInfo]:
+    """Return the tables that a view reads, and those of views that it stands on."""
+    with closing(_Session(shared, tx)) as session:
+        session.add_view(view, empty=True)
+        return session.tables
+
+
+def view_column(shared: Shared, tx: Transaction, view: ViewInfo, name: str) -> str:
+    """The name of a column of a view, as the view has it. Raises ``NotFoundError``."""
+    with closing(_Session(shared, tx)) as session:
+        session.add_view(view)
+        query = f"SELECT * FROM {quote(view.schema_name)}.{quote(view.name)} LIMIT 0"
+        columns: list[str] = session.run(query).schema.names
+    found = next((column for column in columns if fold(column) == fold(name)), None)
+    if found is None:
+        raise NotFoundError(f'the view "{view.qualified_name}" has no column "{name}"', hint=nearest(name, columns))
+    return found
+
+
+def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
+    """Tags as they are stored: texts. Raises ``InputError``."""
+    for key, value in tags.items():
+        if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
+            raise InputError(f"the tag {key!r} must be text, and so must its value")
+    return dict(tags)
+
+
+def check_view(shared: Shared, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
+    """The query of a new view as it is stored. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
+    with closing(_Session(shared, tx)) as session:
+        return session.check(schema, sql, aliases)
+
+
+def check_macro(shared: Shared, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+    """A form of a new macro as it is stored. Raises ``InputError`` when its SQL is none."""
+    with closing(_Session(shared, tx)) as session:
+        return session.check_macro(schema, variant, is_table=is_table)
+
+
+class _Session:
+    """A database in memory with only what a view refers to: tables of the lake as scans, views and macros as such."""
+
+    def __init__(self, shared: Shared, tx: Transaction) -> None:
+        self._shared = shared
+        self._tx = tx
+        self._known: set[tuple[str, str]] = set()
+        self.tables: list[TableInfo] = []
+        self._connection = shared.engine.session()
+        # replacement scans would let a query see Python's variables
+        self._connection.execute("SET python_enable_replacements = false")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, query: str) -> pa.Table:
+        with reading():
+            return arrow_table(self._connection, query)
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """The names and types of what a query gives."""
+        with reading():
+            found = self._connection.sql(query)
+            return list(zip(found.columns, map(str, found.types), strict=True))
+
+    def check(self, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
+        """Let DuckDB understand a query over the tables; returns it in DuckDB's own words."""
+        query = parse_query(self._connection, sql)
+        self._add_named(query, schema, depth=1, empty=True)
+        self._create(schema, "ql_new_view", query.sql, aliases)
+        return query.sql
+
+    def check_macro(self, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+        """Let DuckDB understand the SQL of a macro; tables it names need not be there yet."""
+        parameters = tuple(
+            replace(each, default=parse_expression(self._connection, str(each.default)))
+            if each.default_type == EXPRESSION
+            else each
+            for each in variant.parameters
+        )
+        variant = replace(variant, parameters=parameters)
+        if is_table:
+            query = parse_query(self._connection, variant.sql)
+            for name in query.table_functions:
+                self._table_macro(name, schema)
+            return replace(variant, sql=query.sql)
+        return replace(variant, sql=parse_expression(self._connection, variant.sql))
+
+    def add_view(self, view: ViewInfo, *, depth: int = 1, empty: bool = False) -> None:
+        """Make a view and all that it refers to."""
+        if view.dialect != "duckdb":
+            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
+        if depth > _DEPTH:
+            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+        query = parse_query(self._connection, view.sql)
+        self._add_named(query, view.schema_name, depth=depth, empty=empty)
+        self._create(view.schema_name, view.name, query.sql, view.aliases)
+
+    def _create(self, schema: str, name: str, sql: str, aliases: tuple[str, ...]) -> None:
+        columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
+        # names without a schema mean the view's own first, as in DuckDB
+        path = ",".join(quote(part) for part in dict.fromkeys((schema, DEFAULT_SCHEMA)))
+        self._make_schema(schema)
+        literal = path.replace("'", "''")
+        with reading():
+            self._connection.execute(f"SET search_path = '{literal}'")
+            self._connection.execute(f"CREATE VIEW {quote(schema)}.{quote(name)}{columns} AS {sql}")
+
+    def _make_schema(self, name: str) -> None:
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name)}")
+
+    def _add_named(self, query: Query, schema: str, *, depth: int, empty: bool) -> None:
+        """Make all that a query of a schema names."""
+        for given, name in query.functions:
+            macro = self._macro(given, name, schema, is_table=False)
+            if macro is not None:
+                self._add_macro(macro, depth=depth + 1, empty=empty)
+        for called in query.table_functions:
+            self._add_macro(self._table_macro(called, schema), depth=depth + 1, empty=empty)
+        for given, name in query.relations:
+            found = self._find(given, name, schema)
+            key = (fold(found.schema_name), fold(found.name))
+            if key in self._known:
+                continue
+            if isinstance(found, ViewInfo):
+                self.add_view(found, depth=depth + 1, empty=empty)
+            else:
+                self._add_table(found, empty=empty)
+                self.tables.append(found)
+            self._known.add(key)
+
+    def _table_macro(self, called: Name, schema: str) -> MacroInfo:
+        """A macro that yields rows. Other functions that do so could reach more than the lake."""
+        found = self._macro(*called, schema, is_table=True)
+        if found is None:
+            raise InputError(f'the query uses "{called[1]}", which a lake does not have and does not allow')
+        return found
+
+    def _macro(self, given: str | None, name: str, schema: str, *, is_table: bool) -> MacroInfo | None:
+        found = (self._tx.objects.get_macro(owner, name, is_table=is_table) for owner in _owners(given, schema))
+        return next((macro for macro in found if macro is not None), None)
+
+    def _add_macro(self, macro: MacroInfo, *, depth: int, empty: bool) -> None:
+        key = (fold(macro.schema_name), f"{fold(macro.name)}({macro.is_table})")
+        if key in self._known:
+            return
+        if depth > _DEPTH:
+            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        forms = []
+        for variant in macro.variants:
+            whole = variant.sql if macro.is_table else f"SELECT {variant.sql}"
+            query = parse_query(self._connection, whole)
+            self._add_named(query, macro.schema_name, depth=depth, empty=empty)
+            body = f"TABLE {query.sql}" if macro.is_table else parse_expression(self._connection, variant.sql)
+            forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {body}")
+        self._make_schema(macro.schema_name)
+        target = f"{quote(macro.schema_name)}.{quote(macro.name)}"
+        with reading():
+            self._connection.execute(f"CREATE MACRO {target} {', '.join(forms)}")
+        self._known.add(key)
+
+    def _find(self, given: str | None, name: str, schema: str) -> TableInfo | ViewInfo:
+        for owner in _owners(given, schema):
+            found = self._tx.get_table(owner, name) or self._tx.objects.get_view(owner, name)
+            if found is not None:
+                return found
+        raise NotFoundError(f'there is no table or view "{name if given is None else f"{given}.{name}"}"')
+
+    def _add_table(self, table: TableInfo, *, empty: bool) -> None:
+        self._make_schema(table.schema_name)
+        target = f"{quote(table.schema_name)}.{quote(table.name)}"
+        if empty:
+            columns = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in table.schema.columns)
+            self._connection.execute(f"CREATE TABLE {target} ({columns})")
+            return
+        query = self._shared.engine.bind(self._connection, self._tx.plan(table))
+        with reading():
+            self._connection.execute(f"CREATE VIEW {target} AS {query}")
+
+
+def _owners(given: str | None, schema: str) -> Iterable[str]:
+    """Where a name is looked for: in the schema that was given, else in the own one and then in ``main``."""
+    return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))

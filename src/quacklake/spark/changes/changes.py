@@ -1,0 +1,325 @@
+"""Changed rows on their way from Spark into a transaction: what becomes of the files they were in, and of themselves.
+
+Executors write the new data files, and where there are many the delete files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+
+from quacklake.engines.duckdb import FileWriter, Vectors
+from quacklake.errors import ConstraintError, UnsupportedFeatureError
+from quacklake.format.objects import FIELD_ROW_ID, TableInfo
+from quacklake.format.schema import TableSchema
+from quacklake.operations.context import Shared
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import POSITIONS
+from quacklake.spark.changes.places import CHANGED, KIND, UPDATED, Counts, Found, counted_rows, few_rows, found_rows
+from quacklake.spark.expressions.translator import Scope
+from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION, SparkScan
+from quacklake.spark.read.slices import Sealed
+from quacklake.spark.runtime.compat import to_arrow
+from quacklake.spark.runtime.executors import each_group, each_own_group
+from quacklake.spark.runtime.local import to_frame
+from quacklake.spark.runtime.session import find_session, has_time
+from quacklake.spark.runtime.types import as_stored, quote, read_type, shown
+from quacklake.spark.write.rows import SparkRows
+from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.writer import SparkWriter
+from quacklake.storage import Store
+from quacklake.transaction import NewDeleteFile, Target, TouchedFile, Transaction, touched_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "ChangeMetrics",
+    "Changes",
+    "SparkParts",
+    "add_rows",
+    "counted",
+    "staged_schema",
+]
+
+_MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
+_SHOWN = 5
+_FILES_HERE = 32
+"""Up to how many delete files the driver writes itself: Spark takes longer to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMetrics:
+    """What a statement on Spark did. Copied rows are those that others were written anew with, in rewritten files."""
+
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_copied: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    delete_files_added: int = 0
+
+
+def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
+    """How staged changes are read: their marks, then with ``values`` the columns as files have them."""
+    fields = [f"{name} {'INT' if name == KIND else 'BIGINT'}" for name in _MARKS]
+    if values:
+        columns = table.schema.columns
+        fields += [f"c{i} {read_type(as_stored(column), time=time)}" for i, column in enumerate(columns)]
+    return ", ".join(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkParts:
+    """What works on one lake in one session."""
+
+    shared: Shared
+    scan: SparkScan
+    writer: SparkWriter
+
+    @classmethod
+    def of(cls, shared: Shared, session: SparkSession | None) -> SparkParts:
+        """Those of a lake in a session: the given one, else the active one, else a new one."""
+        found = find_session(session, shared.store)
+        scan = SparkScan(found, shared.store, Sealed(found, shared.store))
+        return cls(shared, scan, SparkWriter(found, shared.store))
+
+    def scope(self, **tables: TableSchema) -> Scope:
+        """What names mean in expressions over tables, by what these are called."""
+        return Scope.of(self.shared.engine, self.writer.session, **tables)
+
+    def staging(self, table: TableInfo) -> Staging:
+        """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""
+        sealed = self.shared.catalog.encrypted
+        times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
+        if sealed and times and not has_time(self.writer.session):
+            raise UnsupportedFeatureError(
+                "rows with times of an encrypted lake can be changed only in a session with the type TIME",
+                hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
+            )
+        return Staging(self.writer.session, self.shared.store, table.location, sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Makes staged changes of a table part of a transaction that has planned it."""
+
+    parts: SparkParts
+    tx: Transaction
+    table: TableInfo
+    plan: ScanPlan
+
+    @property
+    def shared(self) -> Shared:
+        return self.parts.shared
+
+    @property
+    def at_once(self) -> bool:
+        """True when all that is deleted is found by one look at the rows, so that they need not be staged."""
+        return few_rows(self.plan)
+
+    def rows(self) -> DataFrame:
+        """The rows of the plan, with where they are."""
+        return self.parts.scan.frame(self.plan, rows=True)
+
+    def delete(self, rows: DataFrame) -> ChangeMetrics:
+        """Delete some of the rows, which are found :attr:`at_once`."""
+        return self._apply(rows, found_rows(rows))
+
+    def apply(self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> tuple[ChangeMetrics, Found]:
+        """Delete the changed rows where they are and write the updated ones anew, under their row ids.
+
+        The rows are staged. ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows
+        ``keys`` when a row is changed in more than one way.
+        """
+        found = found_rows(rows) if self.at_once else counted_rows(rows, once=once)
+        if found.unclear:
+            raise self._ambiguous(rows, keys)
+        return self._apply(rows, found), found
+
+    def _apply(self, rows: DataFrame, found: Found) -> ChangeMetrics:
+        pending = self.tx.pending(self.table)
+        touched = touched_files(self.plan, set(found.files))
+        dead = {id_ for id_, count in found.files.items() if touched[id_].live == count.all}
+        partly = {id_: count for id_, count in found.files.items() if id_ not in dead}
+        rewritten = self._rewritten(partly, touched)
+        left = set(partly) - rewritten
+        inlined = sum(partly[id_].all for id_ in left) <= self.shared.delete_limit(self.table)
+        delete_files = 0 if inlined else len(left)
+        if delete_files > _FILES_HERE or (delete_files and found.positions is None):
+            pending.delete_by_files(self.plan, self._write_deletes(self._places(rows, found), left, touched))
+            left = set()
+        pending.delete(self.plan, Target(self._positions(rows, found, left), found.gone))
+        pending.end_files(self.plan, dead | rewritten)
+        before = len(pending.files)
+        kept = self._write_kept(rows, found, rewritten)
+        return ChangeMetrics(
+            rows_updated=found.updated,
+            rows_deleted=found.deleted,
+            rows_copied=kept - found.updated,
+            files_added=len(pending.files) - before,
+            files_removed=len(dead | rewritten),
+            delete_files_added=delete_files,
+        )
+
+    # -- what is changed -----------------------------------------------------------------------------------------------
+
+    def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
+        """The error that shows a few of the rows that several rows of the source would change."""
+        several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
+        wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(_SHOWN + 1)
+        names = list(keys) or [ROW_ID]
+        found = self.parts.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
+        texts = [f"CAST({quote(name)} AS STRING)" for name in names]
+        rows = found.orderBy(ROW_ID).limit(_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
+        shown_keys = ", ".join(
+            row["k"][0] if len(names) == 1 else f"({', '.join(map(str, row['k']))})" for row in rows[:_SHOWN]
+        )
+        what = ", ".join(keys) if keys else "row id"
+        more = " and more" if len(rows) > _SHOWN else ""
+        return ConstraintError(
+            f"several rows of the source match one row of {self.table.qualified_name} ({what}): {shown_keys}{more}",
+            hint="keep one row for each key in the source, or let a condition choose",
+        )
+
+    def _rewritten(self, partly: Mapping[int, Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
+        """The files that are written anew without the changed rows, by the option ``update_mode``."""
+        mode = self.shared.option("update_mode", self.table)
+        if mode == "copy_on_write":
+            return set(partly)
+        if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.shared.delete_limit(self.table):
+            return set()
+        # most of it is written anew in any case
+        return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _places(self, rows: DataFrame, found: Found) -> DataFrame:
+        """The changed rows in files, each once or more."""
+        if found.positions is None:
+            return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
+        return to_frame(self.parts.writer.session, found.positions).toDF(FILE_ID, POSITION)
+
+    def _positions(self, rows: DataFrame, found: Found, ids: set[int]) -> pa.Table:
+        """The changed rows of some files: only ever few."""
+        known = found.within(ids)
+        if known is not None or not ids:
+            return POSITIONS.empty_table() if known is None else known
+        chosen = self._places(rows, found).filter(f.col(FILE_ID).isin(*ids)).distinct()
+        return to_arrow(chosen).rename_columns(POSITIONS.names).cast(POSITIONS)
+
+    def _write_deletes(
+        self, places: DataFrame, ids: set[int], touched: Mapping[int, TouchedFile]
+    ) -> list[NewDeleteFile]:
+        """The delete files of some data files, written by the executors."""
+        before = {id_: touched[id_].delete_file_id for id_ in ids if touched[id_].delete_file_id is not None}
+        begins: dict[int, int | None] = {}
+        if before:
+            with self.shared.catalog.read() as reader:
+                dated = reader.dated_deletes(self.tx.base, self.table.id, before)
+            begins = {id_: found.file_begin for id_, found in dated.items()}
+        chosen = {id_: touched[id_] for id_ in ids}
+        vectors = self.shared.writes_vectors(self.table)
+        secret = self.shared.catalog.encrypted
+        task = _DeleteTask(self.shared.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
+        places = places.filter(f.col(FILE_ID).isin(*ids))
+        if secret:
+            files = each_own_group(places, FILE_ID, {id_: task.only(id_) for id_ in ids})
+        else:
+            files = each_group(places, FILE_ID, task)
+        for file in files:
+            self.tx.wrote(self.table.location + file.path)
+        return files
+
+    def _write_kept(self, rows: DataFrame, found: Found, rewritten: set[int]) -> int:
+        """Write updated rows and those of rewritten files that stay, under their row ids; how many they are."""
+        frames = [self._updated(rows)] if found.updated else []
+        if rewritten:
+            frames.append(self._copied(self._places(rows, found), rewritten))
+        if not frames:
+            return 0
+        frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+        kept = {FIELD_ROW_ID: ROW_ID}
+        written = SparkRows(self.shared, self.parts.writer, frame, kept=kept, count=found.updated)
+        return add_rows(self.tx, self.table, written)
+
+    def _updated(self, staged: DataFrame) -> DataFrame:
+        time = has_time(self.parts.writer.session)
+        select = [
+            f"{shown(f'c{i}', as_stored(column), column, time=time)} AS {quote(column.name)}"
+            for i, column in enumerate(self.table.schema.columns)
+        ]
+        return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
+
+    def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
+        """The rows of files that are not changed."""
+        chosen = pa.array(sorted(ids), pa.int64())
+        files, deletes = self.plan.files, self.plan.deletes
+        part = replace(
+            self.plan,
+            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
+            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
+            inlined=None,
+        )
+        rows = self.parts.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
+        return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)
+
+
+def add_rows(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
+    """Make rows part of a transaction, which removes their files if it fails; how many they are."""
+    pending = tx.pending(table)
+    files = len(pending.files)
+    count = counted(tx, table, rows)
+    for file in pending.files[files:]:
+        tx.wrote(table.location + file.path)
+    return count
+
+
+def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
+    """Make rows part of a transaction, for whoever removes their files if it fails; how many they are."""
+    pending = tx.pending(table)
+    files, inserts = len(pending.files), len(pending.inserts)
+    rows.add_to(tx, table)
+    inlined = sum(len(insert.row_ids) for insert in pending.inserts[inserts:])
+    return inlined + sum(file.record_count for file in pending.files[files:])
+
+
+def _all(count: Counts) -> int:
+    return count.all
+
+
+@dataclass(frozen=True, slots=True)
+class _DeleteTask:
+    """Writes the delete file of a data file on an executor."""
+
+    store: Store
+    table: TableInfo
+    touched: Mapping[int, TouchedFile]
+    begins: Mapping[int, int | None]
+    snapshot: int
+    vectors: Vectors
+    encrypted: bool = False
+
+    def only(self, id_: int) -> _DeleteTask:
+        """What one file needs: the key of its delete file, and of no other."""
+        return replace(self, touched={id_: self.touched[id_]})
+
+    def __call__(self, rows: pa.Table) -> NewDeleteFile:
+        id_ = rows.column(FILE_ID)[0].as_py()
+        positions = pc.unique(rows.column(POSITION)).sort()
+        return FileWriter(self.store, encrypted=self.encrypted).write_deletes(
+            self.table,
+            id_,
+            self.touched[id_],
+            positions,
+            lambda _: None,
+            self.snapshot,
+            self.begins.get(id_),
+            vectors=self.vectors,
+        )

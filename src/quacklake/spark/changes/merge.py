@@ -1,0 +1,326 @@
+"""MERGE on Spark: a builder with the clauses that users of other lakes know, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, NullType, StructField, StructType
+
+from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.format.bounds import decode
+from quacklake.format.evolution import evolve_to
+from quacklake.format.measure import of_array
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.predicate import ANYTHING, Predicate, compare, every
+from quacklake.format.schema import Column, TableSchema
+from quacklake.operations import evolution
+from quacklake.operations.conform import given_schema, match_given
+from quacklake.operations.expression import Expression
+from quacklake.operations.reference import TableRef
+from quacklake.spark.changes.changes import ChangeMetrics, Changes, SparkParts, add_rows
+from quacklake.spark.changes.clauses import SOURCE_ID, Clause, Value, column_of, computed, named_values, stage
+from quacklake.spark.changes.keys import conform_keys
+from quacklake.spark.expressions.translator import Scope
+from quacklake.spark.runtime.failures import computing
+from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.types import quote
+from quacklake.spark.write.rows import SparkRows, given_columns
+from quacklake.spark.write.staging import Staging
+from quacklake.transaction import Transaction
+
+__all__ = ["SparkMerge"]
+
+#: A condition: SQL of the lake, or a column of Spark.
+Condition = str | Expression | SparkColumn
+
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_MOST_JOINS = 4
+"""Up to how many parts of a table are joined with the source one by one."""
+_RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
+"""Types of a key in table and source that have one order, which Spark and the format mean alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A clause as it was said. ``values`` is None for a delete, and ``{}`` for all columns of the source."""
+
+    condition: Condition | None
+    values: Mapping[str, Value] | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        return self.values is not None and not self.values
+
+    def when(self, otherwise: SparkColumn, scope: Scope) -> SparkColumn:
+        return otherwise if self.condition is None else otherwise & _condition(self.condition, scope)
+
+
+def _condition(given: Condition, scope: Scope) -> SparkColumn:
+    return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
+
+
+def _checked(values: Mapping[str, Value]) -> Mapping[str, Value]:
+    if not values:
+        raise InputError("nothing is set", hint='pass {"column": quacklake.expr("source.column")}')
+    wrong = next((name for name, value in values.items() if isinstance(value, str)), None)
+    if wrong is not None:
+        raise InputError(
+            f'the text for the column "{wrong}" may be meant as SQL or as a value',
+            hint='pass quacklake.expr("source.x") for SQL, or functions.lit("x") of PySpark for the text itself',
+        )
+    return dict(values)
+
+
+@dataclass
+class SparkMerge:
+    """Rows of a DataFrame merged into a table: add clauses, then ``execute``.
+
+    In conditions and expressions the rows of the table are ``target``, those of the DataFrame ``source``. Of the
+    clauses of one kind the first whose condition holds counts; a row for which none does stays as it is.
+    """
+
+    _parts: SparkParts
+    _run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics]
+    _view: Callable[[], Transaction]
+    _ref: TableRef
+    _source: DataFrame
+    _on: Condition | Sequence[str]
+    _matched: list[_Clause] = field(default_factory=list)
+    _inserts: list[_Clause] = field(default_factory=list)
+    _lonely: list[_Clause] = field(default_factory=list)
+    _evolve: bool = False
+    #: Columns of the source that say what is to be done, and are no columns of the table.
+    _beside: Sequence[str] = ()
+    #: Looks at the source once it is staged, and raises what is wrong with it.
+    _check: Callable[[DataFrame], None] | None = None
+
+    # -- clauses -------------------------------------------------------------------------------------------------------
+
+    def when_matched_update(self, set: Mapping[str, Value], condition: Condition | None = None) -> SparkMerge:
+        """Set columns of rows that the source has."""
+        self._matched.append(_Clause(condition, _checked(set)))
+        return self
+
+    def when_matched_update_all(self, condition: Condition | None = None) -> SparkMerge:
+        """Set every column that the source has, of rows that it has."""
+        self._matched.append(_Clause(condition, {}))
+        return self
+
+    def when_matched_delete(self, condition: Condition | None = None) -> SparkMerge:
+        """Delete rows that the source has."""
+        self._matched.append(_Clause(condition))
+        return self
+
+    def when_not_matched_insert(self, values: Mapping[str, Value], condition: Condition | None = None) -> SparkMerge:
+        """Insert what only the source has. Columns that are not given get their default."""
+        self._inserts.append(_Clause(condition, _checked(values)))
+        return self
+
+    def when_not_matched_insert_all(self, condition: Condition | None = None) -> SparkMerge:
+        """Insert what only the source has, with every column of the source."""
+        self._inserts.append(_Clause(condition, {}))
+        return self
+
+    def when_not_matched_by_source_update(
+        self, set: Mapping[str, Value], condition: Condition | None = None
+    ) -> SparkMerge:
+        """Set columns of rows that the source has not."""
+        self._lonely.append(_Clause(condition, _checked(set)))
+        return self
+
+    def when_not_matched_by_source_delete(self, condition: Condition | None = None) -> SparkMerge:
+        """Delete rows that the source has not."""
+        self._lonely.append(_Clause(condition))
+        return self
+
+    def with_schema_evolution(self) -> SparkMerge:
+        """Let the table get the columns that the source has more, and types wide enough for it."""
+        self._evolve = True
+        return self
+
+    whenMatchedUpdate = when_matched_update
+    whenMatchedUpdateAll = when_matched_update_all
+    whenMatchedDelete = when_matched_delete
+    whenNotMatchedInsert = when_not_matched_insert
+    whenNotMatchedInsertAll = when_not_matched_insert_all
+    whenNotMatchedBySourceUpdate = when_not_matched_by_source_update
+    whenNotMatchedBySourceDelete = when_not_matched_by_source_delete
+    withSchemaEvolution = with_schema_evolution
+
+    # -- doing it ------------------------------------------------------------------------------------------------------
+
+    def execute(self) -> ChangeMetrics:
+        """Do it, in one snapshot.
+
+        Raises ``ConstraintError`` that shows a few keys when several rows of the source would change one row.
+        """
+        if not (self._matched or self._inserts or self._lonely):
+            raise InputError("a merge needs at least one clause", hint="add when_matched_update_all()")
+        table = self._view().find_table(self._ref.schema, self._ref.name)
+        names = self._key_names(table)
+        if names is not None:
+            time = has_time(self._parts.writer.session)
+            self._source = conform_keys(self._source, table, names, time=time, evolve=self._evolve, beside=self._beside)
+        staging = self._parts.staging(table)
+        try:
+            source = self._staged_source(staging)
+            if self._check is not None:
+                self._check(source)
+            return self._run(lambda tx: self._merge(tx, source))
+        finally:
+            staging.discard()
+
+    @property
+    def _columns(self) -> StructType:
+        """The columns of the source that are meant for the table."""
+        return StructType([each for each in self._source.schema.fields if each.name not in self._beside])
+
+    def _staged_source(self, staging: Staging) -> DataFrame:
+        """The source, computed once, each row with a number of its own."""
+        given = self._source.schema.fields
+        fields = [(f"c{i}", field) for i, field in enumerate(given) if not isinstance(field.dataType, NullType)]
+        schema = StructType([StructField(name, field.dataType) for name, field in fields]).add(SOURCE_ID, LongType())
+        neutral = self._source.toDF(*(f"c{i}" for i in range(len(given))))
+        numbers = f"monotonically_increasing_id() AS {SOURCE_ID}"
+        rows = staging.put(neutral, [*(name for name, _ in fields), numbers], schema)
+        select = [
+            f.lit(None).alias(field.name) if isinstance(field.dataType, NullType) else rows[f"c{i}"].alias(field.name)
+            for i, field in enumerate(given)
+        ]
+        return rows.select(*select, SOURCE_ID).alias("source")
+
+    def _merge(self, tx: Transaction, source: DataFrame) -> ChangeMetrics:
+        tx.asks(Operation.MERGE)
+        table = tx.find_table(self._ref.schema, self._ref.name)
+        time = has_time(self._parts.writer.session)
+        given = given_columns(self._columns, table, time=time)
+        if self._evolve:
+            schema = evolve_to(table.schema, given, tx.next_column_id(table))
+            table = evolution.alter(self._parts.shared, tx, table, schema)
+            given = given_columns(self._columns, table, time=time)
+        if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
+            match_given(given, table.schema, table.qualified_name, partial=True)
+        known = self._known(table)
+        both, own = self._parts.scope(target=table.schema, source=known), self._parts.scope(source=known)
+        keys, on = self._condition(table, given, both)
+        predicate, least = (ANYTHING, 0) if self._lonely else self._key_range(source, keys, given)
+        plan = tx.plan(table, predicate)
+        plan = replace(plan, columns_since=None) if self._evolve else plan
+        tx.pending(table).add_read(predicate)
+        parts = self._parts.scan.parts(plan, rows=True)
+        parts = parts if len(parts) <= _MOST_JOINS else [reduce(DataFrame.union, parts)]
+        with computing():
+            joined = [part.alias("target").join(source, on, "left" if self._lonely else "inner") for part in parts]
+        staging = self._parts.staging(table)
+        try:
+            inserts = bool(self._inserts)
+            staged = stage(staging, joined, table, self._clauses(table, given, both), source=inserts)
+            changes = Changes(self._parts, tx, table, plan)
+            done, found = changes.apply(staged, [key.name for key in keys])
+            if not inserts:
+                return done
+            before = len(tx.pending(table).files)
+            seen = staged.filter(f"{SOURCE_ID} IS NOT NULL").select(SOURCE_ID)
+            least -= least if found.rows is None else found.rows
+            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"), own, least)
+            added = len(tx.pending(table).files) - before
+            return replace(done, rows_inserted=inserted, files_added=done.files_added + added)
+        finally:
+            staging.discard()
+
+    def _known(self, table: TableInfo) -> TableSchema:
+        """The columns of the source as they are, for expressions."""
+        schema = self._source.schema
+        found = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
+        return TableSchema(tuple(column for column in found.columns if column.type != "unknown"))
+
+    def _key_names(self, table: TableInfo) -> list[str] | None:
+        """The names of the key columns; None when the condition is an expression."""
+        on = self._on
+        if isinstance(on, SparkColumn | Expression) or (isinstance(on, str) and table.schema.get(on) is None):
+            return None
+        return [on] if isinstance(on, str) else list(on)
+
+    def _condition(self, table: TableInfo, given: TableSchema, scope: Scope) -> tuple[list[Column], SparkColumn]:
+        """The key columns, if the condition is by keys, and the condition."""
+        names = self._key_names(table)
+        if names is None:
+            assert isinstance(self._on, str | SparkColumn | Expression)
+            return [], _condition(self._on, scope)
+        if not names:
+            raise InputError("merge needs at least one key column", hint='pass on="id"')
+        keys = [table.schema.find(name) for name in names]
+        condition = f.lit(True)
+        for key in keys:
+            name = column_of(given.names, key.name)
+            if name is None:
+                raise SchemaMismatchError(
+                    f"the rows lack the key column {key.name!r}", hint=f"they have {', '.join(given.names)}"
+                )
+            condition &= f.expr(f"target.{quote(key.name)} = source.{quote(name)}")
+        return keys, condition
+
+    def _key_range(self, source: DataFrame, keys: Sequence[Column], given: TableSchema) -> tuple[Predicate, int]:
+        """What the keys of the source allow, from the least to the greatest, and how many rows it has at least."""
+        fit = [key for key in keys if (key.type, given.find(key.name).type) in _RANGED]
+        if not fit:
+            return ANYTHING, 0
+        names = [quote(str(column_of(given.names, key.name))) for key in fit]
+        sides = [f"{side}({name}) AS {side}{i}" for i, name in enumerate(names) for side in ("min", "max")]
+        bounds = source.selectExpr(*sides, "count(*) AS n").toArrow()
+        parts = []
+        for i, key in enumerate(fit):
+            for side, operator in (("min", ">="), ("max", "<=")):
+                array = bounds.column(f"{side}{i}")
+                try:
+                    found = of_array(array.cast(key.arrow_type()), key)[0]
+                except pa.ArrowInvalid:  # it does not fit the column, so that no row has it
+                    continue
+                bound = found.min if side == "min" else found.max
+                if bound is not None:
+                    parts.append(compare(key, operator, decode(bound, key.type)))
+        return every(parts) if parts else ANYTHING, bounds.column("n")[0].as_py()
+
+    def _clauses(self, table: TableInfo, given: TableSchema, scope: Scope) -> list[Clause]:
+        there = f.col(SOURCE_ID).isNotNull()
+        chosen = [(clause, there) for clause in self._matched] + [(clause, ~there) for clause in self._lonely]
+        return [
+            Clause(clause.when(holds, scope), self._values(clause, table, given, scope)) for clause, holds in chosen
+        ]
+
+    def _values(
+        self, clause: _Clause, table: TableInfo, given: TableSchema, scope: Scope
+    ) -> dict[int, SparkColumn] | None:
+        if clause.values is None:
+            return None
+        if clause.values:
+            return named_values(table.schema, clause.values, scope)
+        return {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
+
+    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: Scope, least: int) -> int:
+        """Add the rows that nothing matches, by the first clause that takes them. ``least``: as many are there."""
+        rows, count = fresh, 0
+        rest = f.lit(True)
+        for clause in self._inserts:
+            when = clause.when(rest, scope)
+            if clause.values:
+                select = [computed(value, scope).alias(name) for name, value in clause.values.items()]
+            else:
+                select = [f.expr(f"source.{quote(name)}") for name in self._columns.names]
+            with computing():
+                chosen = rows.filter(when).select(*select)
+            least = least if clause.condition is None else 0
+            new = SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True, count=least)
+            count += add_rows(tx, table, new)
+            if clause.condition is None:
+                break
+            rest = rest & ~f.coalesce(_condition(clause.condition, scope), f.lit(False))
+        return count

@@ -1,0 +1,126 @@
+"""Rows that take the place of the partitions they belong to: what users of Spark call dynamic overwriting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.partitioned import Keys, partition_keys
+from quacklake.format.bounds import Comparable
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.partitions import IDENTITY, decode_value
+from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
+from quacklake.operations import dml
+from quacklake.operations.context import Shared
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import LOCAL_VERSION
+from quacklake.transaction import Transaction
+
+__all__ = ["DYNAMIC", "MODES", "overwrite_partitions"]
+
+DYNAMIC = "dynamic"
+MODES = ("static", DYNAMIC)
+"""What becomes of partitions for which there are no new rows: with the first they go, too."""
+
+T = TypeVar("T")
+_Texts: TypeAlias = tuple[str | None, ...]
+_Values: TypeAlias = tuple[Comparable | None, ...]
+_MOST_COMPARED = 100
+"""Up to how many partitions are told apart when it is asked whether others have changed them meanwhile."""
+
+
+def overwrite_partitions(shared: Shared, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
+    """Let ``add`` make rows part of a transaction, and remove what was in their partitions before.
+
+    That goes by the values of rows, so that those which were written before the table was partitioned so go, too. In a
+    table without partitions all rows go.
+    """
+    tx.asks(Operation.OVERWRITE)
+    keys = partition_keys(table)
+    if keys is None:
+        dml.delete(shared, tx, table, None, asked=Operation.OVERWRITE)
+        return add()
+    before = tx.plan(table)
+    pending = tx.pending(table)
+    files = len(pending.files)
+    done = add()
+    new = {tuple(file.partition_values[key.index] for key in keys.spec.keys) for file in pending.files[files:]}
+    after = tx.plan(table).inlined if pending.inserts else None
+    if after is not None:
+        mine = after.filter(pc.equal(after.column("schema_version"), LOCAL_VERSION))
+        new |= _keys_of(shared, keys, replace(before, files=before.files.slice(0, 0), inlined=mine))
+    if new:
+        _remove(shared, tx, table, keys, before, new)
+    return done
+
+
+def _keys_of(shared: Shared, keys: Keys, plan: ScanPlan) -> set[_Texts]:
+    """The partitions of the rows of a plan."""
+    with shared.engine.connection() as connection, writing():
+        query = keys.query(shared.engine.bind(connection, plan))
+        names = ", ".join(f"CAST({name} AS VARCHAR)" for name in keys.names)
+        return {tuple(row) for row in connection.execute(f"SELECT DISTINCT {names} FROM ({query})").fetchall()}
+
+
+def _remove(
+    shared: Shared, tx: Transaction, table: TableInfo, keys: Keys, plan: ScanPlan, gone: Collection[_Texts]
+) -> None:
+    """Delete the rows of partitions: whole files where these are of one partition, rows of others."""
+    pending = tx.pending(table)
+    pending.add_read(_predicate(keys, gone))
+    whole = _whole_files(shared, table, keys, plan)
+    values = {_decoded(keys, texts) for texts in gone}
+    pending.end_files(plan, {id_ for id_, own in whole.items() if own in values})
+    known = pa.array(sorted(whole), pa.int64())
+    rest = plan.files.filter(pc.invert(pc.is_in(plan.files.column("data_file_id"), value_set=known)))
+    if not rest.num_rows and (plan.inlined is None or not plan.inlined.num_rows):
+        return
+    with shared.engine.connection() as connection:
+        query = shared.engine.bind(connection, replace(plan, files=rest), rows=True)
+        with writing():
+            texts = [pa.array([each[number] for each in gone], pa.string()) for number in range(len(keys.names))]
+            connection.register("ql_partitions", pa.table(texts, names=list(keys.names)))
+        same = " AND ".join(f"CAST(t.{name} AS VARCHAR) IS NOT DISTINCT FROM p.{name}" for name in keys.names)
+        found = f"SELECT t.* FROM ({keys.query(query)}) t SEMI JOIN ql_partitions p ON {same}"
+        pending.delete(plan, shared.engine.find(connection, found, None, table.schema))
+
+
+def _whole_files(shared: Shared, table: TableInfo, keys: Keys, plan: ScanPlan) -> dict[int, _Values]:
+    """The partition of each file that was written under these keys and can be told by them."""
+    if any(table.schema.by_id(key.column_id).type.startswith("float") for key in keys.spec.keys):
+        return {}  # an older file may spell it in fewer digits
+    mine = pc.equal(plan.files.column("partition_id"), keys.spec.id)
+    ids = plan.files.filter(mine).column("data_file_id").to_pylist()
+    if not ids:
+        return {}
+    with shared.catalog.read() as reader:
+        known = reader.partition_values(table.id, ids)
+    return {
+        id_: _decoded(keys, tuple(known[id_].get(key.index) for key in keys.spec.keys)) for id_ in ids if id_ in known
+    }
+
+
+def _decoded(keys: Keys, texts: _Texts) -> _Values:
+    types = [keys.schema.by_id(key.column_id).type for key in keys.spec.keys]
+    parts = zip(keys.spec.keys, types, texts, strict=True)
+    return tuple(decode_value(text, type_, key.parsed) for key, type_, text in parts)
+
+
+def _predicate(keys: Keys, gone: Collection[_Texts]) -> Predicate:
+    """What these partitions hold, as far as columns tell it by themselves."""
+    if len(gone) > _MOST_COMPARED or any(key.parsed != IDENTITY for key in keys.spec.keys):
+        return ANYTHING
+    columns = [keys.schema.by_id(key.column_id) for key in keys.spec.keys]
+    return some(
+        every(
+            IsNull(column.id) if value is None else compare(column, "=", value)
+            for column, value in zip(columns, _decoded(keys, texts), strict=True)
+        )
+        for texts in gone
+    )

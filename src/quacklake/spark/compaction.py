@@ -1,0 +1,114 @@
+"""The files of compactions, written by Spark. What is in the catalog goes through this process in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+
+from quacklake.catalog import DatedDeletes
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.sorting import SortSpec
+from quacklake.lake.table import Table
+from quacklake.maintenance.compaction import Compactor, Files
+from quacklake.scan import ScanPlan
+from quacklake.spark.changes.changes import SparkParts
+from quacklake.spark.read.scan import ROW_ID, SNAPSHOT
+from quacklake.spark.runtime.types import quote
+from quacklake.spark.write.curve import z_order
+from quacklake.spark.write.rows import SparkRows, spark_order
+from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["SparkFiles", "SparkTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFiles:
+    """Writes the files of compactions with Spark; ``local`` those of rows and deletes that are in the catalog.
+
+    Rewritten rows follow a z-order curve through ``curve``, if there is one, and else the table's order.
+    """
+
+    parts: SparkParts
+    local: Files
+    curve: tuple[Column, ...] = ()
+
+    def merge(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        plan: ScanPlan,
+        folder: str,
+        partition_id: int | None,
+        partition_values: Mapping[int, str | None],
+    ) -> list[NewDataFile]:
+        """The rows of a plan as one file that has the history of them all."""
+        kept = {FIELD_ROW_ID: ROW_ID, FIELD_SNAPSHOT_ID: SNAPSHOT}
+        table = replace(table, partition=None)
+        rows = self._rows(self._frame(plan, kept), kept, table, 1, folder)
+        return [
+            replace(file, partition_id=partition_id, partition_values=partition_values)
+            for file in rows.files(tx, table)
+        ]
+
+    def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
+        """The live rows of a plan as files of the table, partitioned and sorted as it says."""
+        kept = {FIELD_ROW_ID: ROW_ID}
+        size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
+        target = self.parts.shared.write_options(table).target_file_size
+        rows = self._rows(self._frame(plan, kept), kept, table, max(1, round(size / max(target, 1))))
+        if self.curve:
+            count = pc.sum(plan.files.column("record_count")).as_py() or 0
+            rows.order = [z_order(rows.frame, self.curve, count)]
+        return [replace(file, moved=True) for file in rows.files(tx, table)]
+
+    def flush(
+        self, tx: Transaction, table: TableInfo, rows: pa.Table
+    ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
+        """Inlined rows as files, with the deletes of those that are gone."""
+        return self.local.flush(tx, table, rows)
+
+    def dated_deletes(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """All that was deleted of a data file up to now, with the snapshots."""
+        return self.local.dated_deletes(tx, table, file_id, file, dated)
+
+    def _frame(self, plan: ScanPlan, kept: Mapping[int, str]) -> DataFrame:
+        frame = self.parts.scan.frame(plan, rows=True)
+        return frame.select(*(f.expr(quote(name)) for name in plan.schema.names), *kept.values())
+
+    def _rows(
+        self, frame: DataFrame, kept: Mapping[int, str], table: TableInfo, tasks: int, folder: str = ""
+    ) -> SparkRows:
+        shared, writer = self.parts.shared, self.parts.writer
+        return SparkRows(shared, writer, frame, kept=kept, folder=folder, tasks=tasks, order=spark_order(table))
+
+
+class SparkTable(Table):
+    """A table whose files Spark puts in order."""
+
+    _parts: SparkParts
+
+    @classmethod
+    def of(cls, table: Table, parts: SparkParts) -> SparkTable:
+        """The same table, compacted by Spark."""
+        found = cls(table.handle, table._ref)
+        found._parts = parts
+        return found
+
+    def _files(self) -> Files:
+        return SparkFiles(self._parts, super()._files())
+
+    def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
+        assert isinstance(compactor.files, SparkFiles)
+        compactor.files = replace(compactor.files, curve=tuple(columns))
+        return None

@@ -1,0 +1,290 @@
+"""The classes of ``format("quacklake")`` that Spark copies to the processes that ask, and to those that read and write.
+
+They go there by value, so that a process which only asks does not load Quacklake: what a method needs of it, it imports
+itself. Executors get no option of a read or a write.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Client
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["FORMAT", "Asker", "TableSource"]
+
+FORMAT = "quacklake"
+_CALLED = f'format("{FORMAT}")'
+_BEGAN, _BEGAN_WITH = "began", "began_with"
+_Batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+
+
+class Asker:
+    """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read.
+
+    ``url`` is then that of the lake, where no option tells it: Spark Connect keeps options in its logs.
+    """
+
+    def __init__(self, address: str | None, url: str | None = None) -> None:
+        self.address = address
+        self.url = url
+
+    def __call__(self, what: str, **question: Any) -> Any:
+        if self.address is None:
+            if self.url is not None and "options" in question:
+                question["options"] = {"lake": self.url, **question["options"]}
+            failure, answer = self._own(what, question)
+        else:
+            with Client(self.address, family="AF_UNIX") as connection:
+                connection.send_bytes(pickle.dumps((what, question)))
+                failure, answer = pickle.loads(connection.recv_bytes())
+        if failure is not None:
+            raise RuntimeError(failure)
+        return answer
+
+    @staticmethod
+    def _own(what: str, question: dict[str, Any]) -> tuple[str | None, Any]:
+        try:
+            from quacklake.spark.datasource.desk import own_desk
+        except ImportError as error:
+            return (
+                f"[config.missing_extra] the Python of the Spark Connect server needs the package quacklake: {error}",
+                None,
+            )
+        return own_desk().answer(what, question)
+
+    def require_driver(self) -> None:
+        """Refuse to write where the driver's Python cannot be asked."""
+        if self.address is None:
+            raise RuntimeError(
+                f"[unsupported_feature] {_CALLED} writes only from a session of the driver's own process:"
+                " use quacklake.spark(lake).append"
+            )
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class Part(InputPartition):
+    """What one task reads. It may hold keys, so that it tells nothing."""
+
+    def __repr__(self) -> str:
+        return "<a part of a table>"
+
+
+def read_part(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, on an executor."""
+    if partition is None or partition.value is None:
+        return iter(())
+    from quacklake.spark.read.slices import read_slice
+
+    return read_slice(pickle.loads(partition.value))
+
+
+class TableReader(DataSourceReader):
+    """Asks for the parts of a table, and reads them on executors."""
+
+    def __init__(self, ask: Asker, options: dict[str, str], pin: int | None, schema: str) -> None:
+        self._ask = ask
+        self._asked: dict[str, Any] = {"options": options, "pin": pin, "schema": schema}
+        self._filters: list[tuple[Any, ...]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def partitions(self) -> list[InputPartition]:
+        return [Part(part) for part in self._ask("parts", **self._asked, filters=self._filters)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition)
+
+
+class FilteredReader(TableReader):
+    """The same where Spark pushes filters; it keeps them all, for what the lake makes of them is only less."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        plain = [each for each in filters if hasattr(each, "attribute")]
+        self._filters = [(type(e).__name__, tuple(e.attribute), getattr(e, "value", None)) for e in plain]
+        return filters
+
+
+class TableStream(DataSourceStreamReader):
+    """Asks how far a stream can go, and reads what came.
+
+    Spark keeps where each batch ends, but not where the first one began, and asks for that again when it replays it.
+    So every offset tells that too: "latest" is later by then, and older snapshots may have expired.
+    """
+
+    def __init__(self, ask: Asker, options: dict[str, str], pin: int | None, schema: str) -> None:
+        self._ask = ask
+        self._asked: dict[str, Any] = {"options": options, "pin": pin}
+        self._schema = schema
+        self._first: dict[str, int] | None = None
+        self._position: dict[str, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def initialOffset(self) -> dict[str, int]:
+        # asked for after the first latestOffset, and must be what that went from
+        if self._first is None:
+            self._first = self._ask("start", **self._asked)
+        return self._marked(self._first)
+
+    def latestOffset(self) -> dict[str, int]:
+        start = self.initialOffset() if self._position is None else self._position
+        return self._marked(self._ask("latest", **self._asked, start=start))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        self._position = end
+        if self._first is None and _BEGAN in end:
+            self._first = {"table": end["table"], "after": end[_BEGAN]}
+            if _BEGAN_WITH in end:
+                self._first["state"] = end[_BEGAN_WITH]
+        if start == end:
+            return []
+        found = self._ask("between", **self._asked, start=start, end=end, schema=self._schema)
+        # a sink must be told of a batch without rows, too, which takes a task
+        return [Part(part) for part in found or [None]]
+
+    def _marked(self, position: dict[str, int]) -> dict[str, int]:
+        """A position with where the stream began, where that is known: offsets of older versions do not tell it."""
+        first = self._first
+        if first is None:
+            return position
+        state = {_BEGAN_WITH: first["state"]} if "state" in first else {}
+        return {**position, _BEGAN: first["after"], **state}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class Message(WriterCommitMessage):
+    """What a task has written, packed, and of a stream which query it was, and which run of it."""
+
+    def __init__(self, rows: bytes, run: tuple[str, str] | None = None) -> None:
+        self.rows = rows
+        self.run = run
+
+    def __repr__(self) -> str:
+        return "<what a task has written>"
+
+
+def packed_rows(messages: Sequence[Any]) -> list[bytes]:
+    """What the tasks have written that came to their end."""
+    return [message.rows for message in messages if message is not None]
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Lets tasks write files, and asks for the commit. Its options stay where it was asked for."""
+
+    def __init__(self, ask: Asker, options: dict[str, str], schema: str, overwrite: bool) -> None:
+        self._ask = ask
+        self._write, self._task = ask("begin", options=options, schema=schema, overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Message(pickle.dumps(pickle.loads(self._task)(iterator)))
+
+    def commit(self, messages: list[Any]) -> None:
+        self._ask("commit", write=self._write, written=packed_rows(messages))
+
+    def abort(self, messages: list[Any]) -> None:
+        self._ask("abort", write=self._write, written=packed_rows(messages))
+
+
+class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
+    """The same for the batches of a stream, each with its number; tasks know which query they are of."""
+
+    def __init__(self, ask: Asker, options: dict[str, str], schema: str, overwrite: bool) -> None:
+        self._ask = ask
+        self._asked: dict[str, Any] = {"options": options, "overwrite": overwrite}
+        self._task: bytes = ask("begin_stream", options=options, schema=schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_task": self._task}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        run = tuple(str(context.getLocalProperty(name)) for name in ("sql.streaming.queryId", "spark.jobGroup.id"))
+        return Message(pickle.dumps(pickle.loads(self._task)(iterator)), run)  # type: ignore[arg-type]
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        self._end("commit_batch", messages, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self._end("abort_batch", messages, batchId)
+
+    def _end(self, what: str, messages: list[Any], number: int) -> None:
+        run = next((message.run for message in messages if message is not None), None)
+        self._ask(what, **self._asked, written=packed_rows(messages), run=run, epoch=number)
+
+
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+class PlannedSource(DataSource):
+    """What executors get of a source: neither its options, nor whom to ask."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+
+class TableSource(DataSource):
+    """A table of a lake. A subclass says whom to ask, and under which name."""
+
+    ask: Asker
+    called = FORMAT
+    _pin: int | None = None
+    _planned = False
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.called
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (PlannedSource, ({},)) if self._planned else super().__reduce_ex__(protocol)
+
+    def schema(self) -> str:
+        found, self._pin = self.ask("schema", options=dict(self.options))
+        return str(found)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._planned = True
+        kind = FilteredReader if self.ask("pushes") else TableReader
+        return kind(self.ask, dict(self.options), self._pin, schema.json())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        self._planned = True
+        return TableStream(self.ask, dict(self.options), self._pin, schema.json())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        self.ask.require_driver()
+        return TableWriter(self.ask, dict(self.options), schema.json(), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        self.ask.require_driver()
+        if _Batched is DataSourceStreamWriter:
+            raise RuntimeError(f"[unsupported_feature] {_CALLED} takes streams from Spark 4.1 on: use write_stream")
+        return StreamWriter(self.ask, dict(self.options), schema.json(), overwrite)

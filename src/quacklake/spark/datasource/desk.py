@@ -1,0 +1,311 @@
+"""What Spark's own processes ask about lakes, answered by the Python that speaks to the catalog.
+
+Questions are options and plain values; answers are schemas, positions and packed work for tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import secrets
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from quacklake.catalog import parse_url
+from quacklake.errors import (
+    ConfigError,
+    QuacklakeError,
+    SchemaMismatchError,
+    StreamMismatchError,
+    UnsupportedFeatureError,
+)
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.tenants import tenant_key
+from quacklake.lake.lake import Lake, LakeAt
+from quacklake.operations.feed import Bound
+from quacklake.scan import to_predicate
+from quacklake.scan.feed_slices import state_slices
+from quacklake.spark.datasource.filters import PushedFilter, all_of, pushed_sql
+from quacklake.spark.datasource.options import READ, READ_ANY, READ_CARRIED, READ_STREAM, UUID, FormatOptions
+from quacklake.spark.datasource.table_sink import BatchEnd, TableSink
+from quacklake.spark.read.feed_names import FEED_NAMES
+from quacklake.spark.read.slices import Slice
+from quacklake.spark.runtime.session import has_time, overwrites_dynamically
+from quacklake.spark.runtime.types import quote, shown_type
+from quacklake.spark.streams.feed import FEED_TYPES, raw_schema, slices_of
+from quacklake.spark.streams.source import Position, StreamSource
+from quacklake.tenancy.opening import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Desk", "own_desk"]
+
+_Place = tuple[str, str | None]
+"""Where a lake is, and the name of its catalog there, as names are compared."""
+
+_PUSHING = "spark.sql.python.filterPushdown.enabled"
+
+
+@dataclass(frozen=True)
+class _Served:
+    """A stream that ``SparkLake.read_stream`` has made."""
+
+    source: StreamSource
+    starting: Bound
+
+
+def _place(url: str, catalog: str | None) -> _Place:
+    return url, None if catalog is None else tenant_key(catalog)
+
+
+@cache
+def own_desk() -> Desk:
+    """The one of a process that opens lakes itself, to read: it may be asked for as long as a stream runs."""
+    return Desk()
+
+
+class Desk:
+    """Knows the lakes of a session. Safe to share between threads."""
+
+    def __init__(self, session: SparkSession | None = None) -> None:
+        self._session = session
+        self._default: Lake | None = None
+        self._named: dict[str, Lake] = {}
+        self._known: weakref.WeakValueDictionary[_Place, Lake] = weakref.WeakValueDictionary()
+        self._opened: dict[_Place, Lake] = {}
+        self._streams: dict[str, _Served] = {}
+        self._sources: dict[tuple[Any, ...], StreamSource] = {}
+        self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
+        self._answers: Mapping[str, Callable[..., Any]] = {
+            "schema": self._schema,
+            "pushes": self._pushes,
+            "parts": self._parts,
+            "start": self._start,
+            "latest": self._latest,
+            "between": self._between,
+            "begin": self._sink.begin,
+            "commit": self._sink.commit,
+            "abort": self._sink.abort,
+            "begin_stream": self._sink.begin_stream,
+            "commit_batch": lambda **told: self._sink.commit_batch(BatchEnd(**told)),
+            "abort_batch": lambda **told: self._sink.abort_batch(BatchEnd(**told)),
+        }
+
+    def answer(self, ask: str, question: Mapping[str, Any]) -> tuple[str | None, Any]:
+        """What went wrong, if anything did, and the answer to a question."""
+        try:
+            return None, self._answers[ask](**question)
+        except QuacklakeError as error:
+            return f"[{error.code}] {error}", None
+        except Exception as error:
+            return f"the lake could not be asked: {error!r}", None
+
+    # -- lakes -------------------------------------------------------------------------------------------------------
+
+    def add(self, lake: Lake, name: str | None = None) -> None:
+        """Let a lake be the one that is meant where none is said, and be called ``name``."""
+        self._default = self._known[_place(lake.url, lake.catalog)] = lake
+        if name is not None:
+            self._named[name] = lake
+
+    def serve(self, source: StreamSource, starting: Bound) -> str:
+        """Let a stream be asked for by a name that is returned."""
+        id_ = secrets.token_hex(8)
+        self._streams[id_] = _Served(source, starting)
+        return id_
+
+    def _lake(self, options: FormatOptions) -> Lake:
+        given, catalog = options.get("lake"), options.get("catalog")
+        if catalog is not None and (given is None or given in self._named):
+            raise ConfigError(
+                "a catalog is named, but not the URL of its lake", hint='say .option("lake", "postgresql://host/db")'
+            )
+        if given is None:
+            if self._default is None:
+                raise ConfigError("no lake is named", hint='say .option("lake", "sqlite:///lake.db")')
+            return self._default
+        if given in self._named:
+            return self._named[given]
+        url = parse_url(given)
+        name = catalog or url.catalog
+        place = _place(str(url), name)
+        known = self._known.get(place) or self._opened.get(place)
+        if known is not None and name is not None and not known._shared.catalog.is_called(name):
+            known = None
+        if known is None:
+            known = self._opened[place] = connect(given, catalog=catalog, create=False, read_only=self._session is None)
+            self._known.pop(place, None)
+        return known
+
+    def _at(self, options: FormatOptions, pin: int | None) -> LakeAt:
+        """The lake as a read sees it: at the snapshot that is asked for, or ``pin``, that of when it was made."""
+        lake, asked = self._lake(options), options.bound("version", "timestamp")
+        if pin is None and asked is not None:
+            return lake.at(timestamp=asked) if options.get("version") is None else lake.at(version=asked)  # type: ignore[arg-type]
+        return lake.at(version=lake.current_snapshot() if pin is None else pin)
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def _schema(self, options: Mapping[str, str]) -> tuple[str, int]:
+        """The columns of a table in the SQL of Spark, and the snapshot at which it has them."""
+        found = FormatOptions.parse(options, READ_ANY)
+        at = self._at(found, None)
+        if found.get(UUID) is not None:
+            return raw_schema(self._source(found, at.snapshot_id)), at.snapshot_id
+        table = at.handle.view().find_table(found.table.schema, found.table.name)
+        time = self._session is not None and has_time(self._session)
+        fields = [f"{quote(column.name)} {_shown(column, time=time)}" for column in table.schema.columns]
+        if found.flag("readChangeFeed"):
+            fields.append(FEED_TYPES)
+        return ", ".join(fields), at.snapshot_id
+
+    def _pushes(self) -> bool:
+        """Whether the session pushes filters; Spark refuses sources that take them where it does not."""
+        return self._session is not None and self._session.conf.get(_PUSHING, "false") == "true"
+
+    def _parts(
+        self, options: Mapping[str, str], pin: int | None, schema: str, filters: Sequence[tuple[Any, ...]]
+    ) -> list[bytes]:
+        """What tasks read of a table."""
+        found = FormatOptions.parse(options, READ)
+        found.check_changes()
+        if found.flag("readChangeFeed"):
+            source = self._source(found, pin)
+            until = found.bound("endingVersion", "endingTimestamp")
+            lake = self._lake(found)
+            if until is None:
+                last = lake.current_snapshot()
+            else:
+                named = found.get("endingVersion") is not None
+                last = (lake.at(version=until) if named else lake.at(timestamp=until)).snapshot_id  # type: ignore[arg-type]
+            start = source.start(found.starting)
+            if last <= start["after"] and "state" not in start:
+                return []
+            return self._packed(source, start, {**start, "after": last}, schema)
+        view = self._at(found, pin).handle.view()
+        table = view.find_table(found.table.schema, found.table.name)
+        columns, time = _asked(table, schema, changes=False)
+        pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
+        where = all_of([found.get("where"), pushed])
+        shared = self._lake(found)._shared
+        plan = view.plan(table, to_predicate(where, table.schema), max_files=shared.config.plan_max_files)
+        names = tuple(column.name for column in columns)
+        return [
+            pickle.dumps(Slice(shared.store, part, columns, names, where=where, shown=True, time=time))
+            for part in state_slices(plan)
+        ]
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def _source(self, options: FormatOptions, pin: int | None) -> StreamSource:
+        """A table as a stream, with the columns that it had when the stream was made."""
+        lake, changes = self._lake(options), options.flag("readChangeFeed")
+        limits = options.number("maxFilesPerTrigger"), options.number("maxBytesPerTrigger")
+        key = (lake, options.table, pin, changes, *limits)
+        if key not in self._sources:
+            table = self._at(options, pin).handle.view().find_table(options.table.schema, options.table.name)
+            source = StreamSource(lake._shared, table, changes, *limits)
+            source.check()
+            self._sources[key] = source
+        found = self._sources[key]
+        if options.get(UUID) not in (None, found.table.uuid):
+            raise StreamMismatchError(
+                f"{found.table.qualified_name} is another table in the lake that the server opened",
+                hint="lake_url must lead to the lake that the stream was asked of",
+            )
+        return found
+
+    def _served(self, options: Mapping[str, str], pin: int | None) -> tuple[_Served, bool]:
+        """The stream that is meant, and whether it is one that ``read_stream`` has made."""
+        if "stream" in options:
+            return self._streams[options["stream"]], True
+        made = UUID in options
+        found = FormatOptions.parse(options, READ_CARRIED if made else READ_STREAM)
+        return _Served(self._source(found, pin), found.starting), made
+
+    def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
+        """Where a stream begins."""
+        served, _ = self._served(options, pin)
+        return dict(served.source.start(served.starting))
+
+    def _latest(self, options: Mapping[str, str], pin: int | None, start: Position) -> dict[str, int]:
+        """How far a batch can go."""
+        served, _ = self._served(options, pin)
+        return dict(served.source.latest(start))
+
+    def _between(
+        self, options: Mapping[str, str], pin: int | None, start: Position, end: Position, schema: str
+    ) -> list[bytes]:
+        """What tasks read of a batch."""
+        served, raw = self._served(options, pin)
+        if raw:
+            return [pickle.dumps(part) for part in slices_of(served.source, served.source.plan(start, end))]
+        return self._packed(served.source, start, end, schema)
+
+    def _packed(self, source: StreamSource, start: Position, end: Position, schema: str) -> list[bytes]:
+        columns, time = _asked(source.table, schema, changes=source.changes)
+        found = []
+        for part in slices_of(source, source.plan(start, end)):
+            called = {column.id: name for column, name in zip(part.columns, part.names, strict=True)}
+            names = tuple(called[column.id] for column in columns)
+            found.append(pickle.dumps(replace(part, columns=columns, names=names, shown=True, time=time)))
+        return found
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def _shown(column: Column, *, time: bool) -> str:
+    inside = [node.type for child in column.children for node in child.walk()]
+    if "variant" in inside:
+        raise UnsupportedFeatureError(
+            f'format("quacklake") cannot read the variants inside of "{column.name}"',
+            hint="read the table with quacklake.spark(lake).table(…)",
+        )
+    return shown_type(column, time=time)
+
+
+def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
+    """The columns that Spark wants, and whether it shows times as such.
+
+    Raises ``SchemaMismatchError`` for a schema that was given with other types than the table has.
+    """
+    wanted = StructType.fromJson(json.loads(schema))
+    time = _has_times(wanted)
+    fields = wanted.fields
+    if changes:
+        fields, feed = fields[: -len(FEED_NAMES)], fields[-len(FEED_NAMES) :]
+        if tuple(field.name for field in feed) != FEED_NAMES:
+            raise SchemaMismatchError(
+                f"a schema of changes must end with {', '.join(FEED_NAMES)}", hint="leave the schema out"
+            )
+    columns = [table.schema.find(field.name) for field in fields]
+    for column, field in zip(columns, fields, strict=True):
+        own, given = _plain(shown_type(column, time=time)), _plain(field.dataType.simpleString())
+        if own != given:
+            raise SchemaMismatchError(
+                f'the column "{column.name}" of {table.qualified_name} is {own} in Spark, not {given}',
+                hint="leave the schema out, or cast the column",
+            )
+    return tuple(columns), time
+
+
+def _plain(type_: str) -> str:
+    return type_.replace("`", "").replace(" ", "").lower()
+
+
+def _has_times(type_: DataType) -> bool:
+    if isinstance(type_, StructType):
+        return any(_has_times(field.dataType) for field in type_.fields)
+    if isinstance(type_, ArrayType):
+        return _has_times(type_.elementType)
+    if isinstance(type_, MapType):
+        return _has_times(type_.keyType) or _has_times(type_.valueType)
+    return type_.simpleString().startswith("time(")

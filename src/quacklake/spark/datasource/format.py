@@ -1,0 +1,107 @@
+"""``format("quacklake")``: tables through Spark's interface for sources and sinks in Python.
+
+Spark asks processes of its own, beside the driver, what a table looks like, what tasks are to read, and to commit what
+they wrote. Those pass each question on to the driver's own Python, which alone speaks to the catalog: so no password
+leaves it, and the databases that let only one process in can be used too. They find it by a socket in a folder that
+only this user may enter. Executors get no option of a read or a write.
+"""
+
+from __future__ import annotations
+
+import atexit
+import pickle
+import shutil
+import tempfile
+import threading
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.cloudpickle import register_pickle_by_value
+
+from quacklake.operations.feed import Bound
+from quacklake.spark.datasource import classes
+from quacklake.spark.datasource.classes import FORMAT
+from quacklake.spark.datasource.desk import Desk
+from quacklake.spark.streams.source import StreamSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+
+    from quacklake.lake.lake import Lake
+
+__all__ = ["FORMAT", "SparkFormat", "source_class"]
+
+_LONGEST = 90
+"""How long the path of a socket may be, less a few characters."""
+
+_formats: dict[SparkSession, SparkFormat] = {}
+
+
+class SparkFormat:
+    """The format in one session: answers what Spark asks about it, in threads of the driver's Python."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._desk = Desk(session)
+        folder = _folder()
+        self._listener = Listener(f"{folder}/ask", family="AF_UNIX")
+        atexit.register(_close, self._listener, folder)
+        session.dataSource.register(source_class(str(self._listener.address)))
+        threading.Thread(target=self._accept, name="quacklake-format", daemon=True).start()
+
+    @classmethod
+    def of(cls, session: SparkSession) -> SparkFormat:
+        """The format of a session, which knows it afterwards."""
+        if session not in _formats:
+            _formats[session] = cls(session)
+        return _formats[session]
+
+    def add(self, lake: Lake, name: str | None = None) -> None:
+        """Let a lake be the one that is meant where none is said, and be called ``name``."""
+        self._desk.add(lake, name)
+
+    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, schema: str) -> DataFrame:
+        """A streaming DataFrame of a source, whose rows are as they travel."""
+        id_ = self._desk.serve(source, starting)
+        return session.readStream.format(FORMAT).schema(schema).option("stream", id_).load()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                return
+            except Exception:  # somebody who knows nothing of it
+                continue
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: Connection[Any, Any]) -> None:
+        with connection:
+            ask, question = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(pickle.dumps(self._desk.answer(ask, question)))
+
+
+def _folder() -> str:
+    """A folder for a socket, which only this user may enter."""
+    found = tempfile.mkdtemp(prefix="quacklake-")
+    if len(found) > _LONGEST:
+        Path(found).rmdir()
+        found = tempfile.mkdtemp(prefix="quacklake-", dir="/tmp")
+    return found
+
+
+def _close(listener: Listener, folder: str) -> None:
+    listener.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
+    """The class that Spark copies to the processes that ask, which do so at an address.
+
+    Without one these open the lake themselves, which is for reading where the session is on another machine. ``url``
+    is then the lake's, unless an option tells it, and ``called`` the name of the format that means it.
+    """
+    register_pickle_by_value(classes)  # type: ignore[no-untyped-call]
+    made = {"ask": classes.Asker(address, url), "called": called, "__module__": __name__}
+    return type("TableSource", (classes.TableSource,), made)

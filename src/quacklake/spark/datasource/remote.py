@@ -1,0 +1,85 @@
+"""Streams out of a table on Spark Connect, where the server opens the lake itself, by a URL that it is given for that.
+
+Options are in what the server shows and logs of a plan. So the URL is inside of a source that is registered for it
+alone, under a name that tells nothing. It comes to the processes beside the server that plan a stream, and no further:
+neither to executors nor into a checkpoint.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from dataclasses import dataclass
+from operator import index
+from typing import TYPE_CHECKING
+
+from quacklake.catalog import parse_url
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import quote
+from quacklake.lake.lake import Lake
+from quacklake.operations.feed import Bound
+from quacklake.spark.datasource.format import FORMAT, source_class
+from quacklake.spark.datasource.options import UUID
+from quacklake.spark.streams.source import StreamSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RemoteLake"]
+
+_registered: dict[tuple[SparkSession, str], str] = {}
+"""The names of formats by their sessions and the URLs that they mean."""
+_INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
+
+
+@dataclass(frozen=True, repr=False)
+class RemoteLake:
+    """A lake as a server of Spark Connect can open it."""
+
+    url: str
+    catalog: str | None
+
+    @classmethod
+    def of(cls, lake: Lake, url: str | None) -> RemoteLake:
+        """Raises ``UnsupportedFeatureError`` without a URL, and for a database that lets only one process in."""
+        if url is None:
+            raise UnsupportedFeatureError(
+                "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
+                hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
+            )
+        parsed = parse_url(url)
+        if parsed.database == "duckdb":
+            raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
+        return cls(url, None if parsed.catalog is not None else lake.catalog)
+
+    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
+        """A streaming DataFrame of a source, as it is at a version; its rows are as they travel."""
+        table = source.table
+        given = {
+            "catalog": self.catalog,
+            "table": f"{quote(table.schema_name)}.{quote(table.name)}",
+            UUID: table.uuid,
+            "version": version,
+            "readChangeFeed": str(source.changes).lower(),
+            "maxFilesPerTrigger": source.max_files,
+            "maxBytesPerTrigger": source.max_bytes,
+            **_starting(starting),
+        }
+        options = {name: str(value) for name, value in given.items() if value is not None}
+        return session.readStream.format(self._registered(session)).options(**options).load()
+
+    def _registered(self, session: SparkSession) -> str:
+        """The name of the format that means this lake in a session."""
+        key = session, self.url
+        if key not in _registered:
+            name = f"{FORMAT}_{secrets.token_hex(8)}"
+            session.dataSource.register(source_class(None, url=self.url, called=name))
+            _registered[key] = name
+        return _registered[key]
+
+
+def _starting(given: Bound) -> dict[str, str]:
+    """A start as an option. One that is text may be a tag, a time or a word, and stays text whatever is in it."""
+    if isinstance(given, str | dt.datetime):
+        return {"startingTimestamp": given if isinstance(given, str) else given.isoformat()}
+    return {"startingVersion": str(index(given))}

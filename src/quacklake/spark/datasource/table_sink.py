@@ -1,0 +1,225 @@
+"""Rows that came through Spark's interface for sinks in Python, on their way into a table.
+
+Tasks have written files, or handed over a few rows. Here they become one snapshot, those of a stream with its mark.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.streams import check_stream
+from quacklake.operations import dml
+from quacklake.operations.conform import match_given
+from quacklake.operations.frames import to_source
+from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
+from quacklake.spark.datasource.options import WRITE, WRITE_STREAM, FormatOptions
+from quacklake.spark.streams.options import choice
+from quacklake.spark.write.rows import Prepared, carries, given_columns
+from quacklake.spark.write.tasks import TaskRows, write_task
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from quacklake.lake.lake import Lake
+
+__all__ = ["BatchEnd", "TableSink"]
+
+_OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One write that has begun, or one batch of a stream: what is asked of it, and where the files are."""
+
+    lake: Lake
+    options: FormatOptions
+    overwrite: bool = False
+    dynamic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """What Spark tells of a batch of a stream when it ends: what tasks have written, and which run of which query."""
+
+    options: Mapping[str, str]
+    overwrite: bool
+    written: Sequence[bytes]
+    run: tuple[str, str] | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch of a stream: the query that counts them, one life of it, and the number."""
+
+    query: str
+    run: str
+    epoch: int
+
+
+class TableSink:
+    """Where writes with ``format("quacklake")`` end. Safe to share between threads."""
+
+    def __init__(self, find_lake: Callable[[FormatOptions], Lake], usually_dynamic: Callable[[], bool]) -> None:
+        self._find_lake = find_lake
+        self._usually_dynamic = usually_dynamic
+        self._writes: dict[str, _Write] = {}
+        self._runs: dict[str, tuple[str, str]] = {}
+        self._claimed: set[tuple[str, str]] = set()
+        self._tried: set[_Batch] = set()
+
+    # -- writes ------------------------------------------------------------------------------------------------------
+
+    def begin(self, options: Mapping[str, str], schema: str, overwrite: bool) -> tuple[str, bytes]:
+        """A name for a write, and what its tasks do with rows of a schema. Raises what ``append`` would."""
+        found = FormatOptions.parse(options, WRITE)
+        wrong = next((name for name in _OVERWRITING if found.get(name) is not None and not overwrite), None)
+        if wrong is not None:
+            raise InputError(f'the option "{wrong}" is for mode("overwrite")')
+        write = _Write(self._find_lake(found), found, overwrite, overwrite and self._is_dynamic(found))
+        task, id_ = _task(write, schema), secrets.token_hex(8)
+        self._writes[id_] = write
+        return id_, task
+
+    def commit(self, write: str, written: Sequence[bytes]) -> None:
+        """Make what tasks have written part of the lake, in one snapshot.
+
+        Raises ``SchemaMismatchError`` for a table that was altered since the write began.
+        """
+        self._end(self._writes.pop(write), written)
+
+    def abort(self, write: str, written: Sequence[bytes]) -> None:
+        """Remove what tasks have written of a write that was given up before its commit was tried."""
+        known = self._writes.pop(write, None)
+        if known is not None:
+            _remove(known, _unpacked(written))
+
+    def _is_dynamic(self, options: FormatOptions) -> bool:
+        """Whether only partitions with new rows are replaced: as the option says, else the session."""
+        said = options.get("partitionOverwriteMode")
+        if said is None:
+            return options.get("replaceWhere") is None and self._usually_dynamic()
+        dynamic = choice("partitionOverwriteMode", said.lower(), MODES) == DYNAMIC
+        if dynamic and options.get("replaceWhere") is not None:
+            raise InputError(
+                "replaceWhere and dynamic overwriting both say which rows go", hint="leave one of them out"
+            )
+        return dynamic
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def begin_stream(self, options: Mapping[str, str], schema: str) -> bytes:
+        """What the tasks of a stream do with rows."""
+        found = FormatOptions.parse(options, WRITE_STREAM)
+        _stream_name(found)
+        return _task(_Write(self._find_lake(found), found), schema)
+
+    def commit_batch(self, end: BatchEnd) -> None:
+        """Commit a batch together with its mark; one that is in the lake already adds nothing."""
+        found = FormatOptions.parse(end.options, WRITE_STREAM)
+        name = _stream_name(found)
+        run = end.run or self._runs.get(name)  # a batch without tasks does not know
+        if run is None:
+            return
+        self._runs[name] = run
+        batch = _Batch(*run, end.epoch)
+        self._tried.add(batch)
+        self._end(_Write(self._find_lake(found), found, end.overwrite), end.written, batch)
+        self._tried.discard(batch)
+
+    def abort_batch(self, end: BatchEnd) -> None:
+        """Remove what tasks have written of a batch that was given up before its commit was tried."""
+        batch = None if end.run is None else _Batch(*end.run, end.epoch)
+        if batch in self._tried:
+            self._tried.discard(batch)
+            return
+        found = FormatOptions.parse(end.options, WRITE_STREAM)
+        _remove(_Write(self._find_lake(found), found, end.overwrite), _unpacked(end.written))
+
+    # -- the commit --------------------------------------------------------------------------------------------------
+
+    def _end(self, write: _Write, written: Sequence[bytes], batch: _Batch | None = None) -> None:
+        rows = _unpacked(written)
+        try:
+            self._commit(write, rows, batch)
+        except CommitUnknown:
+            raise  # the files may be part of the lake
+        except StreamBatchDoneError:
+            _remove(write, rows)
+        except BaseException:
+            _remove(write, rows)
+            raise
+
+    def _commit(self, write: _Write, rows: Sequence[TaskRows], batch: _Batch | None) -> None:
+        shared, options = write.lake._shared, write.options
+        files = [file for each in rows for file in each.files]
+        few = [each.few for each in rows if each.few is not None]
+        rest = to_source(pa.concat_tables(few)) if few else None
+        restart = batch is not None and options.flag("restart")
+        stream = "" if batch is None else _stream_name(options)
+        if batch is not None and (stream, batch.run) not in self._claimed:
+            write.lake.claim_stream(stream, batch.query, run=batch.run, restart=restart)
+            self._claimed.add((stream, batch.run))
+
+        def work(tx: Transaction) -> None:
+            table = tx.find_table(options.table.schema, options.table.name)
+            _refuse_altered(rows, table)
+
+            def add() -> None:
+                Prepared.of(table, files).add_to(tx, table)
+                if rest is not None:
+                    dml.append(shared, tx, table, rest)
+
+            if write.dynamic:
+                overwrite_partitions(shared, tx, table, add)
+            else:
+                if write.overwrite:
+                    dml.delete(shared, tx, table, options.get("replaceWhere"), asked=Operation.OVERWRITE)
+                add()
+            if batch is not None:
+                tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)
+
+        write.lake.handle.run(work)
+
+
+def _task(write: _Write, schema: str) -> bytes:
+    lake, ref = write.lake, write.options.table
+    rows = StructType.fromJson(json.loads(schema))
+    table = lake.handle.view().find_table(ref.schema, ref.name)
+    given = given_columns(rows, table, time="time(" in rows.simpleString())
+    matches = match_given(given, table.schema, table.qualified_name)
+    task = write_task(lake._shared, table, matches, given, {})
+    few = lake._shared.inline_limit(table) if all(carries(each, given) for each in matches) else 0
+    return pickle.dumps(replace(task, limit=few))
+
+
+def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
+    return [pickle.loads(each) for each in written]
+
+
+def _remove(write: _Write, rows: Sequence[TaskRows]) -> None:
+    write.lake._shared.store.delete([each.table.location + file.path for each in rows for file in each.files])
+
+
+def _refuse_altered(rows: Sequence[TaskRows], table: TableInfo) -> None:
+    if not all(Prepared(each.table, ()).fits(table) for each in rows):
+        raise SchemaMismatchError(
+            f"{table.qualified_name} was altered while rows were written to it", hint="write them again"
+        )
+
+
+def _stream_name(options: FormatOptions) -> str:
+    name = options.get("streamName") or options.get("queryName")
+    if name is None:
+        raise InputError("a stream into a lake needs a name", hint='say .queryName("…") or .option("streamName", "…")')
+    return check_stream(name)

@@ -1,0 +1,228 @@
+"""A lake in Spark: tables as DataFrames, DataFrames into tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import CommitUnknown, InputError, QuacklakeError
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.predicate import Predicate
+from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.lake.lake import Lake
+from quacklake.operations import dml, layout
+from quacklake.operations.expression import Expression
+from quacklake.operations.reference import TableRef
+from quacklake.scan import to_predicate
+from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
+from quacklake.spark.datasource.registration import has_sources, register_spark, require_pyspark
+from quacklake.spark.maintenance import SparkMaintaining
+from quacklake.spark.runtime.settings import parse_version
+from quacklake.spark.runtime.settings import spark_settings as settings_for
+from quacklake.spark.speaking import SparkSpeaking
+from quacklake.spark.streaming import SparkStreaming
+from quacklake.spark.streams.options import choice
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from quacklake.spark.changes.changes import ChangeMetrics
+    from quacklake.spark.changes.merge import SparkMerge
+    from quacklake.spark.write.fetching import Fetch
+    from quacklake.spark.write.rows import SparkRows
+
+__all__ = ["SparkLake", "spark", "spark_settings"]
+
+
+def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
+    """A lake as Spark reads and writes it.
+
+    ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. In it the lake
+    is also what ``format("quacklake")`` means. Raises ``MissingExtraError`` where ``pyspark`` or Java is not installed,
+    ``UnsupportedVersionError`` for a version of Spark that does not work.
+    """
+    require_pyspark()
+    return SparkLake(lake, session)
+
+
+def spark_settings(lake: Lake, version: str | None = None) -> dict[str, str]:
+    """The settings that a Spark for a lake should have, without secrets: for ``spark-defaults.conf``, or a builder.
+
+    ``version`` is that of Spark, such as ``"4.1"``: by default the one that is installed. No session is needed.
+    """
+    return settings_for(lake._shared.store, None if version is None else parse_version(version))
+
+
+class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
+    """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
+
+    def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
+        from quacklake.spark.changes.changes import SparkParts
+        from quacklake.spark.runtime.compat import is_connect
+
+        self._lake = lake
+        self._shared = lake._shared
+        self._parts = SparkParts.of(self._shared, session)
+        self._scan, self._writer = self._parts.scan, self._parts.writer
+        self.session: SparkSession = self._writer.session
+        if has_sources() and not is_connect(self.session):
+            register_spark(self.session, lake)
+
+    def __repr__(self) -> str:
+        return f"<SparkLake over {self._lake!r}>"
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: str | None = None) -> DataFrame:
+        """A table as a DataFrame, as it is now, or ``at`` a snapshot or a time.
+
+        ``where`` is a filter in the SQL of the lake: it rules out files, and is applied to the rows. The frame stays
+        what it is when the table changes.
+        """
+        ref = TableRef.parse(name)
+        if at is None:
+            view = self._lake.handle.view()
+        else:
+            view = (self._lake.at(version=at) if isinstance(at, int) else self._lake.at(timestamp=at)).handle.view()
+        info = view.find_table(ref.schema, ref.name)
+        frame = self._frame(view, info, to_predicate(where, info.schema))
+        if where is None:
+            return frame
+        return frame.filter(self._parts.scope(table=info.schema).condition(where))
+
+    def _frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
+        return self._scan.frame(view.plan(table, predicate, max_files=self._shared.config.plan_max_files))
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, frame: DataFrame, name: str) -> None:
+        """Add the rows of a DataFrame to a table, in one snapshot. Raises as ``Table.append`` does."""
+        ref = TableRef.parse(name)
+        self._write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
+
+    def overwrite(
+        self, frame: DataFrame, name: str, *, where: str | None = None, partition_overwrite_mode: str = "static"
+    ) -> None:
+        """Replace the rows that satisfy a filter (all without one) by those of a DataFrame, in one snapshot.
+
+        With ``partition_overwrite_mode="dynamic"`` the rows of those partitions are replaced that the frame has rows
+        of. The frame may read the table itself.
+        """
+        ref = TableRef.parse(name)
+        dynamic = choice("partition_overwrite_mode", partition_overwrite_mode, MODES) == DYNAMIC
+        if dynamic and where is not None:
+            raise InputError("where and dynamic overwriting both say which rows go", hint="leave one of them out")
+
+        def work(tx: Transaction, rows: SparkRows) -> None:
+            table = tx.find_table(ref.schema, ref.name)
+            if dynamic:
+                overwrite_partitions(self._shared, tx, table, lambda: rows.add_to(tx, table))
+            else:
+                dml.delete(self._shared, tx, table, where, asked=Operation.OVERWRITE)
+                rows.add_to(tx, table)
+
+        self._write(frame, work)
+
+    def create_table(
+        self,
+        name: str,
+        columns: DataFrame | StructType,
+        *,
+        partition_by: str | Sequence[str] = (),
+        sort_by: str | Sequence[str] = (),
+    ) -> None:
+        """Add a table with the columns of a schema, or of a DataFrame whose rows fill it in the same snapshot.
+
+        Columns of a schema that are not nullable take no NULL; those of a DataFrame may all be NULL. ``partition_by``
+        and ``sort_by`` are keys as ``Lake.create_table`` takes them.
+        """
+        from pyspark.sql.types import StructType
+
+        ref = TableRef.parse(name)
+        schema = self._schema(columns)
+
+        def create(tx: Transaction) -> TableInfo:
+            return layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
+
+        if isinstance(columns, StructType):
+            self._lake.handle.run(create)
+        else:
+            self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
+
+    @staticmethod
+    def _schema(columns: DataFrame | StructType) -> TableSchema:
+        """The columns of a table that is made for a schema or a DataFrame."""
+        from pyspark.sql.types import StructType
+
+        from quacklake.spark.runtime.schema import arrow_schema, with_variants
+
+        given = columns if isinstance(columns, StructType) else columns.schema
+        return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)
+
+    def _write(
+        self,
+        frame: DataFrame,
+        work: Callable[[Transaction, SparkRows], None],
+        *,
+        partial: bool = False,
+        fetch: Fetch | None = None,
+    ) -> None:
+        from quacklake.spark.write.fetching import Fetch
+        from quacklake.spark.write.rows import SparkRows
+
+        rows = SparkRows(self._shared, self._writer, frame, partial=partial, fetch=fetch or Fetch())
+        try:
+            self._lake.handle.run(lambda tx: work(tx, rows))
+        except CommitUnknown:
+            raise  # the files may be part of the lake
+        except QuacklakeError:
+            rows.discard()
+            raise
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def delete(self, name: str, where: str | None = None) -> ChangeMetrics:
+        """Delete the rows that satisfy a filter in the SQL of the lake, or all, in one snapshot.
+
+        Executors find the rows. Raises as ``Table.delete`` does.
+        """
+        from quacklake.spark.changes.statements import delete
+
+        return self._lake.handle.run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
+
+    def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
+        """Set columns of the rows that satisfy a filter, or of all, in one snapshot. Row ids stay.
+
+        Values are as ``Table.update`` takes them: what is to be computed is ``quacklake.expr("n + 1")``, or a column of
+        Spark.
+        """
+        from quacklake.spark.changes.statements import update
+
+        return self._lake.handle.run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
+
+    def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
+        """Merge the rows of a DataFrame into a table: add clauses to what this returns, then ``execute()`` it.
+
+        ``on`` is the name of a key column, or several; or a condition in the SQL of the lake (or a column of Spark)
+        that speaks of ``target`` and ``source``.
+        """
+        from quacklake.spark.changes.merge import SparkMerge
+        from quacklake.spark.runtime.compat import require
+
+        require(self.session, "to merge rows")
+        return SparkMerge(self._parts, self._lake.handle.run, self._lake.handle.view, TableRef.parse(name), source, on)
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, str]:
+        """The settings that a session for this lake should have, without secrets."""
+        return spark_settings(self._lake, self.session.version)
+
+    def spark_defaults(self) -> str:
+        """The same as lines for ``spark-defaults.conf``."""
+        return "".join(f"{key} {value}\n" for key, value in self.settings().items())

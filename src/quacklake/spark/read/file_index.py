@@ -1,0 +1,413 @@
+"""Parquet files as a DataFrame, without Spark looking at each of them first.
+
+Given paths, Spark's reader asks the store whether each is there and what is in it: several requests for each file on an
+object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the files, so that on a
+classic session Spark gets an index of them that is made in one call. The few lines of Java for it are compiled where
+they run, by the compiler that Spark has for its own use. Where anything of that is missing or different, Spark's reader
+is given the paths.
+
+What is known of a file each of its rows can have in columns: facts, numbers or texts. In the index they are values of a
+partition that the file is alone in, elsewhere a join by its path.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from string import Template
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import fold
+from quacklake.spark.runtime.compat import is_connect, place_of
+from quacklake.spark.runtime.local import to_frame
+from quacklake.spark.runtime.paths import file_path, spark_paths, spark_uri
+from quacklake.spark.runtime.session import LISTING, settings
+from quacklake.spark.runtime.types import literal
+
+if TYPE_CHECKING:
+    from quacklake.storage import Store
+
+__all__ = ["READ_OPTIONS", "FileRows", "free_name", "read_deletes", "read_files", "read_paths"]
+
+#: No setting of a session may let a file be passed over, or its times be moved.
+READ_OPTIONS = {
+    "recursiveFileLookup": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+_HIDDEN = re.compile(r"/(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$")
+"""A file whose rows Spark's reader leaves out, without a word."""
+
+_NAME = "QuacklakeFiles"
+#: ``of`` makes an index of paths and sizes, one in a line. Without sizes it asks the disk, which costs little: a wrong
+#: one would hide rows. It is null when a file is not there. Files never change, so that there is nothing to refresh.
+#: ``values`` are the facts of each file, a line of them with tabs in between. Spark leaves it to the index to apply
+#: filters that are about facts alone.
+_JAVA = Template(
+    """
+package $package;
+
+import java.io.File;
+import java.net.URLDecoder;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BasePredicate;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.Predicate$$;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+public class $name implements FileIndex {
+    private FileStatus[] files = new FileStatus[0];
+    private Path[] paths = new Path[0];
+    private long bytes = 0;
+    private StructType facts = new StructType();
+    private InternalRow[] rows = null;
+
+    public $name of(String names, String sizes, StructType facts, String values) throws Exception {
+        String[] name = names.split("\\n");
+        String[] size = sizes == null ? null : sizes.split("\\n");
+        $name made = new $name();
+        made.files = new FileStatus[name.length];
+        made.paths = new Path[name.length];
+        for (int i = 0; i < name.length; i++) {
+            Path path = new Path(name[i]);
+            long length = size == null ? new File(path.toUri().getPath()).length() : Long.parseLong(size[i]);
+            if (length <= 0) return null;
+            made.paths[i] = path;
+            made.files[i] = new FileStatus(length, false, 1, 128L << 20, 0L, path);
+            made.bytes += length;
+        }
+        made.facts = facts;
+        if (facts.length() > 0) made.rows = made.read(values.split("\\n", -1));
+        return made;
+    }
+
+    private InternalRow[] read(String[] lines) throws Exception {
+        InternalRow[] found = new InternalRow[lines.length];
+        for (int i = 0; i < lines.length; i++) {
+            String[] texts = lines[i].split("\\t", -1);
+            Object[] row = new Object[texts.length];
+            for (int j = 0; j < texts.length; j++) {
+                if (texts[j].isEmpty()) continue;
+                String text = texts[j].substring(1);
+                if (facts.fields()[j].dataType() instanceof LongType) row[j] = Long.valueOf(text);
+                else row[j] = UTF8String.fromString(URLDecoder.decode(text, "UTF-8"));
+            }
+            found[i] = new GenericInternalRow(row);
+        }
+        return found;
+    }
+
+    private static class Bound extends scala.runtime.AbstractPartialFunction {
+        private final StructType facts;
+
+        Bound(StructType facts) { this.facts = facts; }
+
+        public boolean isDefinedAt(Object node) { return node instanceof AttributeReference; }
+
+        public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            if (!isDefinedAt(node)) return otherwise.apply(node);
+            int i = facts.fieldIndex(((AttributeReference) node).name());
+            return new BoundReference(i, facts.fields()[i].dataType(), true);
+        }
+    }
+
+    private BasePredicate[] predicates($seq filters) {
+        ArrayList found = new ArrayList();
+        scala.collection.Iterator each = filters.iterator();
+        while (each.hasNext()) {
+            Expression bound = (Expression) ((Expression) each.next()).transform(new Bound(facts));
+            found.add(Predicate$$.MODULE$$.createInterpreted(bound));
+        }
+        return (BasePredicate[]) found.toArray(new BasePredicate[0]);
+    }
+
+    public $seq rootPaths() { return PythonUtils.toSeq(Arrays.asList((Object[]) paths)); }
+
+    public $seq listFiles($seq partitionFilters, $seq dataFilters) {
+        if (rows == null)
+            return PythonUtils.toSeq(Collections.singletonList(PartitionDirectory.apply(InternalRow.empty(), files)));
+        BasePredicate[] wanted = predicates(partitionFilters);
+        ArrayList found = new ArrayList();
+        for (int i = 0; i < files.length; i++) {
+            boolean all = true;
+            for (int j = 0; j < wanted.length && all; j++) all = wanted[j].eval(rows[i]);
+            if (all) found.add(PartitionDirectory.apply(rows[i], new FileStatus[] {files[i]}));
+        }
+        return PythonUtils.toSeq(found);
+    }
+
+    public String[] inputFiles() {
+        String[] found = new String[paths.length];
+        for (int i = 0; i < paths.length; i++) found[i] = paths[i].toUri().toString();
+        return found;
+    }
+
+    public void refresh() {}
+
+    public long sizeInBytes() { return bytes; }
+
+    public StructType partitionSchema() { return facts; }
+
+    public boolean equals(Object other) {
+        if (!(other instanceof $name)) return false;
+        $name one = ($name) other;
+        return Arrays.equals(paths, one.paths) && facts.equals(one.facts) && Arrays.equals(rows, one.rows);
+    }
+
+    public int hashCode() { return Arrays.hashCode(paths); }
+}
+"""
+)
+_SOURCES = "org.apache.spark.sql.execution.datasources"
+
+#: What makes an index in each JVM; None where it cannot be.
+_makers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class FileRows(NamedTuple):
+    """The rows of files; ``joined`` tells that facts are there by a join, below which Spark moves conditions."""
+
+    rows: DataFrame
+    joined: bool
+
+
+def read_files(
+    session: SparkSession,
+    store: Store,
+    files: pa.Table,
+    urls: Sequence[str],
+    schema: str,
+    facts: Mapping[str, pa.Array] | None = None,
+    position: str | None = None,
+) -> FileRows:
+    """The rows of data files of a plan, with the columns of ``schema`` as they are named in the files, and the facts.
+
+    ``urls`` are those of the files, the facts have a value for each. ``position`` is a name for which row of its file
+    one is, if that is wanted.
+    """
+    sizes = None if store.is_local else _sizes(files)
+    return _read(session, store, urls, sizes, schema, facts or {}, position)
+
+
+def read_deletes(
+    session: SparkSession, store: Store, urls: Sequence[str], schema: str, facts: Mapping[str, pa.Array]
+) -> DataFrame:
+    """The same of delete files."""
+    return _read(session, store, urls, None if store.is_local else "", schema, facts).rows
+
+
+def _read(
+    session: SparkSession,
+    store: Store,
+    urls: Sequence[str],
+    sizes: str | None,
+    schema: str,
+    facts: Mapping[str, pa.Array],
+    position: str | None = None,
+) -> FileRows:
+    found = None if is_connect(session) else _indexed(session, store, urls, sizes, schema, facts)
+    if found is not None:
+        return FileRows(_numbered(found, position), joined=False)
+    parts = []
+    for chosen in _distinct(urls) if facts else (range(len(urls)),):
+        some, theirs = [urls[i] for i in chosen], pa.array(chosen, pa.int64())
+        rows = _numbered(read_paths(session, store, some, schema), position)
+        parts.append(_joined(session, rows, some, {name: values.take(theirs) for name, values in facts.items()}))
+    return FileRows(reduce(DataFrame.union, parts), joined=bool(facts))
+
+
+def _distinct(urls: Sequence[str]) -> list[list[int]]:
+    """The numbers of files in groups in which no path is there twice: a file may be part of a table more than once."""
+    groups: list[list[int]] = []
+    times: Counter[str] = Counter()
+    for index, url in enumerate(urls):
+        if times[url] == len(groups):
+            groups.append([])
+        groups[times[url]].append(index)
+        times[url] += 1
+    return groups
+
+
+def _numbered(rows: DataFrame, position: str | None) -> DataFrame:
+    return rows if position is None else rows.select("*", place_of(rows, "row_index").alias(position))
+
+
+def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array]) -> DataFrame:
+    """Rows with the facts of their files, found by the paths that Spark says they come from."""
+    if not facts:
+        return rows
+    if len(urls) == 1:
+        return rows.selectExpr("*", *(f"{_fact(values)} AS {name}" for name, values in facts.items()))
+    path, known = (free_name(name, [*rows.columns, *facts]) for name in ("_ql_path", "_ql_known"))
+    table = {path: pa.array([file_path(url) for url in urls], pa.string()), **facts}
+    table[known] = pa.array([True] * len(urls))
+    one_way = f.replace(place_of(rows, "file_path"), f.lit("file:///"), f.lit("file:/"))
+    joined = rows.select("*", one_way.alias(path)).join(
+        to_frame(session, pa.table(table)).hint("broadcast"), path, "left"
+    )
+    missing = literal("quacklake: an unknown file path")
+    return joined.filter(f"coalesce({known}, CAST(raise_error({missing}) AS BOOLEAN))").drop(path, known)
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """A name that none of these is."""
+    used = {fold(each) for each in taken}
+    while name in used:
+        name += "_"
+    return name
+
+
+def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema: str) -> DataFrame:
+    """The same of any Parquet files, which Spark looks at now.
+
+    Raises ``UnsupportedFeatureError`` for a file that Spark would pass over.
+    """
+    hidden = next((url for url in urls if _HIDDEN.search(url)), None)
+    if hidden is not None:
+        raise UnsupportedFeatureError(
+            f"Spark passes over files with names like that of {hidden}",
+            hint="rewrite the table's files, or read it with a classic session or by lake.table(…)",
+        )
+    with settings(session, LISTING if store.is_local else {}):
+        return session.read.options(**READ_OPTIONS).schema(schema).parquet(*spark_paths(urls))
+
+
+def _indexed(
+    session: SparkSession,
+    store: Store,
+    urls: Sequence[str],
+    sizes: str | None,
+    schema: str,
+    facts: Mapping[str, pa.Array],
+) -> DataFrame | None:
+    """The same with an index of the files; None when it cannot be made."""
+    maker = _maker(session)
+    names = "\n".join(map(spark_uri, urls))
+    if maker is None or sizes == "" or names.count("\n") != len(urls) - 1:
+        return None
+    if not store.is_local:
+        _open_store(session, spark_uri(urls[0]))
+    try:
+        types: Any = session._jvm.org.apache.spark.sql.types  # type: ignore[union-attr]
+        kinds = ", ".join(f"{name} {_fact_type(values)}" for name, values in facts.items())
+        index = maker.of(names, sizes, types.StructType.fromDDL(kinds) if kinds else types.StructType(), _lines(facts))
+        return None if index is None else _frame(session, index, schema)
+    except PySparkException:  # what Spark's reader will say too
+        return None
+    except Exception:  # this Spark is another one than we know
+        _makers[session._jvm] = None
+        return None
+
+
+def _sizes(files: pa.Table) -> str:
+    """The sizes of files, one in a line; nothing if one of them may be wrong, which would hide rows.
+
+    Whoever knows the size of a footer has seen the end of the file. DuckDB trusts these sizes too.
+    """
+    whole, footer = files.column("file_size_bytes"), files.column("footer_size")
+    sure = pc.fill_null(pc.and_(pc.greater(footer, 0), pc.less(footer, whole)), False)
+    return "\n".join(map(str, whole.to_pylist())) if pc.all(sure).as_py() else ""
+
+
+def _fact(values: pa.Array) -> str:
+    """The SQL of the fact of a single file."""
+    value = values[0].as_py()
+    if isinstance(value, str):
+        return literal(value)
+    return f"CAST({'NULL' if value is None else value} AS {_fact_type(values)})"
+
+
+def _fact_type(values: pa.Array) -> str:
+    return "BIGINT" if pa.types.is_integer(values.type) else "STRING"
+
+
+def _lines(facts: Mapping[str, pa.Array]) -> str:
+    """The facts of each file in a line, NULL as nothing."""
+    columns = [
+        [
+            "" if value is None else f"={value if isinstance(value, int) else quote(value)}"
+            for value in values.to_pylist()
+        ]
+        for values in facts.values()
+    ]
+    return "\n".join(map("\t".join, zip(*columns, strict=True)))
+
+
+def _maker(session: SparkSession) -> Any:
+    """What makes an index in the JVM of a session, compiled once; None where that does not work."""
+    with _lock:
+        try:
+            jvm = session._jvm
+            if jvm not in _makers:
+                _makers[jvm] = None
+                _makers[jvm] = _compiled(session, jvm)
+            return _makers[jvm]
+        except Exception:  # the bridge is closed, or the compiler or a class is missing: each has its own error
+            return None
+
+
+def _compiled(session: SparkSession, jvm: Any) -> Any:
+    loader = session._jsparkSession.getClass().getClassLoader()
+    trait = loader.loadClass(f"{_SOURCES}.FileIndex")
+    methods = {method.getName(): method for method in trait.getMethods()}
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    package = f"quacklake_{uuid4().hex}"  # the bridge knows methods by the name of the class, in all its life
+    sequence = methods["rootPaths"].getReturnType().getName()  # another class in each Scala
+    compiler.cook(_JAVA.substitute(package=package, name=_NAME, seq=sequence))
+    return compiler.getClassLoader().loadClass(f"{package}.{_NAME}").newInstance()
+
+
+def _open_store(session: SparkSession, name: str) -> None:
+    """Raise what Spark would raise later if it has no jars for a store."""
+    jvm: Any = session._jvm
+    jvm.org.apache.hadoop.fs.Path(name).getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+
+
+def _frame(session: SparkSession, index: Any, schema: str) -> DataFrame:
+    jvm: Any = session._jvm
+    options = jvm.java.util.HashMap()
+    for key, value in READ_OPTIONS.items():
+        options.put(key, value)
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    types = jvm.org.apache.spark.sql.types
+    relation = sources.HadoopFsRelation(
+        index,
+        index.partitionSchema(),
+        types.StructType.fromDDL(schema),
+        jvm.scala.Option.empty(),
+        sources.parquet.ParquetFileFormat(),
+        jvm.PythonUtils.toScalaMap(options),
+        session._jsparkSession,
+    )
+    return DataFrame(session._jsparkSession.baseRelationToDataFrame(relation), session)

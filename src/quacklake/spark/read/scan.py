@@ -1,0 +1,256 @@
+"""A scan plan as a DataFrame.
+
+Files are read by Spark's own Parquet reader under the names they have in the files, in one branch for all files of one
+shape; deleted rows are left out of those that have any, inlined rows are a branch of their own, and so are encrypted
+files, which Spark cannot read by itself. Nothing depends on a setting of the session when the frame runs, only the type
+TIME when it is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.mappings import NameMapping, hive_values
+from quacklake.format.names import fold
+from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
+from quacklake.format.schema import Column
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import INLINED_META, SECRET, column_key
+from quacklake.spark.read.deletes import Deletes
+from quacklake.spark.read.file_index import free_name, read_files
+from quacklake.spark.read.shapes import FileShapes, Shape
+from quacklake.spark.runtime.compat import require_types
+from quacklake.spark.runtime.failures import reaching
+from quacklake.spark.runtime.local import inlined_columns, inlined_rows
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
+from quacklake.storage import Store
+
+__all__ = ["FILE_ID", "POSITION", "ROW_COLUMNS", "ROW_ID", "SNAPSHOT", "VERSION", "SparkScan"]
+
+ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
+    "_ql_row_id",
+    "_ql_file_id",
+    "_ql_version",
+    "_ql_position",
+    "_ql_snapshot",
+)
+#: Columns that identify a row, given on request: its id, where it is (a file or a version of inlined rows, and which
+#: row of that), and the snapshot it came with.
+ROW_COLUMNS = (ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT)
+_FACTS = ("data_file_id", "row_id_start", "begin_snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """Files of one shape, all of them with deletes or none."""
+
+    indexes: tuple[int, ...]
+    shape: Shape
+    mapping: NameMapping | None
+    partial: bool
+    deleted: bool
+
+
+class ReadSealed(Protocol):
+    """What makes a DataFrame of encrypted files."""
+
+    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame: ...
+
+
+class SparkScan:
+    """Makes DataFrames of the plans of one lake. Safe to share between threads.
+
+    ``sealed`` reads the files that are encrypted, or whose delete files are.
+    """
+
+    def __init__(self, session: SparkSession, store: Store, sealed: ReadSealed) -> None:
+        self.session = session
+        self.store = store
+        self._shapes = FileShapes(session, store)
+        self._sealed = sealed
+
+    def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
+        """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
+
+        With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for a table that
+        has a column of one of these names, or of a type that this Spark lacks.
+        """
+        return reduce(DataFrame.union, self.parts(plan, rows=rows))
+
+    def parts(self, plan: ScanPlan, *, rows: bool = False) -> list[DataFrame]:
+        """The same in the parts that are read in different ways, at least one.
+
+        Where they come together each row is copied, which costs as much as to read it: what leaves few of them is
+        better done before.
+        """
+        taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
+        if taken is not None:
+            raise _not_beside(plan, taken)
+        require_types(self.session, plan.schema.columns, shown=["json", "time"])
+        plan, secret = _apart(plan)
+        time = has_time(self.session)
+        with reaching():
+            parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
+        if plan.inlined is not None and plan.inlined.num_rows:
+            parts.append(self._inlined(plan, time=time, rows=rows))
+        if secret.files.num_rows:
+            parts.append(self._sealed(secret, rows=rows))
+        if not parts:
+            columns = [
+                f"CAST(NULL AS {shown_type(column, time=time)}) AS {quote(column.name)}"
+                for column in plan.schema.columns
+            ]
+            columns += [f"CAST(NULL AS BIGINT) AS {name}" for name in ROW_COLUMNS if rows]
+            parts.append(self.session.range(0).selectExpr(*columns))
+        return parts
+
+    def _branches(self, plan: ScanPlan) -> list[_Branch]:
+        files = plan.files
+        deleted = pc.or_(
+            pc.is_valid(files.column("delete_path")),
+            pc.is_in(files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
+        ).to_pylist()
+        partial = pc.fill_null(pc.greater(files.column("partial_max"), plan.snapshot_id), False).to_pylist()
+        mappings = files.column("mapping_id").to_pylist()
+        shapes = self._shapes.find(plan)
+        # equal shapes are one object, and to compare them would take long for very many files
+        found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
+        for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
+            found.setdefault(key, []).append(index)
+        branches: list[_Branch] = []
+        for (_, mapping_id, some, with_deletes), indexes in found.items():
+            shape = shapes[indexes[0]]
+            mapping = None if mapping_id is None else plan.mapping(mapping_id)
+            branches.append(_Branch(tuple(indexes), shape, mapping, some and mapping is None, with_deletes))
+        return branches
+
+    def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
+        files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+        urls = self.store.readable_urls(files.column("path").to_pylist())
+        stored = [column for _, column in branch.shape]
+        fields = [f"{quote(column.name)} {read_type(column, time=time)}" for column in stored]
+        own = branch.mapping is None
+        if branch.partial or (rows and own):
+            fields.append(f"{quote(NAME_SNAPSHOT_ID)} BIGINT")
+        if rows and own:
+            fields.append(f"{quote(NAME_ROW_ID)} BIGINT")
+        folders = _folders(branch, plan.schema.columns)
+        facts = _folder_facts(branch, urls, folders)
+        if rows:
+            facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in _FACTS}
+        taken = [column.name for column in stored]
+        position, number = (free_name(name, taken) for name in ("_ql_position", "_ql_number"))
+        deletes = Deletes(self.session, self.store, plan, files)
+        if branch.deleted:
+            facts[number] = deletes.numbers
+        hidden = next((name for name in taken if fold(name) in facts), None)
+        if hidden is not None:  # it would get the values of the fact
+            raise _not_beside(plan, hidden)
+        # without any column of the table in the file, its rows still count
+        schema = ", ".join(fields) or "_ql_nothing BOOLEAN"
+        numbered = position if rows or branch.deleted else None
+        found = read_files(self.session, self.store, files, urls, schema, facts, numbered)
+        read = deletes.without(found, number, position) if branch.deleted else found.rows
+        if branch.partial:
+            name = quote(NAME_SNAPSHOT_ID)
+            read = read.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
+        by_id = dict(branch.shape)
+        select = [_select(column, by_id, folders, time=time) for column in plan.schema.columns]
+        return read.selectExpr(*select, *(_row_columns(position, own=own) if rows else ()))
+
+    def _inlined(self, plan: ScanPlan, *, time: bool, rows: bool) -> DataFrame:
+        assert plan.inlined is not None
+        columns = plan.schema.columns
+        found = inlined_rows(self.session, plan.inlined, columns, meta=INLINED_META if rows else ())
+        select = [
+            f"{shown(column_key(column), stored, column, time=time)} AS {quote(column.name)}"
+            for stored, column in zip(inlined_columns(columns), columns, strict=True)
+        ]
+        if rows:
+            select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
+            select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
+        return found.selectExpr(*select)
+
+
+def _not_beside(plan: ScanPlan, name: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f'the rows of "{plan.table_name}" cannot be told apart beside its column "{name}"', hint="rename the column"
+    )
+
+
+def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
+    """The plan without the files that need a key, and of these alone."""
+    keys = (plan.files.column(name) for name in SECRET)
+    secret = reduce(pc.or_, map(pc.is_valid, keys))
+    files = plan.files.filter(secret)
+    if not files.num_rows:
+        return plan, dataclasses.replace(plan, files=files, inlined=None)
+    theirs = pc.is_in(plan.deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())
+    rest = dataclasses.replace(
+        plan, files=plan.files.filter(pc.invert(secret)), deletes=plan.deletes.filter(pc.invert(theirs))
+    )
+    return rest, dataclasses.replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
+
+
+def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
+    """The columns whose values are in the names of folders."""
+    if branch.mapping is None:
+        return []
+    entries = branch.mapping.by_target
+    return [column for column in columns if column.id in entries and entries[column.id].is_partition]
+
+
+def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column]) -> dict[str, pa.Array]:
+    """The texts in the names of each file's folders, for each column that has its values there."""
+    if not folders:
+        return {}
+    assert branch.mapping is not None
+    values = [hive_values(url) for url in urls]
+    found: dict[str, pa.Array] = {}
+    for column in folders:
+        name = branch.mapping.by_target[column.id].source_name
+        texts = [each.get(name) for each in values]
+        texts = [None if text == "" and column.type != "varchar" else text for text in texts]
+        found[_folder_key(column)] = pa.array(texts, pa.string())
+    return found
+
+
+def _row_columns(position: str, *, own: bool) -> list[str]:
+    """``ROW_COLUMNS`` of rows in files; those from elsewhere (not ``own``) have nothing of ours inside."""
+    row_id, snapshot = f"_ql_fact_row_id_start + {position}", "_ql_fact_begin_snapshot"
+    if own:
+        row_id = f"coalesce({quote(NAME_ROW_ID)}, {row_id})"
+        snapshot = f"coalesce({quote(NAME_SNAPSHOT_ID)}, {snapshot})"
+    return [
+        f"{row_id} AS {ROW_ID}",
+        f"_ql_fact_data_file_id AS {FILE_ID}",
+        f"CAST(NULL AS BIGINT) AS {VERSION}",
+        f"{position} AS {POSITION}",
+        f"{snapshot} AS {SNAPSHOT}",
+    ]
+
+
+def _folder_key(column: Column) -> str:
+    return f"_ql_folder_{column.id}"
+
+
+def _select(column: Column, by_id: dict[int, Column], folders: Sequence[Column], *, time: bool) -> str:
+    stored = by_id.get(column.id)
+    if column in folders:
+        text = Column(column.id, column.name, "varchar")
+        value = shown(_folder_key(column), text, column, time=time)
+    elif stored is None:
+        value = initial_value(column, time=time)
+    else:
+        value = shown(quote(stored.name), stored, column, time=time)
+    return f"{value} AS {quote(column.name)}"

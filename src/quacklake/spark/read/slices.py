@@ -1,0 +1,156 @@
+"""Parts of tables and feeds that tasks of Spark read by themselves, with DuckDB.
+
+A slice has all that its task needs, the keys of its own encrypted files among it; neither the catalog nor a way to it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.format.schema import Column
+from quacklake.scan import ScanPlan
+from quacklake.scan.feed import FeedPlan
+from quacklake.scan.feed_slices import state_slices
+from quacklake.scan.plan import column_key
+from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from quacklake.spark.read.scan import ROW_COLUMNS
+from quacklake.spark.runtime.local import carried, inlined_columns, shown_rows, to_frame
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.types import quote, read_type, shown
+from quacklake.storage import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Sealed", "Slice", "carrier_fields", "read_slice", "shown_columns", "sliced_frame"]
+
+_BATCH_ROWS = 50_000
+_TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])
+
+
+@dataclass(frozen=True, repr=False)
+class Slice:
+    """Rows for one task.
+
+    ``names`` are the columns as the plan calls them. With ``shown`` rows are as users see them, and ``time`` tells
+    whether their session has that type; else they are as they travel, under names that tell their ids. With ``places``
+    a scan has ``ROW_COLUMNS``, with ``changes`` a feed what happened. ``where`` is for scans only.
+    """
+
+    store: Store
+    plan: ScanPlan | FeedPlan
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+    changes: bool = False
+    times: pa.Table = field(default_factory=_TIMES.empty_table)
+    where: str | None = None
+    shown: bool = False
+    time: bool = False
+    places: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Slice of {self.plan!r}>"
+
+
+# -- on executors ------------------------------------------------------------------------------------------------------
+
+
+def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice."""
+    engine = DuckDBEngine(part.store, threads=1)
+    keys = [column_key(column) for column in part.columns]
+    try:
+        for batch in _scanned(engine, part):
+            rows = pa.Table.from_batches([batch])
+            own = rows.select(range(len(part.columns))).rename_columns(keys)
+            if part.shown:
+                table = shown_rows(own, part.columns, time=part.time)
+                table = table.rename_columns([column.name for column in part.columns])
+            else:
+                table = carried(own, part.columns)
+            for name in ROW_COLUMNS if part.places else ():
+                table = table.append_column(name, rows.column(name))
+            if part.changes:
+                for name, values in _commits(part, rows):
+                    table = table.append_column(name, values)
+            yield from table.combine_chunks().to_batches()
+    finally:
+        engine.close()
+
+
+def _scanned(engine: DuckDBEngine, part: Slice) -> pa.RecordBatchReader:
+    if isinstance(part.plan, ScanPlan):
+        return engine.scan(
+            part.plan, columns=part.names, where=part.where, places=part.places, batch_rows=_BATCH_ROWS
+        ).reader
+    feed = part.plan.schema.columns[3:]
+    called = {column.name: name.name for column, name in zip(part.plan.rows.schema.columns, feed, strict=True)}
+    columns = [*(called[name] for name in part.names), "change_type", "snapshot_id"]
+    only = None if part.changes or not part.plan.updates else "change_type = 'insert'"
+    return engine.feed(part.plan, deletes=part.changes, columns=columns, where=only, batch_rows=_BATCH_ROWS).reader
+
+
+def _commits(part: Slice, rows: pa.Table) -> list[tuple[str, pa.ChunkedArray | pa.Array]]:
+    if isinstance(part.plan, ScanPlan):
+        kinds: pa.ChunkedArray | pa.Array = pa.array(["insert"] * rows.num_rows, pa.string())
+        versions: pa.ChunkedArray | pa.Array = pa.array([part.plan.snapshot_id] * rows.num_rows, pa.int64())
+    else:
+        kinds, versions = rows.column("change_type").cast(pa.string()), rows.column("snapshot_id")
+    places = pc.index_in(versions, value_set=part.times.column("id").combine_chunks())
+    times = part.times.column("time").take(places).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    return [(CHANGE_TYPE, kinds), (COMMIT_VERSION, versions), (COMMIT_TIMESTAMP, times)]
+
+
+# -- on the driver -----------------------------------------------------------------------------------------------------
+
+
+def carrier_fields(columns: Sequence[Column]) -> list[str]:
+    """Columns as they travel, in the SQL of Spark."""
+    stored = zip(columns, inlined_columns(columns), strict=True)
+    return [f"{column_key(column)} {read_type(carrier, time=False)}" for column, carrier in stored]
+
+
+def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
+    """What makes columns as they travel those that users see, in the SQL of Spark."""
+    stored = zip(columns, inlined_columns(columns), strict=True)
+    return [
+        f"{shown(column_key(column), carrier, column, time=time)} AS {quote(column.name)}" for column, carrier in stored
+    ]
+
+
+def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> DataFrame:
+    """Slices as a frame. Each is a row of bytes in the plan, which goes to the one task that reads it."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column("part").to_pylist():
+                yield from read_slice(pickle.loads(data))
+
+    if not parts:
+        return session.createDataFrame([], schema)
+    packed = pa.table({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
+    return to_frame(session, packed).mapInArrow(read, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Makes frames of encrypted files, which only DuckDB can read. No key is in what Spark shows of a plan."""
+
+    session: SparkSession
+    store: Store
+
+    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame:
+        """The rows of a plan's files, with ``ROW_COLUMNS`` after their own if ``rows``."""
+        columns = plan.schema.columns
+        parts = [Slice(self.store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
+        beside = ROW_COLUMNS if rows else ()
+        fields = [*carrier_fields(columns), *(f"{name} BIGINT" for name in beside)]
+        raw = sliced_frame(self.session, parts, ", ".join(fields))
+        return raw.selectExpr(*shown_columns(columns, time=has_time(self.session)), *beside)

@@ -1,0 +1,1 @@
+"""A Spark session as the others need it: versions, settings, types, errors, jobs on executors."""

@@ -1,0 +1,173 @@
+"""Small tables of the driver as DataFrames: inlined rows, deleted positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.format.names import quote
+from quacklake.format.schema import Column
+from quacklake.format.types import parse_type
+from quacklake.scan.plan import column_key
+from quacklake.spark.runtime.compat import from_arrow
+
+__all__ = ["carried", "inlined_columns", "inlined_rows", "shown_rows", "to_frame"]
+
+#: What Arrow cannot hold, or Spark does not take from it, travels as text.
+_AS_TEXT = ("interval", "timetz", "uint128", "variant")
+_CARRIED: Mapping[str, tuple[str, pa.DataType]] = {
+    **dict.fromkeys((*_AS_TEXT, "uuid", "time_ns"), ("varchar", pa.string())),
+    "uint8": ("int16", pa.int16()),
+    "uint16": ("int32", pa.int32()),
+    "uint32": ("int64", pa.int64()),
+    "uint64": ("decimal(20,0)", pa.decimal128(20, 0)),
+    "int128": ("decimal(38,0)", pa.decimal128(38, 0)),
+    # Spark takes times without a zone from Arrow as instants
+    **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "time"), ("int64", pa.int64())),
+}
+_MICROS = ("timestamp", "timestamp_s", "timestamp_ms")
+_VARIANT = (
+    pa.field("value", pa.binary(), nullable=False),
+    pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+)
+"""What Spark takes from Arrow for a variant."""
+
+
+def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
+    """An Arrow table as a DataFrame, its values in the plan itself as long as they are few."""
+    return from_arrow(session, table)
+
+
+def inlined_columns(columns: Sequence[Column]) -> list[Column]:
+    """The columns of inlined rows as Spark gets them."""
+    return [_carried(column) for column in columns]
+
+
+def inlined_rows(
+    session: SparkSession, rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()
+) -> DataFrame:
+    """Inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`.
+
+    ``meta`` are columns with numbers that come along as they are.
+    """
+    return to_frame(session, carried(rows, columns, meta=meta))
+
+
+def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()) -> pa.Table:
+    """Rows under the names ``c<id>`` in Arrow types that Spark takes: those of :func:`inlined_columns`."""
+    keys = [column_key(column) for column in columns]
+    beside = rows.select(list(meta))
+    rows = rows.select(keys)
+    hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
+    if hard:
+        rows = _with_texts(rows, columns, hard)
+    units = pa.schema([pa.field(key, _arrow(column, units=True)) for key, column in zip(keys, columns, strict=True)])
+    target = pa.schema([pa.field(key, _arrow(column)) for key, column in zip(keys, columns, strict=True)])
+    made = rows.cast(units).cast(target)
+    for name in meta:
+        made = made.append_column(name, beside.column(name).cast(pa.int64()))
+    return made
+
+
+def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.Table:
+    """Rows under the names ``c<id>`` in the Arrow types of what Spark shows; ``time``: whether it has that type."""
+    if not time:
+        hard = [column for column in columns if any(leaf.type == "time" for leaf in column.leaves())]
+        rows = _with_texts(rows, columns, hard, ("time",)) if hard else rows
+        columns = [_without_time(column) for column in columns]
+    found = carried(rows, columns)
+    for nanos in (False, True):  # Arrow makes times of numbers of their own unit only
+        fields = [(column_key(column), _shown(column, nanos=nanos)) for column in columns]
+        found = found.cast(pa.schema(fields))
+    for index, column in enumerate(columns):
+        if column.type == "variant":
+            key = column_key(column)
+            found = found.set_column(index, pa.field(key, pa.struct(_VARIANT)), _variants(found.column(key)))
+    return found
+
+
+def _variants(texts: pa.ChunkedArray) -> pa.Array:
+    """JSON as Spark's variants."""
+    from pyspark.sql.types import VariantVal
+
+    values = [VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
+    parts = [pa.array([bytes(getattr(value, name)) for value in values], pa.binary()) for name in ("value", "metadata")]
+    return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=texts.is_null().combine_chunks())
+
+
+def _without_time(column: Column) -> Column:
+    children = tuple(_without_time(child) for child in column.children)
+    return Column(column.id, column.name, "varchar" if column.type == "time" else column.type, children=children)
+
+
+def _shown(column: Column, *, nanos: bool) -> pa.DataType:
+    """The Arrow type of what Spark shows of a column."""
+    match column.type:
+        case "list":
+            return pa.list_(_shown(column.children[0], nanos=nanos))
+        case "map":
+            return pa.map_(*(_shown(child, nanos=nanos) for child in column.children))
+        case "struct":
+            return pa.struct([(child.name, _shown(child, nanos=nanos)) for child in column.children])
+        case "time":
+            return pa.time64("ns" if nanos else "us")
+        case "int128" | "uint128":
+            return pa.float64()
+        case _:
+            return pa.timestamp("us") if column.type in _MICROS else _arrow(column)
+
+
+def _with_texts(
+    rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column], texts: Sequence[str] = (*_AS_TEXT, "time_ns")
+) -> pa.Table:
+    """The rows with text for the values of some types, at every depth."""
+    select = [
+        f"CAST({column_key(column)} AS {_duckdb(column, texts)}) AS {column_key(column)}"
+        if column in hard
+        else column_key(column)
+        for column in columns
+    ]
+    with connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
+        connection.register("rows", rows)
+        return arrow_table(connection, f"SELECT {', '.join(select)} FROM rows")
+
+
+def _duckdb(column: Column, texts: Sequence[str]) -> str:
+    inner = [_duckdb(child, texts) for child in column.children]
+    match column.type:
+        case "list":
+            return f"{inner[0]}[]"
+        case "map":
+            return f"MAP({inner[0]}, {inner[1]})"
+        case "struct":
+            fields = zip(column.children, inner, strict=True)
+            return "STRUCT(" + ", ".join(f"{quote(child.name)} {type_}" for child, type_ in fields) + ")"
+        case _:
+            return "VARCHAR" if column.type in texts else column.duckdb_type()
+
+
+def _carried(column: Column) -> Column:
+    children = tuple(_carried(child) for child in column.children)
+    base = parse_type(column.type).base
+    name = _CARRIED[base][0] if base in _CARRIED else column.type
+    return Column(column.id, column.name, name, children=children)
+
+
+def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
+    """The Arrow type that Spark gets; with ``units`` times are still times, of microseconds where they can be."""
+    match column.type:
+        case "list":
+            return pa.list_(_arrow(column.children[0], units=units))
+        case "map":
+            return pa.map_(_arrow(column.children[0], units=units), _arrow(column.children[1], units=units))
+        case "struct":
+            return pa.struct([(child.name, _arrow(child, units=units)) for child in column.children])
+    base = parse_type(column.type).base
+    if units and base in _MICROS:
+        return pa.timestamp("us")
+    if (units and base in ("timestamp_ns", "time")) or base not in _CARRIED:
+        return column.arrow_type()
+    return _CARRIED[base][1]

@@ -1,0 +1,85 @@
+"""CALL: what keeps a lake in shape, on Spark where it can be done there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
+from quacklake.format.names import fold, quote
+from quacklake.maintenance.table_maintenance import LakeCompaction
+from quacklake.spark.sql.metadata import argument, arguments
+from quacklake.spark.sql.statement import Statement
+from quacklake.spark.sql.words import SparkCursor
+from quacklake.sql import upkeep
+from quacklake.sql.binder import Binder
+from quacklake.sql.calls import Call
+from quacklake.sql.functions import FUNCTIONS, bind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from quacklake.spark.lake import SparkLake
+
+__all__ = ["call"]
+
+#: What Spark does with the files of tables.
+_ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
+_OPTIMIZE = ("table_name", "order_by", "zorder")
+_FILTER = ("where", "filter")
+
+
+class _Keeper(LakeCompaction):
+    """The compaction of a lake, with Spark as what reads and writes the files."""
+
+    def __init__(self, spark: SparkLake) -> None:
+        self.handle = spark._lake.handle
+        self.table = spark._compacted
+
+
+def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """CALL [lake.][system.]procedure(argument, name => argument, …)."""
+    cursor.expect("CALL")
+    names = cursor.names()
+    items = cursor.items()
+    cursor.end()
+    name = fold(names[-1]).removeprefix("ducklake_")
+    if name == "optimize":
+        return _optimize(statement, items)
+    if name not in FUNCTIONS:
+        raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, FUNCTIONS))
+    if name == "set_commit_message":
+        raise UnsupportedFeatureError(
+            "a statement of Spark is a commit of its own, which no message can wait for",
+            hint='sign the lake first: quacklake.spark(lake.signed("message", "author"))',
+        )
+    if name not in _ON_SPARK:
+        text, values = arguments(statement, items)
+        return statement.lake_sql(f"CALL {quote(name)}({text})", values)
+    given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
+    made = Call(
+        statement.session, Binder(statement.session), statement.attached, given, keeper=_Keeper(statement.spark)
+    )
+    rows: pa.Table = getattr(upkeep, name)(made)
+    return statement.rows(rows)
+
+
+def _given(
+    statement: Statement, name: str, items: Sequence[str], parameters: Sequence[str], others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The values of arguments by name."""
+    found = [(key, statement.constant(value)) for key, value in map(argument, items)]
+    positional = [value for key, value in found if not key]
+    return bind(name, positional, {fold(key): value for key, value in found if key}, parameters, others)
+
+
+def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
+    """``optimize(table, order_by => …, zorder => array(…), filter => …)``."""
+    given = _given(statement, "optimize", items, _OPTIMIZE, _FILTER)
+    if given.get("table_name") is None:
+        raise SqlError('the argument "table_name" is missing')
+    where = given.get("where", given.get("filter"))
+    report = statement.spark.optimize(str(given["table_name"]), given.get("order_by"), given.get("zorder"), where=where)
+    return statement.rows(upkeep.groups(report))

@@ -1,0 +1,101 @@
+"""DESCRIBE, SHOW and EXPLAIN over a lake in Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from quacklake.format.names import fold
+from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.spark.sql.queries import run_query
+from quacklake.spark.sql.statement import Statement, Text
+from quacklake.spark.sql.words import SparkCursor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["describe", "explain", "show"]
+
+_EXPLAINED = ("EXTENDED", "FORMATTED", "COST", "CODEGEN", "LOGICAL")
+_QUERIES = ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(")
+
+
+def explain(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """EXPLAIN [EXTENDED | …] of a query; of other statements Spark's own."""
+    cursor.expect("EXPLAIN")
+    for word in _EXPLAINED:
+        cursor.accept(word)
+    following = cursor.peek()
+    if following is None or following.upper not in _QUERIES:
+        return statement.run(Text(cursor.text), cursor.text)
+    head = cursor.slice(0, cursor.at)
+    return run_query(statement, cursor.rest(), f"{head} ")
+
+
+def describe(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """DESCRIBE [TABLE] [EXTENDED] name: its columns with their types in Spark; DESCRIBE [QUERY] query."""
+    first = cursor.take()
+    cursor.accept("QUERY")
+    following = cursor.peek()
+    if following is not None and following.upper in (*_QUERIES[:4], "("):
+        return run_query(statement, cursor.rest(), f"{first.text} QUERY ")
+    if following is None or following.upper in ("DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "FUNCTION", "PROCEDURE"):
+        return statement.run(Text(cursor.text), cursor.text)
+    cursor.accept("TABLE")
+    cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
+    names = cursor.names() if not cursor.done else []
+    tx = statement.view()
+    info = statement.find(names, tx) if names and cursor.done else None
+    if info is None:
+        return statement.run(Text(cursor.text), cursor.text)
+    shown = run_query(statement, f"SELECT * FROM {cursor.slice(cursor.at - 2 * len(names) + 1, cursor.at)}")
+    comments = _comments(statement, info.schema_name, info.name)
+    fields = shown.schema.fields
+    return statement.rows(
+        pa.table(
+            {
+                "col_name": pa.array([field.name for field in fields], pa.string()),
+                "data_type": pa.array([field.dataType.simpleString() for field in fields], pa.string()),
+                "comment": pa.array([comments.get(fold(field.name)) for field in fields], pa.string()),
+            }
+        )
+    )
+
+
+def _comments(statement: Statement, schema: str, name: str) -> dict[str, str]:
+    query = "SELECT lower(column_name), comment FROM duckdb_columns() WHERE schema_name = $1 AND table_name = $2"
+    found = statement.session.sql(f"{query} AND database_name = $3", [schema, name, statement.attached.alias])
+    return {str(column): str(comment) for column, comment in found.fetchall() if comment is not None}
+
+
+def show(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """SHOW TABLES [IN schema] of the lake, with Spark's temporary views; everything else is Spark's own."""
+    cursor.expect("SHOW")
+    if not cursor.accept("TABLES"):
+        return statement.run(Text(cursor.text), cursor.text)
+    schema, alias = DEFAULT_SCHEMA, statement.attached.alias
+    if cursor.accept("IN") or cursor.accept("FROM"):
+        names = cursor.names()
+        names = names[1:] if len(names) == 2 and fold(names[0]) == fold(alias) else names
+        if fold(names[-1]) != fold(alias) and not statement.session.names.has_schema(statement.attached, names[-1]):
+            return statement.run(Text(cursor.text), cursor.text)
+        schema = DEFAULT_SCHEMA if fold(names[-1]) == fold(alias) else names[-1]
+    if not cursor.done:
+        return statement.run(Text(cursor.text), cursor.text)
+    tx = statement.view()
+    known = [(info.schema_name, info.name) for info in tx.tables()]
+    known += [(info.schema_name, info.name) for info in tx.objects.views()]
+    temporary = [found.name for found in statement.spark.session.catalog.listTables() if found.isTemporary]
+    rows = sorted((owner, name, False) for owner, name in known if fold(owner) == fold(schema))
+    rows += sorted(("", name, True) for name in temporary)
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    return statement.rows(
+        pa.table(
+            {
+                "namespace": pa.array(columns[0], pa.string()),
+                "tableName": pa.array(columns[1], pa.string()),
+                "isTemporary": pa.array(columns[2], pa.bool_()),
+            }
+        )
+    )

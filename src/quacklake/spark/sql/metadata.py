@@ -1,0 +1,141 @@
+"""What a lake tells of a table, as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.format.names import fold, quote
+from quacklake.format.names import literal as lake_literal
+from quacklake.format.objects import TableInfo
+from quacklake.operations.history import table_history
+from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.streams.feed import batch_frame
+from quacklake.spark.streams.source import EARLIEST, StreamSource
+from quacklake.sql.functions import FUNCTIONS
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from quacklake.spark.sql.statement import Statement
+
+__all__ = ["TABLES", "argument", "arguments", "called", "described", "is_described", "is_function"]
+
+_FEEDS = ("table_changes", "table_insertions", "table_deletions")
+_TELLING = (
+    "snapshots",
+    "table_info",
+    "list_files",
+    "current_snapshot",
+    "last_committed_snapshot",
+    "options",
+    "settings",
+)
+
+
+def described(statement: Statement, names: Sequence[str], tx: Transaction) -> DataFrame | None:
+    """What is known of a table, by a name such as ``t.files``; None for another name."""
+    table = _owner(statement, names, tx)
+    return None if table is None else TABLES[fold(names[-1])](statement, table, tx)
+
+
+def is_described(statement: Statement, names: Sequence[str], tx: Transaction) -> bool:
+    """True for the name of what is known of a table."""
+    return _owner(statement, names, tx) is not None
+
+
+def _owner(statement: Statement, names: Sequence[str], tx: Transaction) -> TableInfo | None:
+    if len(names) < 2 or fold(names[-1]) not in TABLES:
+        return None
+    found = statement.find(names[:-1], tx)
+    return found if isinstance(found, TableInfo) else None
+
+
+def _until(rows: pa.Table, tx: Transaction) -> pa.Table:
+    return rows.filter(pc.less_equal(rows.column("snapshot_id"), tx.base.id))
+
+
+def _history(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
+    """The snapshots that changed a table, newest first."""
+    return statement.rows(_until(table_history(statement.spark._shared, table), tx))
+
+
+def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
+    """The snapshots at which a table can be read."""
+    rows = _until(statement.spark._lake.snapshots(), tx)
+    made = table_history(statement.spark._shared, table)
+    created = made.filter(pc.match_substring(made.column("changes"), "created_table"))
+    first = pc.max(created.column("snapshot_id")).as_py() or 0
+    return statement.rows(rows.filter(pc.greater_equal(rows.column("snapshot_id"), first)))
+
+
+def _files(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
+    """The data files of a table with their delete files, without keys."""
+    alias = lake_literal(statement.attached.alias)
+    name, schema = lake_literal(table.name), lake_literal(table.schema_name)
+    call = f"ducklake_list_files({alias}, {name}, schema => {schema}, snapshot_version => {tx.base.id:d})"
+    rows = statement.session.sql(f"SELECT * FROM {call}").to_arrow()
+    return statement.rows(rows.drop_columns([name for name in rows.column_names if name.endswith("_key")]))
+
+
+def _changes(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
+    """What happened to the rows of a table, from its oldest state that is left."""
+    source = StreamSource(statement.spark._shared, table, changes=True)
+    source.check()
+    start = source.start(EARLIEST)
+    plan = source.plan(start, {"table": table.id, "after": max(tx.base.id, start["after"])})
+    return batch_frame(statement.spark, source, plan)
+
+
+TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] = {
+    "snapshots": _snapshots,
+    "history": _history,
+    "files": _files,
+    "changes": _changes,
+}
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def is_function(names: Sequence[str]) -> bool:
+    """True for a function of a lake that stands in FROM."""
+    return fold(names[-1]).removeprefix("ducklake_") in FUNCTIONS
+
+
+def called(statement: Statement, names: Sequence[str], items: Sequence[str]) -> DataFrame:
+    """The rows of a function that tells something of the lake."""
+    name = fold(names[-1]).removeprefix("ducklake_")
+    if name in _FEEDS:
+        raise UnsupportedFeatureError(
+            f"{names[-1]} cannot be called in Spark", hint="the table NAME.changes has the changes of the table NAME"
+        )
+    if name not in _TELLING:
+        raise SqlError(f"{names[-1]} changes the lake, so that it cannot stand in a query", hint=f"CALL {names[-1]}(…)")
+    text, values = arguments(statement, items)
+    return statement.lake_sql(f"SELECT * FROM {'.'.join(map(quote, names))}({text})", values)
+
+
+def arguments(statement: Statement, items: Sequence[str]) -> tuple[str, list[Any]]:
+    """The arguments of a call in the SQL of the lake, and their values."""
+    texts, values = [], []
+    for number, (name, value) in enumerate(map(argument, items), 1):
+        texts.append(f"{quote(name)} => ${number}" if name else f"${number}")
+        values.append(statement.constant(value))
+    return ", ".join(texts), values
+
+
+def argument(item: str) -> tuple[str, str]:
+    """The name of an argument, if it has one, and the text of its value."""
+    cursor = SparkCursor(item)
+    following = cursor.peek(1)
+    if following is not None and following.text in ("=>", "="):
+        name = cursor.name()
+        cursor.take()
+        return name, cursor.rest()
+    return "", item

@@ -1,0 +1,191 @@
+"""Which conditions of a query hold for all rows that it takes from one relation, so that files can be left out.
+
+Only conditions count that mean the same to the lake and to Spark: a column against a literal, and what AND and OR make
+of those. Spark applies the whole query in any case.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sqlglot import ErrorLevel, exp
+
+from quacklake.errors import PredicateError
+from quacklake.format.names import fold
+from quacklake.format.predicate import ANYTHING, Predicate, every
+from quacklake.format.schema import TableSchema
+from quacklake.scan import to_predicate
+from quacklake.spark.sql.trees import declaration
+
+__all__ = ["conditions", "predicate_of"]
+
+_BARRIERS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "laterals", "pivots", "sample")
+_REJECTING = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
+_INSTANTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ)
+
+
+def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[[], str]) -> Predicate:
+    """What conditions on the columns of a table say about the bounds of files; ``zone`` is where local times are."""
+    parts = [_predicate(_zoned(each, schema, zone), schema) for each in found]
+    return every(parts) if parts else ANYTHING
+
+
+def _predicate(condition: exp.Expr, schema: TableSchema) -> Predicate:
+    try:
+        return to_predicate(condition.sql("duckdb", unsupported_level=ErrorLevel.IGNORE), schema)
+    except PredicateError:
+        return ANYTHING  # said in words that only Spark knows
+
+
+def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
+    """The conditions on a relation of a query, with its columns named bare.
+
+    ``outside`` are such conditions on what the whole query gives, where it stands for a view.
+    """
+    select = _select_of(source)
+    alias = source.alias_or_name
+    if select is None or not alias or source.args.get("sample") or source.args.get("pivots"):
+        return []
+    if select.args.get("pivots") or _renames(source):
+        return []
+    alone = not select.args.get("joins") and not select.args.get("laterals")
+    outer = any(join.side for join in select.args.get("joins") or ())
+    found = []
+    for each in _conjuncts(select):
+        if not outer or _rejects_null(each):
+            bare = _bare(each, alias, alone=alone)
+            found += [] if bare is None else [bare]
+    for each in _from_outside(select, outside):
+        inner = _through(each, select)
+        bare = None if inner is None or (outer and not _rejects_null(inner)) else _bare(inner, alias, alone=alone)
+        found += [] if bare is None else [bare]
+    return found
+
+
+# -- what holds where --------------------------------------------------------------------------------------------------
+
+
+def _select_of(source: exp.Expr) -> exp.Select | None:
+    """The query block that takes its rows from a relation."""
+    parent = source.parent
+    if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
+        return None
+    return parent.parent
+
+
+def _renames(source: exp.Expr) -> bool:
+    alias = source.args.get("alias")
+    return isinstance(alias, exp.TableAlias) and bool(alias.columns)
+
+
+def _conjuncts(select: exp.Select) -> list[exp.Expr]:
+    """What every row that a query block goes on with satisfies."""
+    where = select.args.get("where")
+    wholes = [where.this] if isinstance(where, exp.Where) else []
+    wholes += [
+        join.args["on"]
+        for join in select.args.get("joins") or ()
+        if join.args.get("on") is not None and not join.side and join.kind in ("", "INNER")
+    ]
+    return [part for whole in wholes for part in _parts(whole)]
+
+
+def _parts(condition: exp.Expr) -> list[exp.Expr]:
+    inner = condition.unnest()
+    if not isinstance(inner, exp.And):
+        return [inner]
+    return [part for each in inner.flatten() for part in _parts(each)]
+
+
+def _rejects_null(condition: exp.Expr) -> bool:
+    """True when a row of NULLs, as an outer join adds it, does not satisfy a condition."""
+    inner = condition.unnest()
+    if isinstance(inner, exp.And | exp.Or):
+        return all(_rejects_null(each) for each in inner.flatten())
+    return isinstance(inner, _REJECTING)
+
+
+def _bare(condition: exp.Expr, alias: str, *, alone: bool) -> exp.Expr | None:
+    """A condition with bare columns, or None when it is about anything else than one relation."""
+    if condition.find(exp.Query) is not None:
+        return None
+    for column in condition.find_all(exp.Column):
+        owner = [part.name for part in column.parts[:-1]]
+        mine = (len(owner) == 1 and fold(owner[0]) == fold(alias)) or (alone and not owner)
+        if not mine or not isinstance(column.this, exp.Identifier):
+            return None
+
+    def bare(node: exp.Expr) -> exp.Expr:
+        return exp.column(exp.to_identifier(node.name, quoted=True)) if isinstance(node, exp.Column) else node
+
+    return condition.copy().transform(bare)
+
+
+# -- through subqueries ------------------------------------------------------------------------------------------------
+
+
+def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The conditions on what a query block gives."""
+    computed = any(projection.find(exp.AggFunc, exp.Window, exp.UDTF) for projection in select.expressions)
+    if computed or any(select.args.get(key) for key in _BARRIERS):
+        return []
+    parent = select.parent
+    if parent is None:
+        return list(outside)
+    if isinstance(parent, exp.Subquery):
+        return conditions(parent, outside)
+    if isinstance(parent, exp.CTE) and not parent.args["alias"].columns:
+        root = parent.root()
+        uses = [each for each in root.find_all(exp.Table) if declaration(each) is parent]
+        return conditions(uses[0], outside) if len(uses) == 1 else []
+    return []
+
+
+def _through(condition: exp.Expr, select: exp.Select) -> exp.Expr | None:
+    """A condition on what a query block gives as one on what it is made of; None where that is computed."""
+    known = {fold(each.alias_or_name): each.unalias() for each in select.expressions}
+    star = any(isinstance(each, exp.Star) for each in select.expressions)
+    copy = exp.paren(condition.copy())
+    for column in list(copy.find_all(exp.Column)):
+        inner = known.get(fold(column.name))
+        if inner is None and star and len(select.expressions) == 1:
+            continue
+        if not isinstance(inner, exp.Column) or isinstance(inner.this, exp.Star):
+            return None
+        column.replace(inner.copy())
+    return copy
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) -> exp.Expr:
+    """A condition with the local times that instants are compared with in UTC."""
+    copy = exp.paren(condition.copy())
+    for column in list(copy.find_all(exp.Column)):
+        found = schema.get(column.name)
+        if found is None or found.type != "timestamptz" or column.parent is None:
+            continue
+        for value in list(column.parent.iter_expressions()):
+            text = _local(value)
+            if text is not None and value is not column:
+                instant = _instant(text, zone())
+                value.replace(exp.Literal.string(instant) if instant else exp.Null())
+    return copy
+
+
+def _local(value: exp.Expr) -> str | None:
+    if isinstance(value, exp.Cast) and value.to.this in _INSTANTS:
+        value = value.this
+    return value.name if isinstance(value, exp.Literal) and value.is_string else None
+
+
+def _instant(text: str, zone: str) -> str | None:
+    try:
+        found = dt.datetime.fromisoformat(text)
+        local = found if found.tzinfo is not None else found.replace(tzinfo=ZoneInfo(zone))
+        return local.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ") + "+00"
+    except (ValueError, OverflowError, ZoneInfoNotFoundError):
+        return None

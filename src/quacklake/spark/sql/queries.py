@@ -1,0 +1,388 @@
+"""Queries of Spark over a lake: its names become DataFrames, the rest of the text stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import ParseException
+from sqlglot import exp
+
+from quacklake.engines.duckdb.queries import LAKE
+from quacklake.errors import InputError, NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
+from quacklake.format.names import fold
+from quacklake.format.objects import TableInfo, ViewInfo
+from quacklake.format.predicate import ANYTHING, Predicate, every
+from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.spark.runtime.types import quote
+from quacklake.spark.sql import metadata
+from quacklake.spark.sql.pruning import conditions, predicate_of
+from quacklake.spark.sql.statement import Statement, Text, unknown
+from quacklake.spark.sql.trees import Edit, declaration, edited, names_of, parse, span
+from quacklake.spark.sql.view_queries import Named, Relation, escaped, unescaped
+from quacklake.spark.sql.views import computed_view, outside_conditions, translated_view, where_predicate
+from quacklake.spark.sql.words import SparkCursor
+from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TARGET", "Rewriter", "run_query", "zone_of"]
+
+TARGET = "_ql_target"
+"""What the rows of the table that a statement changes are called in a query."""
+_DEPTH = 16
+
+
+def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
+    """Run a query, or the query of a command of Spark that begins with ``head``."""
+    plain = f"{head}{text}"
+    rewriter = Rewriter(statement)
+    try:
+        found = rewriter.text(text, head)
+    except SqlError as error:
+        if rewriter.frames or error.hint is not None:
+            raise
+        return _as_it_is(statement, plain, error)
+    try:
+        return statement.run(found, None if found.frames else plain)
+    except SqlError as error:
+        if rewriter.views:
+            error.hint = error.hint or f"translated from the SQL of DuckDB: the view {', '.join(rewriter.views)}"
+        if rewriter.views or not isinstance(error.__cause__, ParseException) or not found.frames:
+            raise
+        # Spark counts places in the text that it has got: once more in the text that was written
+        statement.run(Text(rewriter.plain(plain)), plain)
+        raise
+
+
+def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
+    """Let Spark run what we cannot take apart; it may name nothing of the lake, or be wrong."""
+    try:
+        return statement.run(Text(text), text)
+    except SqlError:
+        if time_travel(SparkCursor(text)):
+            raise error from None
+        raise
+    except NotFoundError:
+        words = {fold(word.value) for word in SparkCursor(text).words if word.kind in ("word", "name")}
+        if any(fold(info.name) in words for info in statement.view().tables()):
+            raise error from None
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where names are looked for: as the user's own, or as those of a view of the lake."""
+
+    view: ViewInfo | None = None
+    tx: Transaction | None = None
+    depth: int = 0
+    outside: Sequence[exp.Expr] = ()
+
+
+@dataclass
+class _Walk:
+    """The way through one query: its text, its time travel, and tables that lose what stood before their names."""
+
+    query: str
+    travels: Sequence[TimeTravel]
+    scope: _Scope
+    twice: Set[str] = frozenset()
+    """Names that tables of several schemas have."""
+    renamed: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+
+@dataclass
+class Rewriter:
+    """Rewrites the queries of one statement."""
+
+    statement: Statement
+    target: tuple[DataFrame, TableInfo] | None = None
+    whole: bool = False
+    """True when tables are read whole, whatever is asked of them."""
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
+    """The tables that were found, and where."""
+    views: list[str] = field(default_factory=list)
+    """The views that were translated."""
+    _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _computed: dict[tuple[Any, ...], Relation] = field(default_factory=dict)
+
+    def text(self, query: str, head: str = "") -> Text:
+        """A query as Spark runs it. Raises ``SqlError``, and ``NotFoundError`` for a name of the lake."""
+        try:
+            sql = self._query(query, _Scope())
+        except RecursionError:
+            raise SqlError("the query is nested too deeply") from None
+        if self.frames:
+            return Text(escaped(head) + sql, self.frames)
+        # a view may name no table
+        return Text(f"{head}{unescaped(sql) if self.views else query}")
+
+    def add(self, frame: DataFrame) -> str:
+        """What stands for a DataFrame in the text."""
+        name = f"ql_{len(self.frames)}"
+        self.frames[name] = frame
+        return f"{{{name}}}"
+
+    @staticmethod
+    def plain(query: str) -> str:
+        """A query with blanks for time travel, in which every other word stands where it stood."""
+        found = time_travel(SparkCursor(query))
+        return edited(query, [Edit(each.start, each.end, " " * (each.end - each.start)) for each in found])
+
+    # -- the walk ------------------------------------------------------------------------------------------------------
+
+    def _query(self, query: str, scope: _Scope) -> str:
+        cursor = SparkCursor(query)
+        if cursor.sees("TABLE"):
+            cursor.take()
+            query = f"SELECT * FROM {cursor.rest()}"
+        walk = _Walk(query, time_travel(SparkCursor(query)), scope)
+        tree = parse(self.plain(query))
+        edits: list[Edit] = []
+        # a hint only repeats a name
+        tables = [
+            table
+            for table in tree.find_all(exp.Table)
+            if declaration(table) is None and table.find_ancestor(exp.Hint) is None
+        ]
+        walk.twice = self._twice(tables)
+        for table in tables:
+            edits += self._relation(walk, table)
+        for column in tree.find_all(exp.Column) if walk.renamed else ():
+            edits += _shortened(column, walk.renamed)
+        return _replaced(query, edits)
+
+    def _relation(self, walk: _Walk, table: exp.Table) -> list[Edit]:
+        """What takes the place of a relation; nothing for one that is not of the lake."""
+        first, last = span(table.parts)
+        names = names_of(table)
+        if self.target is not None and walk.scope.view is None and names == [TARGET]:
+            rows, info = self.target
+            if fold(table.alias) == fold(info.name):
+                walk.renamed.update(_qualified(self.statement, [info.schema_name, info.name], info.name))
+            return [Edit(first, last, self.add(rows))]
+        travel = _travel(walk.query, last, walk.travels)
+        if isinstance(table.this, exp.Func):
+            made, last = self._function(walk.query, first)
+        else:
+            made = self._named(names, table, travel, walk.scope)
+            if made is None and walk.scope.view is not None:
+                raise unknown(names, f'the view "{walk.scope.view.qualified_name}" names it')
+        if made is None:
+            return []
+        edits = [Edit(first, last, made)]
+        if travel is not None:
+            edits.append(Edit(travel.start, travel.end, ""))
+        if not table.alias:
+            alias = names[-1]
+            if fold(alias) in walk.twice:
+                alias = ".".join(_whole(self.statement, names)[-2:])
+            walk.renamed.update(_qualified(self.statement, names, alias))
+            place = _alias_place(walk.query, last, travel)
+            edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
+        return edits
+
+    def _twice(self, tables: Sequence[exp.Table]) -> Set[str]:
+        """The names that tables without an alias have in more than one schema."""
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for table in tables:
+            names = names_of(table)
+            if not table.alias and not isinstance(table.this, exp.Func) and len(names) <= 3:
+                found.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
+        return {name for name, several in found.items() if len(several) > 1}
+
+    # -- what names mean -----------------------------------------------------------------------------------------------
+
+    def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
+        """What a name of the lake becomes; None when it is none."""
+        statement = self.statement
+        tx = scope.tx
+        if travel is not None or tx is None:
+            if not self._may_be_ours(names, travel):
+                return None
+            tx = statement.view(travel)
+        found = self._in_view(names, tx, scope.view) if scope.view is not None else statement.find(names, tx)
+        if isinstance(found, ViewInfo):
+            return self._view(found, tx, scope, table)
+        if found is not None:
+            return self._table(found, tx, table, scope)
+        about = metadata.described(statement, names, tx)
+        return None if about is None else self.add(about)
+
+    def _may_be_ours(self, names: Sequence[str], travel: TimeTravel | None) -> bool:
+        """False for a past state of what the lake has neither now nor says by its name; Spark may have it."""
+        if travel is None:
+            return True
+        view = self.statement.view()
+        return (
+            (len(names) <= 3 and self.statement.session.names.explicit(names))
+            or self.statement.find(names, view) is not None
+            or metadata.is_described(self.statement, names, view)
+            or not self.statement.spark.session.catalog.tableExists(".".join(map(quote, names)))
+        )
+
+    def _in_view(self, names: Sequence[str], tx: Transaction, view: ViewInfo) -> TableInfo | ViewInfo | None:
+        alias = fold(self.statement.attached.alias)
+        own = names[1:] if len(names) == 3 and fold(names[0]) == alias else names
+        schemas = [own[0]] if len(own) == 2 else [view.schema_name, DEFAULT_SCHEMA]
+        for schema in schemas if len(own) <= 2 else ():
+            found = tx.get_table(schema, own[-1]) or tx.objects.get_view(schema, own[-1])
+            if found is not None:
+                return found
+        return None
+
+    def _table(self, info: TableInfo, tx: Transaction, table: exp.Table, scope: _Scope) -> str:
+        found = conditions(table, scope.outside)
+        predicate = predicate_of(found, info.schema, zone_of(self.statement))
+        return self._frame(info, tx, predicate)
+
+    def _frame(self, info: TableInfo, tx: Transaction, predicate: Predicate) -> str:
+        """Return the relation with the rows of a table that a predicate does not rule out."""
+        self.read.append((info, tx))
+        predicate = ANYTHING if self.whole else predicate
+        key = (info.id, tx.base.id, predicate)
+        if key not in self._known:
+            self._known[key] = self.add(self.statement.spark._frame(tx, info, predicate))
+        return self._known[key]
+
+    def _view(self, view: ViewInfo, tx: Transaction, scope: _Scope, table: exp.Table) -> str:
+        if view.dialect == "duckdb":
+            self.views.append(view.qualified_name)
+            return self._view_relation(view, tx, scope.depth, conditions(table, scope.outside)).sql
+        if scope.depth >= _DEPTH:
+            raise _too_deep(view)
+        if view.dialect != "spark":
+            raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
+        outside = () if view.aliases else conditions(table, scope.outside)
+        inner = self._query(view.sql.replace(LAKE, ""), _Scope(view, tx, scope.depth + 1, outside))
+        if not view.aliases:
+            return f"({inner})"
+        columns = ", ".join(escaped(quote(alias)) for alias in view.aliases)
+        return f"(SELECT * FROM ({inner}) AS ql_view({columns}))"
+
+    def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
+        """A view in the SQL of DuckDB: translated, or its rows as DuckDB computes them."""
+        if depth >= _DEPTH:
+            raise _too_deep(view)
+        try:
+            return self.translated(view, tx, depth, outside)
+        except NotFoundError:
+            raise
+        except QuacklakeError as error:
+            key = ("view", view.id, tx.base.id)
+            if key not in self._computed:
+                frame, schema = computed_view(self.statement.spark, tx, view, error)
+                self._computed[key] = Relation(self.add(frame), schema.columns)
+            return self._computed[key]
+
+    def translated(self, view: ViewInfo, tx: Transaction, depth: int = 0, outside: Sequence[exp.Expr] = ()) -> Relation:
+        """A view in the SQL of DuckDB, which Spark computes. Raises ``UnsupportedFeatureError`` where it cannot."""
+
+        def find(named: Named) -> Relation:
+            names = [part for part in (named.schema, named.name) if part is not None]
+            found = self._in_view(names, tx, view)
+            if found is None:
+                raise unknown(names, f'the view "{view.qualified_name}" names it')
+            inside = [] if view.aliases else outside_conditions(named, outside)
+            if isinstance(found, ViewInfo):
+                if found.dialect != "duckdb":
+                    raise UnsupportedFeatureError(f'the view "{found.qualified_name}" is written in {found.dialect}')
+                return self._view_relation(found, tx, depth + 1, inside)
+            predicate = predicate_of(inside, found.schema, zone_of(self.statement))
+            return Relation(
+                self._frame(found, tx, every([predicate, where_predicate(named, found.schema)])), found.schema.columns
+            )
+
+        return translated_view(self.statement.spark, view, find)
+
+    def _function(self, query: str, first: int) -> tuple[str | None, int]:
+        """What a call of a function of the lake becomes, and where it ends; None when it is none."""
+        cursor = _cursor_at(query, first)
+        names = cursor.names()
+        if not metadata.is_function(names) or not cursor.sees("("):
+            return None, first
+        frame = metadata.called(self.statement, names, cursor.items())
+        return self.add(frame), cursor.words[cursor.at - 1].end
+
+
+def _too_deep(view: ViewInfo) -> InputError:
+    return InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+
+
+def _cursor_at(query: str, place: int) -> SparkCursor:
+    """A cursor that stands at a place of a text."""
+    cursor = SparkCursor(query)
+    while (word := cursor.peek()) is not None and word.start < place:
+        cursor.take()
+    return cursor
+
+
+def _whole(statement: Statement, names: Sequence[str]) -> list[str]:
+    """A name with its lake and schema, in one spelling."""
+    alias, full = fold(statement.attached.alias), [fold(part) for part in names]
+    if len(full) == 2 and full[0] == alias and not statement.session.names.has_schema(statement.attached, full[0]):
+        return [alias, DEFAULT_SCHEMA, full[1]]
+    return full if len(full) > 2 else [alias, *full] if len(full) == 2 else [alias, DEFAULT_SCHEMA, *full]
+
+
+def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[tuple[str, ...], str]:
+    """The longer names by which columns may name their table, and the one that it then has."""
+    whole = _whole(statement, names)
+    found = {tuple(whole[at:]): known for at in range(len(whole) - 1)}
+    if whole[1] == DEFAULT_SCHEMA:
+        found[whole[0], whole[-1]] = known
+    return {**found, tuple(fold(part) for part in names): known}
+
+
+def _replaced(query: str, edits: Sequence[Edit]) -> str:
+    """A query with its parts replaced, in which braces that are its own mean themselves."""
+    parts: list[str] = []
+    done = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        parts += [escaped(query[done : edit.start]), edit.text]
+        done = edit.end
+    return "".join([*parts, escaped(query[done:])])
+
+
+def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel | None:
+    """The clause of time travel of a relation whose name ends here: behind it, or behind its alias."""
+    found = next((each for each in travels if each.start >= last), None)
+    if found is None:
+        return None
+    between = SparkCursor(query[last : found.start]).words
+    if between and between[0].upper == "AS":
+        between = between[1:]
+    is_alias = len(between) == 1 and between[0].kind in ("word", "name") and between[0].upper not in NO_ALIAS
+    return found if not between or is_alias else None
+
+
+def _alias_place(query: str, last: int, travel: TimeTravel | None) -> int:
+    """Where the alias of a relation belongs: behind its sample."""
+    place = last if travel is None else travel.end
+    cursor = _cursor_at(query, place)
+    if cursor.accept("TABLESAMPLE"):
+        cursor.skip_group()
+        if cursor.accept("REPEATABLE"):
+            cursor.skip_group()
+        return cursor.words[cursor.at - 1].end
+    return place
+
+
+def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[Edit]:
+    """Columns that are named with schema: our relations have none."""
+    parts = column.parts
+    for length in range(len(parts) - 1, 1, -1):
+        known = renamed.get(tuple(fold(part.name) for part in parts[:length]))
+        if known is not None:
+            return [Edit(*span(parts[:length]), escaped(quote(known)))]
+    return []
+
+
+def zone_of(statement: Statement) -> Callable[[], str]:
+    """Where local times are in the session, when it is asked for."""
+    return lambda: str(statement.spark.session.conf.get("spark.sql.session.timeZone"))

@@ -1,0 +1,282 @@
+"""INSERT, DELETE and UPDATE in Spark: executors find and write the rows, the lake commits them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from sqlglot import exp
+
+from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.format.names import fold
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.partitions import IDENTITY
+from quacklake.format.predicate import ANYTHING, Predicate
+from quacklake.format.schema import Column
+from quacklake.operations import dml
+from quacklake.spark.changes.changes import ChangeMetrics, counted
+from quacklake.spark.changes.clauses import Clause
+from quacklake.spark.changes.partition_overwrite import overwrite_partitions
+from quacklake.spark.changes.statements import change
+from quacklake.spark.runtime.session import overwrites_dynamically
+from quacklake.spark.runtime.types import initial_value, quote
+from quacklake.spark.sql.pruning import conditions, predicate_of
+from quacklake.spark.sql.queries import TARGET, Rewriter, run_query, zone_of
+from quacklake.spark.sql.statement import Statement, Text
+from quacklake.spark.sql.trees import parse
+from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.write.rows import SparkRows
+from quacklake.sql.statements.rows import alias_of, prefix_of
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["change_rows", "default_of", "delete", "insert", "update"]
+
+_BEGINS = ("SELECT", "VALUES", "FROM", "TABLE", "WITH", "MAP", "REDUCE")
+_SET = "_ql_set_"
+
+
+# -- insert ------------------------------------------------------------------------------------------------------------
+
+
+def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """INSERT INTO | OVERWRITE [TABLE] name [PARTITION (…)] [(columns) | BY NAME] | REPLACE WHERE condition query."""
+    prefix = prefix_of(cursor)
+    first = cursor.at
+    cursor.expect("INSERT")
+    overwriting = cursor.accept("OVERWRITE")
+    if not overwriting:
+        cursor.expect("INTO")
+    cursor.accept("TABLE")
+    table = statement.table(cursor.names())
+    if table is None:
+        cursor.until(*_BEGINS)
+        head = cursor.slice(first, cursor.at)
+        return run_query(statement, prefix + cursor.rest(), f"{head} ")
+    keys = _partition(cursor) if cursor.accept("PARTITION") else {}
+    if cursor.accept("IF", "NOT", "EXISTS"):
+        raise cursor.fail("IF NOT EXISTS is not for the partitions of a lake")
+    where = None
+    by_name, columns = cursor.accept("BY", "NAME"), None
+    if not by_name and cursor.accept("REPLACE", "WHERE"):
+        where = cursor.until(*_BEGINS)
+    elif not by_name and cursor.sees("(") and not _is_query(cursor):
+        columns = [SparkCursor(item).name() for item in cursor.items()]
+    rows = run_query(statement, prefix + cursor.rest())
+    fixed = {name: value for name, value in keys.items() if value is not None}
+    dynamic = overwriting and _is_dynamic(statement, table, fixed)
+    if overwriting and fixed and not dynamic:
+        where = " AND ".join(
+            f"{quote(name)} IS NULL" if fold(value) == "null" else f"{quote(name)} = {value}"
+            for name, value in fixed.items()
+        )
+    named = rows if by_name else _named(rows, table, keys, columns)
+    for name, value in fixed.items():
+        with statement.translating():
+            named = named.withColumn(name, f.expr(value))
+    partial = columns is not None or by_name
+    mode = _Mode.DYNAMIC if dynamic else _Mode.ALL if overwriting and where is None else _Mode.WHERE
+    return _write(statement, named, table, where, mode, partial=partial)
+
+
+def _partition(cursor: SparkCursor) -> dict[str, str | None]:
+    """The keys of PARTITION (a = 1, b), those without a value too."""
+    found: dict[str, str | None] = {}
+    for item in cursor.items():
+        inner = SparkCursor(item)
+        name = inner.name()
+        found[name] = inner.rest() if inner.accept("=") else None
+        inner.end()
+    return found
+
+
+def _is_query(cursor: SparkCursor) -> bool:
+    following = cursor.peek(1)
+    return following is not None and following.upper in (*_BEGINS, "(")
+
+
+class _Mode(enum.Enum):
+    """Which rows of a table new ones take the place of."""
+
+    ALL = enum.auto()
+    WHERE = enum.auto()
+    DYNAMIC = enum.auto()
+
+
+def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]) -> bool:
+    """Whether only partitions with new rows are replaced: as the session says, unless all their keys are given."""
+    keys = () if table.partition is None else table.partition.keys
+    said = {fold(name) for name in fixed}
+    given = all(key.parsed == IDENTITY and fold(table.schema.by_id(key.column_id).name) in said for key in keys)
+    return not given and overwrites_dynamically(statement.spark.session)
+
+
+def _named(
+    rows: DataFrame, table: TableInfo, keys: Mapping[str, str | None], columns: Sequence[str] | None
+) -> DataFrame:
+    """Rows with the names of the columns that they are for, by their order."""
+    said = {fold(name) for name in keys}
+    wanted = columns
+    if wanted is None:
+        wanted = [name for name in table.schema.names if fold(name) not in said]
+        wanted += [name for name, value in keys.items() if value is None]
+    if len(wanted) != len(rows.columns):
+        raise SqlError(
+            f"{table.qualified_name} takes {len(wanted)} columns ({', '.join(wanted)}),"
+            f" but {len(rows.columns)} are given",
+            hint="name the columns that are given, or write BY NAME",
+        )
+    return rows.toDF(*wanted)
+
+
+def _write(
+    statement: Statement, rows: DataFrame, table: TableInfo, where: str | None, mode: _Mode, *, partial: bool
+) -> DataFrame:
+    spark = statement.spark
+    done: list[tuple[int, int]] = []
+
+    def work(tx: Transaction, given: SparkRows) -> None:
+        info = tx.find_table(table.schema_name, table.name)
+        gone = 0
+        if mode is _Mode.DYNAMIC:
+            count = overwrite_partitions(spark._shared, tx, info, lambda: counted(tx, info, given))
+            done[:] = [(count, 0)]
+            return
+        if mode is _Mode.ALL:
+            dml.delete(spark._shared, tx, info, None, asked=Operation.OVERWRITE)
+        elif where is not None:
+            gone = change_rows(statement.within(tx), tx, info, info.name, where).rows_deleted
+        done[:] = [(counted(tx, info, given), gone)]
+
+    spark._write(rows, work, partial=partial)
+    inserted, gone = done[0]
+    return statement.numbers(num_affected_rows=inserted + gone, num_inserted_rows=inserted)
+
+
+# -- delete and update -------------------------------------------------------------------------------------------------
+
+
+def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """DELETE FROM name [alias] [WHERE condition]."""
+    _refuse_prefix(cursor)
+    cursor.expect("DELETE", "FROM")
+    table = statement.table(cursor.names())
+    if table is None:
+        return statement.run(Text(cursor.text), cursor.text)
+    alias = alias_of(cursor, "WHERE") or table.name
+    where = _condition(cursor)
+    if where is None:
+        done = statement.spark.delete(f"{_quoted(table.schema_name)}.{_quoted(table.name)}")
+    else:
+        done = _changed(statement, table, alias, where)
+    return statement.numbers(num_affected_rows=done.rows_deleted)
+
+
+def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """UPDATE name [alias] SET column = value, … [WHERE condition]."""
+    _refuse_prefix(cursor)
+    cursor.expect("UPDATE")
+    table = statement.table(cursor.names())
+    if table is None:
+        return statement.run(Text(cursor.text), cursor.text)
+    alias = alias_of(cursor, "SET") or table.name
+    cursor.expect("SET")
+    assigned = assignments(cursor, alias)
+    where = _condition(cursor)
+    done = _changed(statement, table, alias, where, assigned)
+    return statement.numbers(num_affected_rows=done.rows_updated)
+
+
+def _condition(cursor: SparkCursor) -> str | None:
+    """What stands behind WHERE, to the end."""
+    where = cursor.accept("WHERE")
+    if where == cursor.done:
+        raise cursor.unexpected()
+    return cursor.rest() if where else None
+
+
+def _refuse_prefix(cursor: SparkCursor) -> None:
+    if cursor.sees("WITH"):
+        raise cursor.fail("Spark has no common tables before DELETE and UPDATE: put them into a subquery")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
+    """``column = value, …``: the texts of values by column."""
+    found: dict[str, str] = {}
+    while True:
+        names = cursor.names()
+        if len(names) > 1 and fold(names[0]) == fold(alias):
+            names = names[1:]
+        if len(names) > 1:
+            raise cursor.fail("fields of a struct cannot be set by themselves: set the whole struct")
+        if not cursor.accept("=") and not cursor.accept("=="):
+            raise cursor.unexpected()
+        if fold(names[0]) in map(fold, found):
+            raise cursor.fail(f'the column "{names[0]}" is set twice')
+        found[names[0]] = cursor.until(",", "WHERE", "WHEN")
+        if not cursor.accept(","):
+            return found
+
+
+def default_of(column: Column, *, time: bool) -> str:
+    """The default of a column in the SQL of Spark. Raises ``UnsupportedFeatureError`` for a computed one."""
+    if column.default is not None and column.default_kind == "expression":
+        raise UnsupportedFeatureError(
+            f'the default of "{column.name}" is computed, which Spark cannot do', hint="give the column a value"
+        )
+    return initial_value(replace(column, initial_default=column.default), time=time)
+
+
+def _changed(
+    statement: Statement, table: TableInfo, alias: str, where: str | None, assigned: Mapping[str, str] | None = None
+) -> ChangeMetrics:
+    def work(tx: Transaction) -> ChangeMetrics:
+        info = tx.find_table(table.schema_name, table.name)
+        return change_rows(statement.within(tx), tx, info, alias, where, assigned)
+
+    return statement.spark._lake.handle.run(work)
+
+
+def change_rows(
+    statement: Statement,
+    tx: Transaction,
+    table: TableInfo,
+    alias: str,
+    where: str | None,
+    assigned: Mapping[str, str] | None = None,
+) -> ChangeMetrics:
+    """Delete rows of a table, or set columns of them, inside a transaction. Spark itself reads the texts."""
+    from quacklake.spark.runtime.session import has_time
+
+    time = has_time(statement.spark.session)
+    values = {table.schema.find(name): value for name, value in (assigned or {}).items()}
+    sets = [
+        f"({default_of(column, time=time) if fold(value) == 'default' else value}) AS {_SET}{column.id}"
+        for column, value in values.items()
+    ]
+    for text in (*values.values(), *([] if where is None else [where])):
+        parse(Rewriter.plain(text))  # so that an error shows its place there
+    query = f"SELECT {', '.join(['*', *sets])} FROM {TARGET} AS {quote(alias)}"
+    query += "" if where is None else f" WHERE {where}"
+    tree = parse(Rewriter.plain(query))
+    target = next(each for each in tree.find_all(exp.Table) if each.name == TARGET)
+    predicate = predicate_of(conditions(target), table.schema, zone_of(statement))
+
+    def choose(rows: DataFrame) -> tuple[DataFrame, Clause, Predicate]:
+        rewriter = Rewriter(statement, target=(rows, table))
+        found = statement.run(rewriter.text(query))
+        again = any(info.id == table.id and where_ is tx for info, where_ in rewriter.read)
+        chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if assigned is not None else None
+        return found, Clause(f.lit(True), chosen), ANYTHING if again else predicate
+
+    return change(statement.spark._parts, tx, table, predicate, choose, deletes=assigned is None)

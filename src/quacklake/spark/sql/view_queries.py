@@ -1,0 +1,325 @@
+"""Queries of views, which are in the SQL of DuckDB, in that of Spark, with the same rows.
+
+DuckDB gives the tree of a query and the types of its parts. Expressions are translated as everywhere
+(``lake.spark.expressions``); around them only what is listed here is. All else is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from quacklake.engines.duckdb.binder import Node
+from quacklake.engines.duckdb.trees import constant_of, nodes, serialize
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import fold
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.types import parse_type
+from quacklake.spark.expressions.translator import Typed
+from quacklake.spark.runtime.types import quote
+from quacklake.spark.sql.view_aggregates import KEYS, ViewBinder, ViewTranslator
+
+__all__ = ["Named", "Relation", "ViewQuery", "escaped", "unescaped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A source of rows: SQL for a FROM clause, with names of DataFrames in braces, and the columns."""
+
+    sql: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A table or view that a query names. ``where`` are conditions on its rows in the SQL of the lake.
+
+    ``outputs`` has the names of its columns by what they are called in the rows of the query, each of which is one of
+    its rows; None where it is not so. ``*`` stands for those that are called alike, and what is computed has no name.
+    """
+
+    schema: str | None
+    name: str
+    where: tuple[str, ...] = ()
+    outputs: Mapping[str, str] | None = None
+
+
+def escaped(text: str) -> str:
+    """A text in which braces mean themselves."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def unescaped(text: str) -> str:
+    """A text without names of DataFrames, in which each brace is there once."""
+    return text.replace("{{", "{").replace("}}", "}")
+
+
+_JOINS = {"INNER": "JOIN", "LEFT": "LEFT JOIN", "RIGHT": "RIGHT JOIN", "OUTER": "FULL JOIN"}
+_UNKNOWN = ("catalog_name", "column_name_alias", "at_clause", "sample")
+"""Parts of a table in FROM that are not translated."""
+_SETS = {"UNION": "UNION", "EXCEPT": "EXCEPT", "INTERSECT": "INTERSECT"}
+_NULLS = {"NULLS FIRST": "NULLS FIRST", "NULLS LAST": "NULLS LAST", "ORDER_DEFAULT": "NULLS LAST"}
+_DIRECTIONS = {"ASCENDING": "ASC", "ORDER_DEFAULT": "ASC", "DESCENDING": "DESC"}
+
+
+class ViewQuery:
+    """Translates queries of views. ``find`` gives what a name means. ``strict`` tells whether ANSI mode is needed."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, find: Callable[[Named], Relation], *, time: bool) -> None:
+        self.connection = connection
+        self.strict = False
+        self._find = find
+        self._time = time
+
+    def translated(self, sql: str) -> Relation:
+        """The rows of a query, as a relation. Raises ``UnsupportedFeatureError``, or what DuckDB says of a part."""
+        document = serialize(self.connection, sql)
+        if document["error"] or len(document["statements"]) != 1:
+            raise UnsupportedFeatureError("the query cannot be read")
+        try:
+            found = self._query(document["statements"][0]["node"], {})
+        except (KeyError, IndexError) as error:  # a tree in a form that is not known
+            raise _refused(f"a part of the query ({error})") from error
+        return Relation(f"({found.sql})", found.columns)
+
+    def _query(self, node: Node, common: Mapping[str, Node]) -> Relation:
+        entries = node["cte_map"].get("map") or []
+        for entry in entries:
+            query = entry["value"]["query"]["node"]
+            if entry["value"].get("aliases") or query["type"] == "RECURSIVE_CTE_NODE":
+                raise _refused("a WITH clause with names for columns, or that is recursive,")
+            common = {**common, fold(entry["key"]): {"node": query, "common": common}}
+        match node["type"]:
+            case "SELECT_NODE":
+                return _Select(self, node, common).relation()
+            case "SET_OPERATION_NODE":
+                return self._set_operation(node, common)
+        raise _refused("such a query")
+
+    def _set_operation(self, node: Node, common: Mapping[str, Node]) -> Relation:
+        sides = [self._query(node[side], common) for side in ("left", "right")]
+        word = _SETS.get(node["setop_type"])
+        types = [[_shape(column) for column in side.columns] for side in sides]
+        if word is None or types[0] != types[1] or node["modifiers"]:
+            raise _refused("a set operation of other types, or with an order,")
+        every = bool(node["setop_all"])
+        if not every:
+            _check_keys(sides[0].columns)
+        if every and word != "UNION":
+            raise _refused(f"{word} ALL")
+        return Relation(f"({sides[0].sql}) {word}{' ALL' if every else ''} ({sides[1].sql})", sides[0].columns)
+
+    def named(self, given: Named, common: Mapping[str, Node]) -> Relation:
+        """Return what a name means: a common table, or what the lake has under it."""
+        entry = common.get(fold(given.name)) if given.schema is None else None
+        if entry is None:
+            return self._find(given)
+        found = self._query(entry["node"], entry["common"])
+        return Relation(f"({found.sql})", found.columns)
+
+    def subquery(self, node: Node, common: Mapping[str, Node]) -> Relation:
+        """The rows of a query in parentheses."""
+        found = self._query(node, common)
+        return Relation(f"({found.sql})", found.columns)
+
+    def translator(self, tables: Mapping[str, TableSchema]) -> ViewTranslator:
+        """Return a translator of expressions over tables."""
+        return ViewTranslator(ViewBinder(self.connection, tables), time=self._time)
+
+
+class _Select:
+    """One SELECT at work."""
+
+    def __init__(self, query: ViewQuery, node: Node, common: Mapping[str, Node]) -> None:
+        self.query = query
+        self.node = node
+        self.common = common
+        self.tables: dict[str, TableSchema] = {}
+
+    def relation(self) -> Relation:
+        node = self.node
+        if node.get("qualify") or node.get("sample") or node["aggregate_handling"] != "STANDARD_HANDLING":
+            raise _refused("QUALIFY, a sample or GROUP BY ALL")
+        plan = self._from(node["from_table"])
+        translator = self.query.translator(self.tables)
+        items = list(self._items(translator))
+        groups = self._groups(translator, items)
+        conditions = {
+            part: None if not node[part] else translator.condition(node[part]) for part in ("where_clause", "having")
+        }
+        distinct, order = self._modifiers(translator, items)
+        self.query.strict = self.query.strict or translator.strict
+        sql = [f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(_item(each) for each in items)}"]
+        sql += [f"FROM {self._joined(plan, translator)}"] if plan is not None else []
+        sql += [f"WHERE {escaped(conditions['where_clause'])}"] if conditions["where_clause"] else []
+        sql += [f"GROUP BY {', '.join(escaped(each) for each in groups)}"] if groups else []
+        sql += [f"HAVING {escaped(conditions['having'])}"] if conditions["having"] else []
+        sql += [f"ORDER BY {', '.join(escaped(each) for each in order)}"] if order else []
+        return Relation(" ".join(sql), tuple(_named_column(name, each.column) for name, each in items))
+
+    # -- FROM ----------------------------------------------------------------------------------------------------------
+
+    def _from(self, node: Node) -> object | None:
+        """The relations of FROM as SQL, with joins as tuples whose conditions are translated when all are known."""
+        match node["type"]:
+            case "EMPTY":
+                return None
+            case "BASE_TABLE" if not any(node.get(part) for part in _UNKNOWN):
+                alias = node["alias"] or node["table_name"]
+                named = Named(node["schema_name"] or None, node["table_name"], *self._narrowed(alias))
+                return self._add(alias, self.query.named(named, self.common))
+            case "SUBQUERY" if not (node["column_name_alias"] or node.get("sample")) and node["alias"]:
+                return self._add(node["alias"], self.query.subquery(node["subquery"]["node"], self.common))
+            case "JOIN" if node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]:
+                word = "CROSS JOIN" if node["ref_type"] == "CROSS" else _JOINS.get(node["join_type"])
+                if word is not None:
+                    return (self._from(node["left"]), word, self._from(node["right"]), node.get("condition"))
+        raise _refused("a part of FROM")
+
+    def _add(self, alias: str, found: Relation) -> str:
+        names = [fold(column.name) for column in found.columns]
+        if fold(alias) in map(fold, self.tables) or len(set(names)) != len(names):
+            raise _refused("a relation or column whose name is there twice")
+        self.tables[alias] = TableSchema(found.columns)
+        return f"{found.sql} AS {escaped(quote(alias))}"
+
+    def _joined(self, plan: object, translator: ViewTranslator) -> str:
+        if isinstance(plan, str):
+            return plan
+        assert isinstance(plan, tuple)
+        left, word, right, condition = plan
+        sides = [self._joined(side, translator) for side in (left, right)]
+        sides = [f"({sql})" if isinstance(side, tuple) else sql for side, sql in zip((left, right), sides, strict=True)]
+        on = f" ON {escaped(translator.condition(condition))}" if condition else ""
+        return f"{sides[0]} {word} {sides[1]}{on}"
+
+    def _narrowed(self, alias: str) -> tuple[tuple[str, ...], Mapping[str, str] | None]:
+        """Return the predicate on the rows of the only table of the query."""
+        node, binder = self.node, ViewBinder(self.query.connection, {})
+        if node["from_table"]["type"] != "BASE_TABLE":
+            return (), None
+        where = () if not node["where_clause"] else (binder.text(_bare(node["where_clause"], alias)),)
+        if (
+            node["group_expressions"]
+            or node["having"]
+            or node["modifiers"]
+            or not binder.is_row_wise(node["select_list"])
+        ):
+            return where, None
+        outputs: dict[str, str] = {}
+        for each in node["select_list"]:
+            if each["class"] == "STAR":
+                outputs["*"] = "*"
+            elif each["class"] == "COLUMN_REF":
+                outputs[fold(each["alias"] or each["column_names"][-1])] = each["column_names"][-1]
+            else:
+                outputs[fold(each["alias"])] = ""
+        return where, outputs
+
+    # -- SELECT, GROUP BY, ORDER BY ------------------------------------------------------------------------------------
+
+    def _items(self, translator: ViewTranslator) -> Iterator[tuple[str, Typed]]:
+        for node in self.node["select_list"]:
+            if node["class"] == "STAR":
+                yield from self._star(node, translator)
+            else:
+                yield translator.title(node), translator.value({**node, "alias": ""})
+
+    def _star(self, node: Node, translator: ViewTranslator) -> Iterator[tuple[str, Typed]]:
+        changed = ("exclude_list", "replace_list", "rename_list", "qualified_exclude_list", "expr")
+        if node["columns"] or any(node.get(part) for part in changed):
+            raise _refused("a star with exceptions")
+        owner = node["relation_name"]
+        for alias, schema in self.tables.items():
+            if not owner or fold(owner) == fold(alias):
+                for column in schema.columns:
+                    yield column.name, translator.column_of(alias, column, node)
+
+    def _groups(self, translator: ViewTranslator, items: Sequence[tuple[str, Typed]]) -> list[str]:
+        node = self.node
+        if len(node["group_sets"]) > 1 or (
+            node["group_sets"] and len(node["group_sets"][0]) != len(node["group_expressions"])
+        ):
+            raise _refused("GROUPING SETS")
+        found = []
+        for each in node["group_expressions"]:
+            number = constant_of(each)
+            if number is not None:
+                if number.type != "INTEGER" or any(item["class"] == "STAR" for item in node["select_list"]):
+                    raise _refused("such a GROUP BY")
+                one = items[int(number.value) - 1][1]
+            else:
+                one = translator.visit(each)
+            if one.constant:
+                raise _refused("GROUP BY a constant")
+            _check_keys([one.column])
+            found.append(one.sql)
+        return found
+
+    def _modifiers(self, translator: ViewTranslator, items: Sequence[tuple[str, Typed]]) -> tuple[bool, list[str]]:
+        distinct, order = False, []
+        for modifier in self.node["modifiers"]:
+            match modifier["type"]:
+                case "DISTINCT_MODIFIER" if not modifier["distinct_on_targets"]:
+                    distinct = True
+                    _check_keys([each.column for _, each in items])
+                case "ORDER_MODIFIER":
+                    order = [self._order(each, translator, items) for each in modifier["orders"]]
+                case _:
+                    raise _refused("LIMIT or DISTINCT ON")
+        if distinct and order:
+            raise _refused("DISTINCT with an order")
+        return distinct, order
+
+    def _order(self, given: Node, translator: ViewTranslator, items: Sequence[tuple[str, Typed]]) -> str:
+        node = given["expression"]
+        by_name = {fold(name): each for name, each in items}
+        if constant_of(node) is not None:
+            raise _refused("an order by the number of a column")
+        if (
+            node["class"] == "COLUMN_REF"
+            and len(node["column_names"]) == 1
+            and fold(node["column_names"][0]) in by_name
+        ):
+            one = by_name[fold(node["column_names"][0])]
+        else:
+            one = translator.visit(node)
+        if one.type not in KEYS and parse_type(one.type).base != "decimal":
+            raise _refused(f"an order by {one.type}")
+        return f"{one.sql} {_DIRECTIONS[given['type']]} {_NULLS[given['null_order']]}"
+
+
+def _bare(node: Node, alias: str) -> Node:
+    """A condition on one table, with its columns named bare."""
+    found: Node = json.loads(json.dumps(node))
+    for each in nodes(found):
+        names = each.get("column_names") or []
+        if each.get("class") == "COLUMN_REF" and len(names) > 1 and fold(names[0]) == fold(alias):
+            each["column_names"] = names[1:]
+    return found
+
+
+def _item(item: tuple[str, Typed]) -> str:
+    return f"{escaped(item[1].sql)} AS {escaped(quote(item[0]))}"
+
+
+def _named_column(name: str, column: Column) -> Column:
+    return Column(0, name, column.type, children=column.children)
+
+
+def _shape(column: Column) -> object:
+    return column.type, tuple((child.name, _shape(child)) for child in column.children)
+
+
+def _check_keys(columns: Sequence[Column]) -> None:
+    """Refuse to compare values that Spark would take for equal where DuckDB does not, or the other way round."""
+    wrong = next((c for c in columns if c.type not in KEYS and parse_type(c.type).base != "decimal"), None)
+    if wrong is not None:
+        raise _refused(f"to compare values of type {wrong.type}")
+
+
+def _refused(what: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"{what} is not known to mean the same in Spark")

@@ -1,0 +1,219 @@
+"""Streams of Spark into a lake and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from quacklake.errors import InputError, SnapshotExpiredError
+from quacklake.format.streams import check_stream
+from quacklake.operations.context import Shared
+from quacklake.operations.feed import Bound
+from quacklake.operations.reference import TableRef
+from quacklake.spark.datasource.registration import require_sources
+from quacklake.spark.streams.options import MODES, OUTPUT_MODES, choice, columns, positive, refuse_unknown, trigger_of
+from quacklake.spark.streams.source import EARLIEST, StreamSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quacklake.lake.lake import Lake
+    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.streams.pipeline import Pipeline, Query
+    from quacklake.spark.streams.sink import SparkSink, StreamHandle
+    from quacklake.transaction import Transaction
+
+__all__ = ["SparkStreaming"]
+
+
+class SparkStreaming:
+    """What a lake in Spark does with streams."""
+
+    session: SparkSession
+    _lake: Lake
+    _shared: Shared
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        table: str,
+        *,
+        name: str,
+        checkpoint: str,
+        mode: str = "append",
+        on: str | Sequence[str] | None = None,
+        order_by: str | None = None,
+        output_mode: str = "append",
+        trigger: str | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> StreamHandle:
+        """Let the rows of a streaming DataFrame go into a table, each batch once, and return at once.
+
+        ``name`` is that of the stream in the lake: the number of its last batch is committed with the rows. A replay
+        adds nothing, a second query under the name ends the first. ``checkpoint`` is the folder where Spark keeps its
+        own count; another one under an old name is refused, unless ``restart``. ``mode`` is ``append``; ``upsert``,
+        which updates rows that have the keys ``on`` and adds others; or ``changes``, which also deletes, for rows as
+        ``read_stream(changes=True)`` gives them. Of rows with one key in a batch of ``upsert`` the last by the column
+        ``order_by`` counts; without it they are an error. ``output_mode`` is what Spark gives of an aggregate:
+        ``update`` and ``complete`` are for ``upsert``. ``trigger`` is a span such as ``"10 seconds"``, or
+        ``"availableNow"`` to end when all that is there now is in the table. With ``evolve`` the table gets columns
+        that the rows have more.
+        """
+        known = ("name", "checkpoint", "mode", "on", "order_by", "output_mode", "trigger", "evolve", "restart")
+        refuse_unknown(unknown, known)
+        when = trigger_of(trigger)
+        if choice("output_mode", output_mode, OUTPUT_MODES) != "append" and mode != "upsert":
+            raise InputError(f'output_mode="{output_mode}" gives rows again', hint='pass mode="upsert", and their keys')
+        if not frame.isStreaming:
+            raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
+        if not checkpoint:
+            raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
+        sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
+        handle = self._handle(sink)
+        writer = frame.writeStream.foreachBatch(handle.hand_over()).option("checkpointLocation", str(checkpoint))
+        writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
+        handle._begin(writer.start(), restart=restart)
+        return handle
+
+    def read_stream(
+        self,
+        table: str,
+        *,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        lake_url: str | None = None,
+        **unknown: object,
+    ) -> DataFrame:
+        """A streaming DataFrame of the rows that are inserted into a table: each once, in the order of snapshots.
+
+        What is updated, deleted or moved by maintenance does not come again. With ``changes`` it is everything that
+        happened to rows, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
+        ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by number, tag or time;
+        ``"earliest"``, all that there is and then what comes; or ``"latest"``, what comes from now on. A batch has at
+        most ``max_files`` files of ``max_bytes`` in all, but always a whole snapshot.
+
+        On Spark Connect the server itself asks for new rows. ``lake_url`` is the URL by which it opens the lake, to
+        read, and is needed there; elsewhere it means nothing. Nothing else makes it known to the server.
+        """
+        refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
+        require_sources()
+        from quacklake.spark.datasource.format import SparkFormat
+        from quacklake.spark.datasource.remote import RemoteLake
+        from quacklake.spark.runtime.compat import is_connect
+        from quacklake.spark.runtime.session import has_time
+        from quacklake.spark.streams.feed import raw_schema, shown_frame
+
+        remote = RemoteLake.of(self._lake, lake_url) if is_connect(self.session) else None
+        view = self._lake.handle.view()
+        source = self._source(table, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        if remote is None:
+            raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
+        else:
+            raw = remote.stream(self.session, source, starting, view.base.id)
+        return shown_frame(source, raw, time=has_time(self.session))
+
+    def pipeline(
+        self,
+        source: str,
+        sql: Query,
+        sink: str,
+        *,
+        name: str,
+        mode: str = "append",
+        on: str | Sequence[str] | None = None,
+        order_by: str | None = None,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> Pipeline:
+        """What is new in a table, through a query, into another table: each row once, whatever fails in between.
+
+        ``sql`` is a query over the new rows, which are called ``source`` in it, or a function from DataFrame to
+        DataFrame. How far the pipeline has come is committed with the rows that it writes, under its ``name``; it needs
+        no checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` brings through
+        what is there, ``start()`` goes on until ``stop()``.
+        """
+        known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
+        refuse_unknown(unknown, known)
+        view = self._lake.handle.view()
+        found = self._source(source, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
+        if self._lake.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
+            raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
+        from quacklake.spark.streams.pipeline import Pipeline
+
+        return Pipeline(found, sql, target, starting=starting, restart=restart)
+
+    def _source(
+        self,
+        table: str,
+        starting: Bound,
+        view: Transaction,
+        *,
+        changes: bool,
+        max_files: int | None,
+        max_bytes: int | None,
+    ) -> StreamSource:
+        self._check_session()
+        ref = TableRef.parse(table)
+        found = view.find_table(ref.schema, ref.name)
+        source = StreamSource(
+            self._shared, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
+        )
+        source.check()
+        with suppress(SnapshotExpiredError):  # a checkpoint may be further
+            source.start(starting)
+        return source
+
+    def _sink(
+        self,
+        table: str,
+        name: str,
+        mode: str,
+        on: str | Sequence[str] | None,
+        order_by: str | None = None,
+        *,
+        evolve: bool,
+        restart: bool,
+    ) -> SparkSink:
+        """Where batches go, after a look at whether they can. Raises for a table that does not exist."""
+        from quacklake.spark.streams.sink import SparkSink
+
+        check_stream(name)
+        keys = columns(on)
+        if choice("mode", mode, MODES) != "append" and not keys:
+            raise InputError(f'mode="{mode}" needs keys', hint='pass on="id"')
+        if mode == "append" and keys:
+            raise InputError('mode="append" has no keys', hint='pass mode="upsert" or mode="changes"')
+        if order_by is not None and mode != "upsert":
+            raise InputError("order_by is for upsert alone", hint='pass mode="upsert"')
+        ref = TableRef.parse(table)
+        found = self._lake.handle.view().find_table(ref.schema, ref.name)
+        keys = [found.schema.find(key).name for key in keys]
+        self._check_session()
+        return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
+
+    def _handle(self, sink: SparkSink) -> StreamHandle:
+        from quacklake.spark.runtime.compat import is_connect
+
+        if is_connect(self.session):
+            from quacklake.spark.streams.connect import ConnectHandle
+
+            return ConnectHandle(sink)
+        from quacklake.spark.streams.sink import StreamHandle
+
+        return StreamHandle(sink)
+
+    def _check_session(self) -> None:
+        from quacklake.spark.runtime.compat import require
+
+        require(self.session, "a stream")

@@ -1,0 +1,142 @@
+"""Rows with keys on their way into a table: of each key the last one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb.failures import writing
+from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.operations import dml, evolution
+from quacklake.operations.context import Shared
+from quacklake.operations.frames import to_source
+from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_VERSION, FEED_NAMES
+from quacklake.transaction import Transaction
+
+__all__ = [
+    "PUT",
+    "TAKEN",
+    "ChangeCounts",
+    "apply_changes",
+    "check_names",
+    "null_key",
+    "unknown_change",
+    "upsert",
+]
+
+PUT = ("insert", "update_postimage")
+TAKEN = ("delete", "update_preimage")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """What changes did."""
+
+    updated: int
+    inserted: int
+    deleted: int
+
+
+def apply_changes(
+    shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str], *, evolve: bool = False
+) -> ChangeCounts:
+    """Make the changes that a feed tells: rows with ``_change_type``, the columns, and ``_commit_version`` if need be.
+
+    Keys are updated or inserted as their last change says, or deleted. Raises ``ConstraintError`` for a key that was
+    put twice by one commit, ``SchemaMismatchError`` without the columns that tell what happened.
+    """
+    if evolve:
+        table = _evolved(shared, tx, table, rows)
+    last = _last_changes(shared, table, rows, on)
+    put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
+    last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
+    deleted = dml.delete_keys(shared, tx, table, last_rows.filter(pc.invert(put)), on)
+    source = to_source(last_rows.filter(put))
+    merged = dml.merge(shared, tx, table, source, on)
+    return ChangeCounts(merged.updated, merged.inserted, deleted)
+
+
+def upsert(
+    shared: Shared,
+    tx: Transaction,
+    table: TableInfo,
+    rows: pa.Table,
+    on: Sequence[str],
+    order_by: str | None = None,
+    *,
+    evolve: bool = False,
+) -> ChangeCounts:
+    """Update the rows that have the keys and insert the others; of a key that comes again the last in an order counts.
+
+    Raises ``ConstraintError`` that shows keys which come again, where the order does not tell the last.
+    """
+    if order_by is not None:
+        check_names(rows.column_names, [order_by, *on])
+        whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL is no other's
+        table = _evolved(shared, tx, table, rows) if evolve else table
+        rows = _last(shared, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
+    merged = dml.merge(shared, tx, table, to_source(rows), on, evolve=evolve)
+    return ChangeCounts(merged.updated, merged.inserted, 0)
+
+
+# -- what is wrong with rows -------------------------------------------------------------------------------------------
+
+
+def check_names(given: Sequence[str], needed: Sequence[str]) -> None:
+    """Raise ``SchemaMismatchError`` for a column that rows need and lack."""
+    lacking = next((name for name in needed if name not in given), None)
+    if lacking is not None:
+        raise SchemaMismatchError(f"the rows lack the column {lacking!r}", hint=f"they have {', '.join(given)}")
+
+
+def unknown_change(kind: str | None) -> InputError:
+    """The error about a change that is none."""
+    return InputError(f"there is no change type {kind!r}", hint=f"one of: {', '.join((*PUT, *TAKEN))}")
+
+
+def null_key(name: str) -> ConstraintError:
+    """The error about a change of no key."""
+    return ConstraintError(f'NULL in the key "{name}" of a change')
+
+
+# -- the last of each key ----------------------------------------------------------------------------------------------
+
+
+def _evolved(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
+    """The table with room for the rows of a feed."""
+    names = [name for name in rows.column_names if name not in FEED_NAMES]
+    return evolution.evolve(shared, tx, table, rows.select(names).schema)
+
+
+def _last_changes(shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> pa.Table:
+    check_names(rows.column_names, (CHANGE_TYPE, *on))
+    known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
+    if not pc.all(known, min_count=0).as_py():
+        raise unknown_change(rows.column(CHANGE_TYPE).filter(pc.invert(known))[0].as_py())
+    for name in on:
+        if rows.column(name).null_count:
+            raise null_key(name)
+    put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))})"
+    version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
+    # of one commit: what went, went before what came
+    return _last(shared, table, rows, on, f"{version}{put} DESC")
+
+
+def _last(
+    shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence[str], order: str, others: str = ""
+) -> pa.Table:
+    """The rows that come first in an order among those of their key; ``others`` is what is taken besides."""
+    keys = [table.schema.find(name) for name in on]
+    # a key may have several spellings
+    values = ", ".join(f"CAST({quote(name)} AS {key.duckdb_type()})" for name, key in zip(on, keys, strict=True))
+    rank = f"rank() OVER (PARTITION BY {values} ORDER BY {order})"
+    with shared.engine.connection() as connection, writing():
+        connection.register("ql_source", rows.append_column("_ql_number", pa.array(range(rows.num_rows), pa.int64())))
+        found = arrow_table(connection, f"SELECT _ql_number FROM ql_source QUALIFY {rank} = 1{others}")
+    return rows.take(found.column("_ql_number"))

@@ -1,0 +1,141 @@
+"""Streams of Spark Connect into a table. Their batches come to the server, which knows nothing of the catalog.
+
+There each batch is put into files below the table, and waits. This process, which the session belongs to, reads those
+files through Spark, commits the rows with the number of the batch, and answers in a file beside them; then the server
+goes on. So neither an address nor a password of the catalog leaves this process, and whatever ends in between, the
+batch comes again and is known.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quacklake.errors import StorageError, UnsupportedFeatureError
+from quacklake.format.paths import uuid7
+from quacklake.spark.runtime.paths import spark_path, spark_uri
+from quacklake.spark.streams.sink import SparkSink, StreamHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["ConnectHandle"]
+
+_log = logging.getLogger("quacklake.stream")
+_LOOK = 0.1
+"""How many seconds pass between looks for a batch."""
+_READY = "ready/_SUCCESS"
+_DONE = "done"
+
+
+class ConnectHandle(StreamHandle):
+    """A running stream whose batches this process takes from files that the server writes."""
+
+    def __init__(self, sink: SparkSink) -> None:
+        super().__init__(sink)
+        shared, table = sink.spark._shared, sink.table
+        if shared.catalog.encrypted:
+            raise UnsupportedFeatureError(
+                "a stream of Spark Connect would put rows of an encrypted lake into plain files",
+                hint="use a classic session, or a pipeline",
+            )
+        found = sink.spark._lake.handle.view().find_table(table.schema, table.name)
+        self._store = shared.store
+        self._folder = f"{found.location}staged-{uuid7()}"
+        self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)
+
+    def hand_over(self) -> Callable[[DataFrame, int], None]:
+        """What the server does with each batch."""
+        return _handing_over(spark_uri(self._store.url(self._folder)), spark_path(self._store.url(self._folder)))
+
+    def stop(self) -> None:
+        """End it; a batch that is under way is finished or left out, as a whole."""
+        if self._thread.ident is None:  # the server may wait for an answer
+            self._thread.start()
+        super().stop()
+        self._thread.join()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:
+        """Wait for its end; True when it has ended. Raises what stopped it."""
+        ended = super().awaitTermination(timeout)
+        if ended:
+            self._thread.join()
+        return ended
+
+    def _begin(self, query: StreamingQuery, *, restart: bool) -> None:
+        super()._begin(query, restart=restart)
+        self._thread.start()
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Take each batch as it comes, until the query has ended."""
+        last = -1
+        while True:
+            active = self._is_active()
+            try:
+                files = self._files()
+                epoch = next((epoch for epoch, rest in files.values() if rest == _READY and epoch > last), None)
+                if epoch is not None:
+                    self._take(epoch)
+                    last = epoch
+                    self._store.delete([path for path, (before, _) in files.items() if before < epoch])
+                elif not active:
+                    self._store.delete(files)
+                    self._store.prune(f"{self._folder}/")
+                    return
+            except StorageError:
+                _log.warning("stream %s: the files of a batch cannot be reached", self.name, exc_info=True)
+            time.sleep(_LOOK)
+
+    def _is_active(self) -> bool:
+        try:
+            return self.isActive
+        except Exception:  # the session is gone
+            return False
+
+    def _files(self) -> dict[str, tuple[int, str]]:
+        """The files of batches by their paths: the number of the batch, and what they are of it."""
+        paths = [entry.path for entry in self._store.list(self._folder)]
+        parts = ((path, path.removeprefix(f"{self._folder}/").partition("/")) for path in paths)
+        return {path: (int(number), rest) for path, (number, _, rest) in parts}
+
+    def _take(self, epoch: int) -> None:
+        """Commit a batch, and tell the server."""
+        place, answer = f"{self._folder}/{epoch}", _DONE
+        try:
+            frame = self._sink.spark.session.read.parquet(spark_path(self._store.url(f"{place}/rows")))
+            self._batch(frame, epoch)
+        except Exception as error:
+            self._error = self._error or error
+            answer = f"{type(error).__name__}: {error}"
+        self._store.write(f"{place}/answer", answer.encode())
+
+
+def _handing_over(folder: str, pattern: str, done: str = _DONE) -> Callable[[DataFrame, int], None]:
+    """A function that goes to the server by value: it needs nothing there but PySpark."""
+
+    def hand_over(frame: DataFrame, epoch: int) -> None:
+        import time
+
+        from pyspark.errors import AnalysisException
+
+        session = frame.sparkSession
+        marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
+        frame.write.mode("overwrite").parquet(f"{folder}/{epoch}/rows")
+        session.range(0).write.mode("overwrite").options(**marked).parquet(f"{folder}/{epoch}/ready")
+        while True:
+            try:
+                answer = session.read.text(f"{pattern}/{epoch}/answer", wholetext=True).first()
+            except AnalysisException:  # it is not there yet
+                time.sleep(0.1)
+                continue
+            if answer is None or answer[0] != done:
+                raise RuntimeError("the batch was refused" if answer is None else answer[0])
+            return
+
+    return hand_over

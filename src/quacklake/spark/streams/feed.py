@@ -1,0 +1,96 @@
+"""The rows of a stream in Spark. Executors read them from files, and see neither the catalog nor a way to it.
+
+Files whose rows were all inserted are read by Spark itself. What needs more, such as files of several snapshots or rows
+that were updated, DuckDB reads on the executors, where ``quacklake`` must be installed for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from quacklake.scan import ScanPlan
+from quacklake.scan.feed import FeedPlan
+from quacklake.scan.feed_slices import plain_inserts, slices, state_slices
+from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
+from quacklake.spark.read.slices import Slice, carrier_fields, read_slice, shown_columns, sliced_frame
+from quacklake.spark.runtime.local import to_frame
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.types import quote
+from quacklake.spark.streams.source import StreamPlan, StreamSource
+
+if TYPE_CHECKING:
+    from quacklake.spark.lake import SparkLake
+
+__all__ = ["FEED_TYPES", "batch_frame", "raw_schema", "shown_frame", "slices_of"]
+
+_HERE = 1 << 20
+"""Up to how many bytes of files are read sooner here than Spark has started Python on the executors."""
+FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
+
+
+def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:
+    """What tasks read of a plan, each for itself."""
+    plans: list[ScanPlan | FeedPlan] = [] if found.state is None else [*state_slices(found.state)]
+    plans += slices(found.feed, deletes=source.changes)
+    return [_slice(source, found, plan) for plan in plans]
+
+
+def _slice(source: StreamSource, found: StreamPlan, plan: ScanPlan | FeedPlan) -> Slice:
+    times = pa.table(
+        {"id": pa.array(found.times.keys(), pa.int64()), "time": pa.array(found.times.values(), pa.int64())}
+    )
+    return Slice(source.shared.store, plan, source.columns, found.names, source.changes, times)
+
+
+def raw_schema(source: StreamSource) -> str:
+    """The columns of slices, in the SQL of Spark: as they travel, under names that tell their ids."""
+    return ", ".join([*carrier_fields(source.columns), *([FEED_TYPES] if source.changes else [])])
+
+
+def shown_frame(source: StreamSource, raw: DataFrame, *, time: bool) -> DataFrame:
+    """Rows as they travel as users see them."""
+    return raw.selectExpr(*shown_columns(source.columns, time=time), *(FEED_NAMES if source.changes else ()))
+
+
+def batch_frame(spark: SparkLake, source: StreamSource, found: StreamPlan) -> DataFrame:
+    """The rows of a plan as an ordinary DataFrame."""
+    time = has_time(spark.session)
+    if source.changes:
+        return shown_frame(source, _mapped(spark, source, slices_of(source, found)), time=time)
+    names = [column.name for column in source.columns]
+    parts = []
+    if found.state is not None:
+        parts.append(spark._scan.frame(found.state).select(*map(quote, found.names)).toDF(*names))
+    plain, rest = plain_inserts(found.feed)
+    if plain.files.num_rows or (plain.inlined is not None and plain.inlined.num_rows):
+        parts.append(spark._scan.frame(plain).select(*map(quote, found.names)).toDF(*names))
+    others = [_slice(source, found, plan) for plan in slices(rest, deletes=False)]
+    if others or not parts:
+        parts.append(shown_frame(source, _mapped(spark, source, others), time=time))
+    return reduce(DataFrame.union, parts)
+
+
+def _mapped(spark: SparkLake, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
+    """Slices as a frame: a few rows are read here, else each slice is a row of bytes, which a task reads."""
+    schema = raw_schema(source)
+    if sum(map(_weight, parts)) <= _HERE:
+        found = [batch for part in parts for batch in read_slice(part)]
+        if not found:
+            return spark.session.createDataFrame([], schema)
+        return to_frame(spark.session, pa.Table.from_batches(found))
+    return sliced_frame(spark.session, parts, schema)
+
+
+def _weight(part: Slice) -> int:
+    """About how many bytes a slice is."""
+    rows = part.plan if isinstance(part.plan, ScanPlan) else part.plan.rows
+    inlined = [rows.inlined] if isinstance(part.plan, ScanPlan) else [part.plan.inserted, part.plan.deleted]
+    return int(pc.sum(rows.files.column("file_size_bytes")).as_py() or 0) + sum(
+        0 if table is None else table.nbytes for table in inlined
+    )

@@ -1,0 +1,95 @@
+"""Large batches of a stream that go into a table by their keys: merges that the executors do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from quacklake.operations.dml import DUPLICATES_SHOWN, duplicate_keys
+from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from quacklake.spark.runtime.types import quote
+from quacklake.spark.streams.changes import PUT, TAKEN, check_names, null_key, unknown_change
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from quacklake.spark.changes.merge import SparkMerge
+
+__all__ = ["changed_rows", "changes_merge", "upsert_merge", "upserted_rows"]
+
+_RANK = "_ql_rank"
+
+
+def upserted_rows(frame: DataFrame, on: Sequence[str], order_by: str | None) -> DataFrame:
+    """The rows of an upsert: all, or the last of each key in an order. Raises ``SchemaMismatchError``."""
+    if order_by is None:
+        return frame
+    check_names(frame.columns, [order_by, *on])
+    return _last(frame, on, [_column(order_by).desc_nulls_last()], _any(_column(name).isNull() for name in on))
+
+
+def upsert_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
+    """Update the rows that have the keys and insert the others; a key that comes twice is an error that shows it."""
+    merge._check = lambda source: _check_keys(source, on)
+    return merge.when_matched_update_all().when_not_matched_insert_all()
+
+
+def changed_rows(frame: DataFrame, on: Sequence[str]) -> DataFrame:
+    """The last change of each key, and whatever is no change at all. Raises ``SchemaMismatchError``."""
+    check_names(frame.columns, (CHANGE_TYPE, *on))
+    order = [_column(COMMIT_VERSION).desc_nulls_last()] if COMMIT_VERSION in frame.columns else []
+    # of one commit: what went, went before what came
+    rows = _last(frame, on, [*order, _is(PUT).desc()], ~(_is(PUT) | _is(TAKEN)))
+    return rows.drop(COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+
+def changes_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
+    """Update, insert or delete keys as their changes say. Wrong ones are errors as ``apply_changes`` has them."""
+
+    def check(source: DataFrame) -> None:
+        _check_changes(source, on)
+        _check_keys(source.filter(_is(PUT)), on)
+
+    merge._beside, merge._check = (CHANGE_TYPE,), check
+    put, taken = (f.expr(f"source.{CHANGE_TYPE}").isin(*kinds) for kinds in (PUT, TAKEN))
+    return merge.when_matched_delete(taken).when_matched_update_all().when_not_matched_insert_all(put)
+
+
+def _last(frame: DataFrame, on: Sequence[str], order: Sequence[SparkColumn], others: SparkColumn) -> DataFrame:
+    """The rows that come first in an order among those of their key, and some others."""
+    rank = f.rank().over(Window.partitionBy(*map(_column, on)).orderBy(*order))
+    return frame.withColumn(_RANK, rank).filter((f.col(_RANK) == 1) | others).drop(_RANK)
+
+
+def _check_keys(source: DataFrame, on: Sequence[str]) -> None:
+    names = [_column(name) for name in on]
+    several = source.filter(~_any(name.isNull() for name in names)).groupBy(*names).agg(f.expr("count(*) AS _ql_count"))
+    found = several.filter("_ql_count > 1").orderBy(*names).limit(DUPLICATES_SHOWN + 1).collect()
+    if found:
+        raise duplicate_keys(on, [tuple(row)[:-1] for row in found])
+
+
+def _check_changes(source: DataFrame, on: Sequence[str]) -> None:
+    strange = ~(_is(PUT) | _is(TAKEN))
+    wrong = source.filter(strange | _any(_column(name).isNull() for name in on))
+    for row in wrong.select(CHANGE_TYPE, *map(_column, on)).limit(1).collect():
+        if row[0] not in (*PUT, *TAKEN):
+            raise unknown_change(row[0])
+        raise null_key(next(name for name, value in zip(on, row[1:], strict=True) if value is None))
+
+
+def _column(name: str) -> SparkColumn:
+    return f.col(quote(name))
+
+
+def _is(kinds: Sequence[str]) -> SparkColumn:
+    return f.coalesce(f.col(CHANGE_TYPE).isin(*kinds), f.lit(False))
+
+
+def _any(conditions: Iterable[SparkColumn]) -> SparkColumn:
+    return reduce(SparkColumn.__or__, conditions)

@@ -1,0 +1,279 @@
+"""Batches of a stream on their way into a table: each is committed once, together with its mark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from quacklake import faults, telemetry
+from quacklake.catalog import streams
+from quacklake.errors import StreamBatchDoneError
+from quacklake.format.streams import marked
+from quacklake.operations import evolution
+from quacklake.operations.reference import TableRef
+from quacklake.spark.changes.keys import conform_keys
+from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.read.feed_names import FEED_NAMES
+from quacklake.spark.runtime.schema import arrow_schema
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.streams.changes import apply_changes, upsert
+from quacklake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
+from quacklake.spark.write.fetching import Fetch
+from quacklake.spark.write.rows import carried_alike, given_columns
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from quacklake.spark.changes.changes import ChangeMetrics
+    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.write.rows import SparkRows
+
+__all__ = ["BatchReport", "SparkSink", "StreamHandle"]
+
+_log = logging.getLogger("quacklake.stream")
+_REPORTS = 100
+"""How many batches a stream remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What came of a batch: the rows that were inserted or updated, the data files that were written with their size
+    in bytes, and the rows that were deleted.
+
+    One that was in the lake already is ``skipped``.
+    """
+
+    epoch: int
+    rows: int = 0
+    deleted: int = 0
+    files: int = 0
+    bytes: int = 0
+    milliseconds: float = 0.0
+    skipped: bool = False
+
+
+@dataclass
+class SparkSink:
+    """Where the batches of one run of a stream go. ``gaps`` tells that batches may have been left out."""
+
+    spark: SparkLake
+    name: str
+    table: TableRef
+    mode: str = "append"
+    on: Sequence[str] = ()
+    order_by: str | None = None
+    evolve: bool = False
+    gaps: bool = False
+    run: str = ""
+    reports: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=_REPORTS))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    fetch: Fetch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fetch = Fetch(self.spark._shared.config.stream_driver_rows)
+
+    def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
+        """Make a batch part of the lake, unless it is that already. Raises as ``Transaction.mark`` and writes do."""
+        with self.lock, telemetry.timed("stream.batch"):
+            began = perf_counter()
+            faults.reach("stream.batch.before")
+            try:
+                self._check(epoch)
+                counts = self._commit(frame, epoch, position)
+            except StreamBatchDoneError:
+                counts = {"skipped": True}
+            faults.reach("stream.batch.after")
+            report = BatchReport(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
+        self._tell(report)
+        return report
+
+    def _check(self, epoch: int) -> None:
+        """Refuse before any file is written what the commit would refuse."""
+        with self.spark._shared.catalog.read() as reader:
+            marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
+
+    def _tell(self, report: BatchReport) -> None:
+        self.reports.append(report)
+        label = self.spark._shared.catalog.label
+        telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
+        telemetry.count("stream.rows", report.rows, tenant=label)
+        telemetry.count("stream.files", report.files, tenant=label)
+        telemetry.count("stream.bytes", report.bytes, tenant=label)
+        _log.info(
+            "stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s",
+            self.name,
+            report.epoch,
+            report.rows,
+            report.files,
+            report.bytes,
+            report.milliseconds,
+            " (was there already)" if report.skipped else "",
+        )
+
+    # -- what becomes of rows ------------------------------------------------------------------------------------------
+
+    def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        if self.mode == "append":
+            return self._append(frame, epoch, position)
+        table = self.spark._lake.handle.view().find_table(self.table.schema, self.table.name)
+        time = has_time(self.spark.session)
+        given = given_columns(frame.schema, table, time=time)
+        few = self.fetch.few(frame) if carried_alike(given, table) else None
+        if few is not None:
+            return self._merge_here(few, epoch, position)
+        # of each key the last one counts, whatever its spelling
+        rows = conform_keys(frame, table, self.on, time=time, evolve=self.evolve, beside=FEED_NAMES)
+        return self._merge(rows, epoch, position)
+
+    def _mark(self, tx: Transaction, epoch: int, position: str | None) -> Mapping[str, int]:
+        """Let the mark be part of a transaction; tells the files and rows that are in it."""
+        tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
+        files = [file for pending in tx.pendings() for file in pending.files]
+        inlined = sum(insert.rows.num_rows for pending in tx.pendings() for insert in pending.inserts)
+        return {
+            "rows": sum(file.record_count for file in files) + inlined,
+            "files": len(files),
+            "bytes": sum(file.file_size_bytes for file in files),
+        }
+
+    def _append(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        counts: dict[str, Any] = {}
+
+        def work(tx: Transaction, rows: SparkRows) -> None:
+            table = tx.find_table(self.table.schema, self.table.name)
+            if self.evolve:
+                table = evolution.evolve(self.spark._shared, tx, table, arrow_schema(frame.schema, required=False))
+            rows.add_to(tx, table)
+            counts.update(self._mark(tx, epoch, position))
+
+        self.spark._write(frame, work, partial=self.evolve, fetch=self.fetch)
+        self.fetch.last = counts["rows"]
+        return counts
+
+    def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
+        """The rows of a small batch by their keys, which the driver compares."""
+        shared = self.spark._shared
+
+        def work(tx: Transaction) -> dict[str, Any]:
+            table = tx.find_table(self.table.schema, self.table.name)
+            if self.mode == "changes":
+                done = apply_changes(shared, tx, table, rows, self.on, evolve=self.evolve)
+            else:
+                done = upsert(shared, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
+            return {**self._mark(tx, epoch, position), "deleted": done.deleted}
+
+        return self.spark._lake.handle.run(work)
+
+    def _merge(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        """The rows of a large batch by their keys: the executors compare them."""
+        counts: dict[str, Any] = {}
+        changes = self.mode == "changes"
+
+        def run(work: Callable[[Transaction], ChangeMetrics]) -> ChangeMetrics:
+            def marked(tx: Transaction) -> ChangeMetrics:
+                done = work(tx)
+                counts.update(self._mark(tx, epoch, position))
+                counts.update(rows=done.rows_inserted + done.rows_updated, deleted=done.rows_deleted)
+                return done
+
+            return self.spark._lake.handle.run(marked)
+
+        rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
+        merge = SparkMerge(self.spark._parts, run, self.spark._lake.handle.view, self.table, rows, self.on)
+        merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
+        (merge.with_schema_evolution() if self.evolve else merge).execute()
+        return counts
+
+
+class StreamHandle:
+    """A running stream into a table, with the methods of Spark's ``StreamingQuery`` that end it or wait for it.
+
+    What stopped it is raised as it was, not as text inside of an error of Spark. ``query`` is Spark's own object.
+    """
+
+    def __init__(self, sink: SparkSink) -> None:
+        self._sink = sink
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self.query: StreamingQuery
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self._sink.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it still runs."""
+        return bool(self.query.isActive)
+
+    @property
+    def reports(self) -> list[BatchReport]:
+        """What came of the last batches, oldest first."""
+        return list(self._sink.reports)
+
+    def exception(self) -> BaseException | None:
+        """What stopped it."""
+        return self._error or self.query.exception()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:
+        """Wait for its end; True when it has ended. Raises what stopped it."""
+        try:
+            return self.query.awaitTermination(timeout) is not False
+        except Exception as error:
+            raise self._cause(error) from None
+
+    def processAllAvailable(self) -> None:
+        """Wait until all that is there now is in the table. Raises what stopped the stream."""
+        try:
+            self.query.processAllAvailable()
+        except Exception as error:
+            raise self._cause(error) from None
+
+    def stop(self) -> None:
+        """End it; a batch that is under way is finished or left out, as a whole."""
+        self._ready.set()
+        self.query.stop()
+        with self._sink.lock:
+            return  # Spark does not wait for Python to end
+
+    def _cause(self, error: BaseException) -> BaseException:
+        return error if self._error is None else self._error
+
+    # -- for who starts it -------------------------------------------------------------------------------------------
+
+    def hand_over(self) -> Callable[[DataFrame, int], None]:
+        """What Spark is to call with each batch."""
+        return self._batch
+
+    def _batch(self, frame: DataFrame, epoch: int) -> None:
+        """Take a batch, once the stream has been claimed."""
+        self._ready.wait()
+        try:
+            if self._error is not None:
+                raise self._error
+            self._sink.write(frame, epoch)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _begin(self, query: StreamingQuery, *, restart: bool) -> None:
+        """Claim the stream for a query that has just started, and let its batches come."""
+        self.query = query
+        try:
+            run = str(query.runId)
+            self._sink.spark._lake.claim_stream(self.name, str(query.id), run=run, restart=restart)
+            self._sink.run = run
+        except BaseException as error:
+            self._error = error
+            self.stop()
+            raise
+        self._ready.set()

@@ -1,0 +1,210 @@
+"""A table as a source of a stream: where it starts, how far it can go, and which rows are on the way.
+
+A position is a snapshot: everything up to it has been read. Positions are plain dictionaries, which checkpoints keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from quacklake.catalog import Reader
+from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError, nearest
+from quacklake.format.changes import ChangeKind, parse
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.snapshots import Snapshot
+from quacklake.operations.context import Shared
+from quacklake.operations.feed import Bound, first_of
+from quacklake.scan import ScanPlan, plan_scan
+from quacklake.scan.feed import FeedPlan, plan_feed
+from quacklake.scan.feed_slices import last_within
+from quacklake.spark.read.feed_names import FEED_NAMES
+
+__all__ = ["EARLIEST", "LATEST", "Position", "StreamPlan", "StreamSource"]
+
+#: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the one whose rows come first.
+Position: TypeAlias = Mapping[str, int]
+
+EARLIEST, LATEST = "earliest", "latest"
+_FEED = (
+    ChangeKind.INSERTED_INTO_TABLE,
+    ChangeKind.INLINED_INSERT,
+    ChangeKind.DELETED_FROM_TABLE,
+    ChangeKind.INLINED_DELETE,
+)
+_QUIET = 100
+"""After how many snapshots of other tables a position moves on: one that stays behind expires."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """The rows between two positions: those of a whole state, if it begins with one, then what changed.
+
+    ``names`` are the columns of the stream as the plans call them, ``times`` when snapshots were made.
+    """
+
+    state: ScanPlan | None
+    feed: FeedPlan
+    names: tuple[str, ...]
+    times: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A table as it is streamed; its columns are those it had when the stream was made, whatever they are called."""
+
+    shared: Shared
+    table: TableInfo
+    changes: bool = False
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table, without those that a stream of changes adds."""
+        return self.table.schema.columns
+
+    def check(self) -> None:
+        """Refuse a table that has columns with the names that a stream of changes adds."""
+        taken = [name for name in self.table.schema.names if self.changes and name.lower() in FEED_NAMES]
+        if taken:
+            raise InputError(f'the column "{taken[0]}" has a name that the stream of changes needs')
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    def start(self, starting: Bound) -> Position:
+        """Where a stream begins. Raises ``SnapshotExpiredError`` with the oldest that is left."""
+        with self.shared.catalog.read() as reader:
+            newest = reader.latest()
+            if starting == LATEST:
+                return self._after(newest.id)
+            if starting == EARLIEST:
+                return self._earliest(reader)
+            since = _since(reader, starting, newest)
+            self._check_start(reader, since, starting)
+            return self._after(since - 1)
+
+    def _after(self, snapshot: int) -> Position:
+        return {"table": self.table.id, "after": snapshot}
+
+    def _earliest(self, reader: Reader) -> Position:
+        oldest = reader.oldest_unbroken()
+        if oldest.id == 0:
+            return self._after(-1)
+        there = reader.table_by_id(oldest, self.table.id) is not None
+        return {**self._after(oldest.id), "state": oldest.id} if there else self._after(oldest.id)
+
+    def _check_start(self, reader: Reader, since: int, starting: object) -> None:
+        newest = reader.latest().id
+        if since > newest + 1:
+            raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest}")
+        oldest = reader.oldest_unbroken().id
+        if oldest and since <= oldest:
+            raise SnapshotExpiredError(
+                f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
+                hint=f'the oldest start left is {oldest + 1}; "earliest" reads the whole table first',
+            )
+
+    def latest(self, start: Position) -> Position:
+        """How far a batch that begins at a position can go now; the same position when there is nothing new."""
+        with self.shared.catalog.read() as reader:
+            newest = reader.latest()
+            after = start["after"]
+            if newest.id <= after and "state" not in start:
+                return start
+            table = self._present(reader, newest, start)
+            end = newest.id
+            if self.max_files is not None or self.max_bytes is not None:
+                files = reader.changed_files(table, after + 1, end)
+                end = last_within(files, after + 1, end, self.max_files, self.max_bytes)
+            quiet = "state" not in start and end == newest.id and end - after < _QUIET
+            if quiet and not self._touched(reader, after + 1, end):
+                return start
+        return self._after(end)
+
+    def _touched(self, reader: Reader, since: int, until: int) -> bool:
+        """True when a snapshot of a range changed rows of the table, or when that is not known."""
+        made = reader.changes_between(since, until)
+        found = (change for text in made.values() for change in parse(text))
+        return len(made) != until - since + 1 or any(
+            change.id == self.table.id and change.kind in _FEED for change in found
+        )
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def plan(self, start: Position, end: Position) -> StreamPlan:
+        """The rows between two positions. Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table
+        whose columns have changed so that the stream cannot go on.
+        """
+        catalog = self.shared.catalog
+        with catalog.read() as reader:
+            until = reader.at_version(end["after"]) if end["after"] >= 0 else reader.latest()
+            table = self._present(reader, until, start)
+            since = start["after"] + 1
+            state = None
+            if "state" in start:
+                base = reader.at_version(start["state"])
+                past = self._present(reader, base, start)
+                state = plan_scan(
+                    reader, self.shared.store, base, past, database=catalog.encoding, encrypted=catalog.encrypted
+                )
+            feed = plan_feed(
+                reader,
+                self.shared.store,
+                table,
+                since,
+                until,
+                database=catalog.encoding,
+                max_files=self.shared.config.plan_max_files,
+                encrypted=catalog.encrypted,
+            )
+            versions = [*range(since, until.id + 1), *([] if state is None else [state.snapshot_id])]
+            times = reader.times(versions) if self.changes else {}
+        names = tuple(table.schema.by_id(column.id).name for column in self.columns)
+        return StreamPlan(state, feed, names, {id_: int(time.timestamp() * 1_000_000) for id_, time in times.items()})
+
+    def _present(self, reader: Reader, snapshot: Snapshot, start: Position) -> TableInfo:
+        """The table at a snapshot, which must still be the one that is streamed."""
+        name = self.table.qualified_name
+        if start["table"] != self.table.id:
+            raise StreamMismatchError(
+                f"the stream began with another table that was called {name}",
+                hint="use another checkpoint, or another name for the pipeline",
+            )
+        found = reader.table_by_id(snapshot, self.table.id)
+        if found is None:
+            raise NotFoundError(f"{name} does not exist at snapshot {snapshot.id}: it was dropped, or is not made yet")
+        for column in self.columns:
+            here = _get(found.schema, column.id)
+            if here is None or not _alike(here, column):
+                change = "was dropped" if here is None else f"is {here.duckdb_type()} now"
+                raise StreamMismatchError(
+                    f'the column "{column.name}" of {name} {change}, and the stream began with {column.duckdb_type()}',
+                    hint="start the stream again: it goes on from here with the columns of today",
+                )
+        return found
+
+
+def _since(reader: Reader, starting: Bound, newest: Snapshot) -> int:
+    try:
+        return first_of(reader, starting, newest)
+    except NotFoundError as error:
+        if isinstance(starting, str) and (near := nearest(starting, (EARLIEST, LATEST))):
+            raise NotFoundError(error.message, hint=near) from None
+        raise
+
+
+def _get(schema: TableSchema, id_: int) -> Column | None:
+    return next((column for column in schema.columns if column.id == id_), None)
+
+
+def _alike(one: Column, two: Column) -> bool:
+    """True when values of two columns look the same; names of columns may differ, those of fields not."""
+    pairs: Sequence[tuple[Column, Column]] = list(zip(one.children, two.children, strict=False))
+    return (
+        one.type == two.type
+        and len(one.children) == len(two.children)
+        and all(a.id == b.id and a.name == b.name and _alike(a, b) for a, b in pairs)
+    )

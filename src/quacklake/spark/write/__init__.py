@@ -1,0 +1,1 @@
+"""DataFrames as the files of a table."""

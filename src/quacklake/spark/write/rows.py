@@ -1,0 +1,434 @@
+"""Rows of Spark on their way into a table: what fits, where the files go, and what the catalog learns of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import sqlglot
+from pyspark.sql.types import StructType
+
+from quacklake.engines.duckdb import WriteOptions
+from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
+from quacklake.format.bounds import encode_comparable
+from quacklake.format.mappings import MappedColumn, NameMapping
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
+from quacklake.format.partitions import IDENTITY, directory
+from quacklake.format.paths import data_file_name
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.stats import ColumnStats
+from quacklake.format.types import parse_type
+from quacklake.operations.add_files import known_mappings
+from quacklake.operations.conform import Match, given_schema, match_given, to_table
+from quacklake.operations.context import Shared
+from quacklake.operations.inlining import encoded_insert
+from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
+from quacklake.spark.write.fetching import Fetch
+from quacklake.spark.write.tasks import write_task, written_here, written_in_python
+from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
+from quacklake.storage import Footer, column_stats
+from quacklake.transaction import NewDataFile, Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Prepared", "SparkRows", "carried_alike", "carries", "given_columns", "spark_order"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Written files of a table and their paths, ready for any transaction: only ids are missing.
+
+    ``mapped`` files have no field ids inside of lists and maps.
+    """
+
+    table: TableInfo
+    files: tuple[tuple[NewDataFile, str], ...]
+    mapped: bool = False
+
+    @classmethod
+    def of(cls, table: TableInfo, files: Iterable[NewDataFile]) -> Prepared:
+        """Files with all field ids."""
+        return cls(table, tuple((file, table.location + file.path) for file in files))
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for _, path in self.files]
+
+    def fits(self, table: TableInfo) -> bool:
+        """True when the files are just those that would be written for a table again."""
+        own, keys = self.table, None if self.table.partition is None else self.table.partition.keys
+        others = None if table.partition is None else table.partition.keys
+        return (own.schema, own.location, own.sort, keys) == (table.schema, table.location, table.sort, others)
+
+    def add_to(self, tx: Transaction, table: TableInfo) -> None:
+        """Make the files part of a transaction."""
+        pending = tx.pending(table)
+        mapping_id = None
+        if self.mapped:
+            columns = tuple(_mapped(column) for column in table.schema.columns)
+            mapping = NameMapping(0, columns)
+            mapping_id = known_mappings(tx, table).get(mapping.key)
+            if mapping_id is None:
+                mapping_id = tx.local_id()
+                pending.mappings.append(replace(mapping, id=mapping_id))
+        spec = table.partition
+        pending.files.extend(
+            replace(
+                file,
+                id=tx.local_id(),
+                mapping_id=mapping_id,
+                partition_id=spec.id if spec is not None and spec.keys else None,
+            )
+            for file, _ in self.files
+        )
+
+
+@dataclass
+class SparkRows:
+    """The rows of one DataFrame for one table. What was written is used again when a commit has to be repeated.
+
+    ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
+    With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
+    go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
+    ``count`` is how many rows there are at least, where that is known. What ``fetch`` takes the driver writes itself.
+    """
+
+    shared: Shared
+    writer: SparkWriter
+    frame: DataFrame
+    kept: Mapping[int, str] = field(default_factory=dict)
+    folder: str = ""
+    tasks: int | None = None
+    order: Sequence[SortBy] | None = None
+    partial: bool = False
+    count: int | None = None
+    fetch: Fetch = field(default_factory=Fetch)
+    _few: pa.Table | None = None
+    _looked: bool = False
+    _prepared: Prepared | None = field(default=None, repr=False)
+
+    @property
+    def session(self) -> SparkSession:
+        return self.writer.session
+
+    def add_to(self, tx: Transaction, table: TableInfo) -> None:
+        """Make the rows part of a transaction: inlined when they are few, else as files. Raises as ``append`` does."""
+        time = has_time(self.session)
+        matches, given = self._match(table, time=time)
+        few = self._small(table, matches, given)
+        if few is not None and few.num_rows <= self.shared.inline_limit(table):
+            if few.num_rows:
+                row_ids = few.column(self.kept[FIELD_ROW_ID]).to_pylist() if self.kept else [None] * few.num_rows
+                rows = to_table(self.shared.engine, few, matches)
+                tx.pending(table).add_insert(encoded_insert(self.shared, table, rows, row_ids))
+            return
+        if self._prepared is None or not self._prepared.fits(table):
+            self.discard()
+            if few is not None:
+                task = replace(write_task(self.shared, table, matches, given, self.kept), folder=self.folder)
+                self._prepared = Prepared.of(table, written_here(self.shared, few, task))
+            else:
+                self._prepared = self._write(table, matches, given, time=time)
+        self._prepared.add_to(tx, table)
+
+    def files(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
+        """The rows as files that are no part of a transaction yet, which removes them if it fails."""
+        time = has_time(self.session)
+        matches, given = self._match(table, time=time)
+        prepared = self._write(table, matches, given, time=time)
+        for path in prepared.paths:
+            tx.wrote(path)
+        spec = table.partition
+        partition_id = spec.id if spec is not None and spec.keys else None
+        return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in prepared.files]
+
+    def discard(self) -> None:
+        """Remove the files that were written; one that cannot be removed is an orphan for maintenance."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self.shared.store.delete(prepared.paths)
+
+    # -- what fits ---------------------------------------------------------------------------------------------------
+
+    def _match(self, table: TableInfo, *, time: bool) -> tuple[list[Match], TableSchema]:
+        """The columns of the rows as those of the table, and as they are given."""
+        schema = StructType([each for each in self.frame.schema.fields if each.name not in self.kept.values()])
+        given = given_columns(schema, table, time=time)
+        return match_given(given, table.schema, table.qualified_name, partial=self.partial), given
+
+    def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
+        """All rows when they are few enough for the catalog or for the driver."""
+        inlined, alike = self.shared.inline_limit(table), all(_written_alike(found, given) for found in matches)
+        limit = max(inlined, self.fetch.limit if alike else 0)
+        if not limit or (self.count or 0) > limit or not all(carries(found, given) for found in matches):
+            return None
+        if not self._looked:
+            self._few = self.fetch.few(self.frame, inlined, more=alike)
+            self._looked = True
+        return self._few
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def _write(self, table: TableInfo, matches: Sequence[Match], given: TableSchema, *, time: bool) -> Prepared:
+        options = self.shared.write_options(table)
+        plain = all(map(plain_in_parquet, table.schema.columns))
+        if self.shared.catalog.encrypted or (self.kept and not plain):
+            # Spark has no keys, and files that need a name mapping have no place for row ids
+            frame = self.frame if self.tasks is None else self.frame.coalesce(self.tasks)
+            if self.order and self.tasks is not None:
+                order = [each.column() for each in self.order]
+                frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
+            task = write_task(self.shared, table, matches, given, self.kept)
+            return Prepared.of(table, written_in_python(frame, task, self.folder))
+        stem = data_file_name().removesuffix(".parquet")
+        job = WriteJob(
+            table,
+            [_value(found, given, time=time) for found in matches],
+            f"{table.location}{stem}/",
+            self._parquet_options(table),
+            spark_order(table) if options.sort and self.order is None else self.order or (),
+            {id_: quote(name) for id_, name in self.kept.items()},
+            self.tasks,
+        )
+        self.shared.store.make_parent(job.folder + stem)
+        placed: list[str] = []
+        try:
+            written = self.writer.write(self.frame, job)
+            keys = self._key_texts(table, written)
+            paths = self._paths(table, written, keys, stem, hive=options.hive)
+            if self.shared.store.is_local:
+                for each, path in zip(written, paths, strict=True):
+                    placed.append(path)
+                    self.shared.store.rename(each.path, path)
+                self.shared.store.sync(paths)
+            mapped = not plain or not all(_has_ids(each.footer, table.schema) for each in written)
+            if mapped and self.kept:
+                raise QuacklakeError("Spark wrote files without field ids")
+            rows = zip(written, paths, keys, strict=True)
+            files = tuple((_file(table, *row), row[1]) for row in rows)
+            return Prepared(table, files, mapped)
+        except BaseException:
+            left = [entry.path for entry in self.shared.store.list(job.folder.rstrip("/"))]
+            self.shared.store.delete([*left, *placed])
+            raise
+        finally:
+            self.shared.store.prune(job.folder)
+
+    def _parquet_options(self, table: TableInfo) -> dict[str, str]:
+        options = self.shared.write_options(table)
+        found = {
+            "compression": options.compression,
+            "parquet.writer.version": f"v{options.parquet_version:d}",
+            "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        }
+        if options.compression == "zstd" and options.compression_level is not None:
+            found["parquet.compression.codec.zstd.level"] = f"{options.compression_level:d}"
+        if options.row_group_size != WriteOptions().row_group_size:
+            # the default is DuckDB's; Spark is quicker with its own, which goes by bytes
+            found["parquet.block.row.count.limit"] = f"{options.row_group_size:d}"
+        if options.row_group_size_bytes is not None:
+            found["parquet.block.size"] = f"{options.row_group_size_bytes:d}"
+        if self.fetch.row_bytes:
+            # what the first rows take in memory is more than what they take in a file
+            found["maxRecordsPerFile"] = f"{max(1, int(options.target_file_size / self.fetch.row_bytes)):d}"
+        return found
+
+    def _key_texts(self, table: TableInfo, written: Sequence[Written]) -> list[dict[int, str | None]]:
+        """The partition values of each file as the catalog has them: DuckDB's text of each."""
+        if table.partition is None:
+            return [{} for _ in written]
+        found: list[dict[int, str | None]] = [{} for _ in written]
+        for number, key in enumerate(table.partition.keys):
+            texts = [each.keys[number] for each in written]
+            if key.parsed == IDENTITY:
+                column = table.schema.by_id(key.column_id)
+                values = self.shared.engine.cast(pa.array(texts, pa.string()), column)
+                texts = self.shared.engine.texts(pa.table({column.name: values}), [column])[column.id]
+            for values_of, text in zip(found, texts, strict=True):
+                values_of[key.index] = text
+        return found
+
+    def _paths(
+        self,
+        table: TableInfo,
+        written: Sequence[Written],
+        keys: Sequence[Mapping[int, str | None]],
+        stem: str,
+        *,
+        hive: bool,
+    ) -> list[str]:
+        """Where the files are to be: on a local disk where every writer puts them, elsewhere where Spark did."""
+        if not self.shared.store.is_local:
+            return [each.path for each in written]
+        spec = table.partition
+        folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]
+        return [f"{table.location}{folder}{stem}_{number}.parquet" for number, folder in enumerate(folders)]
+
+
+def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableSchema:
+    """The columns of a DataFrame; where Spark shows a type of the table just so, they have that type."""
+    given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
+    wanted = ((column, table.schema.get(column.name)) for column in given.columns)
+    return TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
+
+
+def carries(found: Match, given: TableSchema) -> bool:
+    """True when Arrow brings values of a column from Spark to DuckDB unharmed."""
+    if found.source is None:
+        return True
+    return not _is_hard(given.find(found.source), found.column)
+
+
+def carried_alike(given: TableSchema, table: TableInfo) -> bool:
+    """True when Arrow so brings the values of all columns that a table has too."""
+    both = ((one, table.schema.get(one.name)) for one in given.columns)
+    return not any(two is not None and _is_hard(one, two) for one, two in both)
+
+
+def _is_hard(given: Column, wanted: Column) -> bool:
+    hard = ("variant", "timetz", "interval", "time", "time_ns", "timestamp_ns", "int128", "uint128")
+    return any(
+        leaf.type in hard or two.type in hard for leaf, two in zip(given.leaves(), wanted.leaves(), strict=False)
+    )
+
+
+def _written_alike(found: Match, given: TableSchema) -> bool:
+    """True when DuckDB puts the very values of a column that :func:`carries` into files that Spark would."""
+    if found.source is None:
+        return found.column.default_kind != "expression"
+    one, two = (
+        Counter(parse_type(leaf.type).base for leaf in each.leaves())
+        for each in (given.find(found.source), found.column)
+    )
+    more_floats = one["float32"] + one["float64"] < two["float32"] + two["float64"]
+    # a decimal may become another number of floating point, by the last bit
+    return not two["geometry"] and not (one["decimal"] and more_floats)
+
+
+def _value(found: Match, given: TableSchema, *, time: bool) -> str:
+    """The SQL of what a column of the table gets."""
+    column = found.column
+    if found.source is not None:
+        value = stored(quote(found.source), given.find(found.source), column, column.name, time=time)
+    elif column.default is not None and column.default_kind == "expression":
+        raise UnsupportedFeatureError(
+            f'the default of "{column.name}" is computed, which Spark cannot do', hint="give the column a value"
+        )
+    else:
+        shown = initial_value(replace(column, initial_default=column.default), time=time)
+        value = stored(shown, replace(column, name="default"), column, column.name, time=time)
+    return value if column.nullable else required(value, column.name)
+
+
+def spark_order(table: TableInfo) -> list[SortBy]:
+    """The order of a table's rows in the SQL of Spark. Raises ``UnsupportedFeatureError``."""
+    found = []
+    for key in table.sort.keys if table.sort is not None else ():
+        if key.dialect != "duckdb":
+            continue
+        try:
+            (sql,) = sqlglot.transpile(key.expression, read="duckdb", write="spark")
+        except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
+            raise UnsupportedFeatureError(f"Spark cannot sort by {key.expression}") from None
+        found.append(SortBy(sql, key.direction == "DESC", key.null_order == "NULLS_FIRST"))
+    return found
+
+
+# -- what the catalog learns -------------------------------------------------------------------------------------------
+
+
+def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
+    """The paths of leaves in the files that Spark writes; that of a variant ends with a dot: a group of several."""
+    found: dict[str, int] = {}
+    for column in columns:
+        path = above + column.name
+        match column.type:
+            case "struct":
+                found |= _leaf_paths(column.children, f"{path}.")
+            case "list":
+                found |= _leaf_paths([replace(column.children[0], name="list.element")], f"{path}.")
+            case "map":
+                names = ("key_value.key", "key_value.value")
+                pairs = zip(column.children, names, strict=True)
+                found |= _leaf_paths([replace(child, name=name) for child, name in pairs], f"{path}.")
+            case "variant":
+                found[f"{path}."] = column.id
+            case _:
+                found[path] = column.id
+    return found
+
+
+def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
+    """The column id of each leaf of a file."""
+    paths = _leaf_paths(schema.columns)
+    groups = {path: id_ for path, id_ in paths.items() if path.endswith(".")}
+    found: dict[str, int] = {}
+    for leaf in footer.columns:
+        group = next((id_ for path, id_ in groups.items() if leaf.path.startswith(path)), None)
+        id_ = paths.get(leaf.path, group)
+        if id_ is not None:
+            found[leaf.path] = id_
+    return found
+
+
+def _has_ids(footer: Footer, schema: TableSchema) -> bool:
+    """True when every leaf has the field id of its column."""
+    ids = _ids(footer, schema)
+    return all(leaf.field_id in RESERVED_FIELDS or leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
+
+
+def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str | None]) -> NewDataFile:
+    footer = written.footer
+    found = column_stats(footer, table.schema, columns=_ids(footer, table.schema))
+    stats = [_with_floats(each, table.schema.by_id(each.column_id), written) for each in found]
+    needed = {column.id: column.name for column in table.schema.columns if not (column.nullable or column.nested)}
+    for each in stats:
+        if each.column_id in needed and each.null_count:
+            raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{needed[each.column_id]}"')
+    if not path.startswith(table.location):
+        raise QuacklakeError(f"Spark wrote {path} outside of the table's folder")
+    dates = next((leaf for leaf in footer.columns if leaf.field_id == FIELD_SNAPSHOT_ID), None)
+    return NewDataFile(
+        id=0,
+        path=path.removeprefix(table.location),
+        record_count=footer.rows,
+        file_size_bytes=footer.size_bytes,
+        footer_size=footer.footer_size,
+        stats=tuple(stats),
+        row_groups=footer.row_groups,
+        partition_values=keys,
+        moved=dates is not None,
+        begin_snapshot=None if dates is None else int(str(dates.min)),
+        partial_max=None if dates is None else int(str(dates.max)),
+    )
+
+
+def _with_floats(stats: ColumnStats, column: Column, written: Written) -> ColumnStats:
+    """The statistics with what is known of NaN, which Parquet does not tell."""
+    if column.id not in written.floats:
+        return stats
+    known = written.floats[column.id]
+    if known is None:
+        return replace(stats, contains_nan=False)
+    nan, low, high = known
+    return replace(
+        stats,
+        contains_nan=nan,
+        min=None if low is None else encode_comparable(low, column.type),
+        max=None if high is None else encode_comparable(high, column.type),
+    )
+
+
+def _mapped(column: Column, name: str | None = None) -> MappedColumn:
+    """A column under its own name in a file, as the name mappings of the format spell lists and maps."""
+    names: Sequence[str | None] = (None,) * len(column.children)
+    if column.type in ("list", "map"):
+        names = ("list",) if column.type == "list" else ("key", "value")
+    children = tuple(_mapped(child, one) for child, one in zip(column.children, names, strict=True))
+    return MappedColumn(name or column.name, column.id, children=children)

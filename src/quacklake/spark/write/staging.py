@@ -1,0 +1,59 @@
+"""Rows that are computed once: written into files of their own, from which every later step reads them.
+
+Those of an encrypted lake the executors keep for themselves instead, for the files would not be encrypted. So all steps
+see the same rows, whatever the rows come from and whichever task has to run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from quacklake.format.paths import uuid7
+from quacklake.spark.read.file_index import READ_OPTIONS
+from quacklake.spark.runtime.failures import writing
+from quacklake.spark.runtime.paths import spark_path, spark_uri
+from quacklake.spark.runtime.session import WRITING, settings
+from quacklake.storage import Store
+
+__all__ = ["Staging"]
+
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compression": "snappy"}
+
+
+@dataclass
+class Staging:
+    """Folders of rows below ``location``, which no snapshot knows. ``discard`` removes them.
+
+    With ``sealed`` rows are never in a file of the store; when an executor is lost that has some, the work fails.
+    """
+
+    session: SparkSession
+    store: Store
+    location: str
+    sealed: bool = False
+    _folders: list[str] = field(default_factory=list)
+
+    def put(self, frame: DataFrame, select: Sequence[str], schema: StructType | str) -> DataFrame:
+        """The values of some SQL over a frame, which now are in files; ``schema`` is how they are read."""
+        if self.sealed:
+            with settings(self.session, WRITING), writing():
+                return frame.selectExpr(*select).localCheckpoint()
+        folder = f"{self.location}staged-{uuid7()}"
+        self._folders.append(folder)
+        self.store.make_parent(f"{folder}/rows")
+        with settings(self.session, WRITING), writing():
+            rows = frame.selectExpr(*select)
+            rows.write.mode("append").options(**_OPTIONS).parquet(spark_uri(self.store.url(folder)))
+        reader = self.session.read.options(**READ_OPTIONS).schema(schema)
+        return reader.parquet(spark_path(self.store.url(folder)))
+
+    def discard(self) -> None:
+        """Remove the files; one that cannot be removed is an orphan for maintenance."""
+        folders, self._folders = self._folders, []
+        for folder in folders:
+            self.store.delete([entry.path for entry in self.store.list(folder)])
+            self.store.prune(f"{folder}/")

@@ -1,0 +1,163 @@
+"""Files that Spark's own writer cannot write, written by DuckDB on the executors.
+
+Spark has no field ids for what is inside lists and maps, so that its files need a name mapping; and files with one
+cannot have row ids inside. It has no keys for encrypted files, either. Where that matters, and where rows come through
+Spark's interface for sources in Python, each task gives its rows to DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
+from quacklake.engines.duckdb.failures import writing
+from quacklake.errors import ConstraintError, UnsupportedFeatureError
+from quacklake.format.names import quote
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
+from quacklake.format.schema import TableSchema
+from quacklake.operations import conform
+from quacklake.operations.conform import Match
+from quacklake.operations.context import Shared
+from quacklake.spark.runtime.executors import each_task
+from quacklake.spark.runtime.types import RAISED
+from quacklake.storage import Store
+from quacklake.transaction import NewDataFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TaskRows", "WriteTask", "write_task", "written_here", "written_in_python"]
+
+_NEVER = ("variant", "geometry", "time_ns")
+"""Types that do not travel from Spark to DuckDB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """What became of the rows of a task: files of a table, or the rows themselves where they are few."""
+
+    table: TableInfo
+    files: tuple[NewDataFile, ...] = ()
+    few: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """What one task does: its rows become files of the table.
+
+    ``values`` is the SQL of the table's columns. ``kept`` are columns with what rows take along, by field id. Up to
+    ``limit`` rows are handed back instead. A task that is killed leaves files that nobody names.
+    """
+
+    store: Store = field(repr=False)
+    table: TableInfo
+    options: WriteOptions
+    values: tuple[str, ...]
+    kept: Mapping[int, str]
+    folder: str = ""
+    encrypted: bool = False
+    limit: int = 0
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> TaskRows:
+        rows = (batch for batch in batches if batch.num_rows)
+        try:
+            return self._write(rows)
+        except ConstraintError as error:
+            raise RuntimeError(f"{RAISED}{error.message}\n") from None
+
+    def _write(self, rows: Iterator[pa.RecordBatch]) -> TaskRows:
+        begin: list[pa.RecordBatch] = []
+        for batch in rows:
+            begin.append(batch)
+            if sum(each.num_rows for each in begin) > self.limit:
+                break
+        if not begin:
+            return TaskRows(self.table)
+        few = sum(each.num_rows for each in begin) <= self.limit
+        engine = DuckDBEngine(self.store, threads=1)
+        with closing(engine), engine.connection() as connection:
+            reader = pa.RecordBatchReader.from_batches(begin[0].schema, chain(begin, rows))
+            with writing():
+                connection.register("ql_source", reader)
+                if few:
+                    return TaskRows(self.table, few=arrow_table(connection, self._query()))
+            return TaskRows(self.table, self.files(connection, FileWriter(self.store, encrypted=self.encrypted)))
+
+    def files(
+        self, connection: duckdb.DuckDBPyConnection, writer: FileWriter, size: int | None = None
+    ) -> tuple[NewDataFile, ...]:
+        """The rows that a connection has as ``ql_source`` in files; ``size`` is theirs in memory, where it is known."""
+        begun: list[str] = []
+        try:
+            found = writer.write(
+                connection,
+                self._query(),
+                self.table,
+                self.options,
+                begun.append,
+                lambda: 0,
+                row_ids=FIELD_ROW_ID in self.kept,
+                snapshot_ids=FIELD_SNAPSHOT_ID in self.kept,
+                size_hint=size,
+                folder=self.folder,
+            )
+        except BaseException:
+            self.store.delete(begun)
+            raise
+        return tuple(found)
+
+    def _query(self) -> str:
+        kept = ((id_, self.kept[id_]) for id_ in (FIELD_ROW_ID, FIELD_SNAPSHOT_ID) if id_ in self.kept)
+        select = [*self.values, *(f"{quote(name)} AS {quote(RESERVED_FIELDS[id_])}" for id_, name in kept)]
+        return f"SELECT {', '.join(select)} FROM ql_source"
+
+
+def write_task(
+    shared: Shared, table: TableInfo, matches: Sequence[Match], given: TableSchema, kept: Mapping[int, str]
+) -> WriteTask:
+    """What writes rows, with the columns ``given``, in the forms that Spark shows.
+
+    Raises ``UnsupportedFeatureError`` for a type that does not travel to DuckDB.
+    """
+    for found in matches:
+        if found.source is None:
+            continue
+        column = found.column
+        leaves = [*column.leaves(), *given.find(found.source).leaves()]
+        hard = [leaf for leaf in leaves if leaf.type in _NEVER or (leaf.type == "timestamp_ns" and column.nested)]
+        if hard:
+            raise UnsupportedFeatureError(
+                f"rows with a column of type {hard[0].type} cannot go from Spark to such files",
+                hint="write such rows with lake.table(…)",
+            )
+    values = conform.expressions(matches, {found.column.id: _value(found, given) for found in matches})
+    options = shared.write_options(table)
+    return WriteTask(shared.store, table, options, tuple(values), dict(kept), encrypted=shared.catalog.encrypted)
+
+
+def _value(found: Match, given: TableSchema) -> str | None:
+    """The SQL of a value that Spark shows in another form than a cast takes."""
+    if found.source is None or found.column.type != "timestamp_ns" or given.find(found.source).type != "timestamp_ns":
+        return None
+    return f"make_timestamp_ns({quote(found.source)})"
+
+
+def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[NewDataFile]:
+    """The rows of a frame as files of a table, in a folder of it."""
+    return [file for found in each_task(frame, replace(task, folder=folder)) for file in found.files]
+
+
+def written_here(shared: Shared, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
+    """Rows that the driver has as files of a table."""
+    with shared.engine.connection() as connection:
+        with writing():
+            connection.register("ql_source", rows)
+        return task.files(connection, shared.writer, rows.nbytes)

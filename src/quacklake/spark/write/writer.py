@@ -1,0 +1,288 @@
+"""DataFrames as Parquet files, written by Spark itself; what they hold is read from their footers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from quacklake import faults, telemetry
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import fold
+from quacklake.format.objects import RESERVED_FIELDS, TableInfo
+from quacklake.format.partitions import Transform, key_names
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.transforms import apply
+from quacklake.format.transforms import bucket as bucket_of
+from quacklake.spark.read.file_index import read_paths
+from quacklake.spark.read.footers import all_footers
+from quacklake.spark.runtime.compat import arrow_udf, place_of, rebalanced, require_types
+from quacklake.spark.runtime.failures import writing
+from quacklake.spark.runtime.paths import file_path, spark_uri
+from quacklake.spark.runtime.schema import FIELD_ID, file_type
+from quacklake.spark.runtime.session import WRITING, settings
+from quacklake.spark.runtime.types import RAISED, key_expression, quote, read_type
+from quacklake.storage import FileEntry, Footer, Store
+
+__all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
+
+#: Whether there is a NaN among a file's numbers, and the least and greatest of the others.
+FloatStats = tuple[bool, float | None, float | None]
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+_MARK = "\x01"
+"""Begins the name of a folder for an empty text, for one that Spark takes for NULL, or that begins so itself."""
+_LONGEST = 240 // 3  # of a folder's name, where every byte may take three
+
+
+@dataclass(frozen=True, slots=True)
+class SortBy:
+    """One key of an order, in the SQL of Spark."""
+
+    sql: str
+    descending: bool
+    nulls_first: bool
+
+    def column(self) -> SparkColumn:
+        key = f.expr(self.sql)
+        if self.descending:
+            return key.desc_nulls_first() if self.nulls_first else key.desc_nulls_last()
+        return key.asc_nulls_first() if self.nulls_first else key.asc_nulls_last()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """What is written where: ``values`` is the SQL of each column of the table, in its stored type.
+
+    ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` is the SQL
+    of columns of the format itself, by their field ids. ``tasks`` says how many write; without it Spark decides.
+    """
+
+    table: TableInfo
+    values: Sequence[str]
+    folder: str
+    options: Mapping[str, str]
+    sort: Sequence[SortBy] = ()
+    reserved: Mapping[int, str] = field(default_factory=dict)
+    tasks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that Spark wrote: its path below the data root and the texts of its partition keys.
+
+    ``floats`` is what is known of columns that may hold NaN.
+    """
+
+    path: str
+    footer: Footer
+    keys: tuple[str | None, ...]
+    floats: Mapping[int, FloatStats | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Float:
+    """A column of floating-point numbers: its id, its SQL, and its path in a file."""
+
+    id: int
+    sql: str
+    path: str
+
+
+class SparkWriter:
+    """Writes files for one store."""
+
+    def __init__(self, session: SparkSession, store: Store) -> None:
+        self.session = session
+        self.store = store
+
+    def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
+        """Write the rows of a frame; files without rows are removed again.
+
+        A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit,
+        ``UnsupportedFeatureError`` for a column that this Spark has no type for.
+        """
+        require_types(self.session, job.table.schema.columns)
+        faults.reach("engine.write.before")
+        with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
+            keys = _key_columns(job.table)
+            writer = self._prepared(frame, job).write.mode("append").options(**job.options)
+            if keys:
+                writer = writer.partitionBy(*keys)
+            writer.parquet(spark_uri(self.store.url(job.folder.rstrip("/"))))
+        faults.reach("engine.write.after")
+        return self._gather(job)
+
+    def _prepared(self, frame: DataFrame, job: WriteJob) -> DataFrame:
+        """The rows as they go into the files: columns with field ids, then the keys of the partitions."""
+        columns = job.table.schema.columns
+        neutral = frame.selectExpr(
+            *(f"{sql} AS c{i}" for i, sql in enumerate(job.values)),
+            *(f"{sql} AS r{id_}" for id_, sql in job.reserved.items()),
+        )
+        # ids are lost when anything but this is the last that makes the columns
+        select = [
+            (neutral[f"c{i}"].cast(file_type(column)) if column.nested else neutral[f"c{i}"]).alias(
+                column.name, metadata={FIELD_ID: column.id}
+            )
+            for i, column in enumerate(columns)
+        ]
+        select += [neutral[f"r{id_}"].alias(RESERVED_FIELDS[id_], metadata={FIELD_ID: id_}) for id_ in job.reserved]
+        keys = _key_columns(job.table)
+        select += [key.alias(name) for name, key in zip(keys, _keys(job.table), strict=True)]
+        rows = neutral.select(*select)
+        order = [each.column() for each in job.sort]
+        names = [f.col(quote(name)) for name in keys]
+        if job.tasks is not None:
+            both = [*names, *order]
+            few = rows.repartitionByRange(job.tasks, *both) if order and job.tasks > 1 else rows.coalesce(job.tasks)
+            return few.sortWithinPartitions(*both) if both else few
+        if keys:
+            return rebalanced(rows, keys).sortWithinPartitions(*names, *order)
+        if order:
+            return rows.repartitionByRange(*order).sortWithinPartitions(*order)
+        return rows
+
+    def _gather(self, job: WriteJob) -> list[Written]:
+        """The files with rows that were written; whatever else is there is removed."""
+        entries = list(self.store.list(job.folder.rstrip("/")))
+        data = [entry for entry in entries if _is_data(entry)]
+        footers = all_footers(self.session, self.store, [entry.path for entry in data])
+        pairs = [(entry, footer) for entry, footer in zip(data, footers, strict=True) if footer.rows]
+        wanted = {entry.path for entry, _ in pairs}
+        self.store.delete([entry.path for entry in entries if entry.path not in wanted])
+        label, size = self.store.label, sum(footer.size_bytes for _, footer in pairs)
+        telemetry.count("engine.files_written", len(pairs), tenant=label)
+        telemetry.count("engine.bytes_written", size, tenant=label)
+        floats = _float_columns(job.table.schema.columns)
+        doubtful = [each for each in floats if not _without_nan([footer for _, footer in pairs], each)]
+        numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}
+        clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
+        return [
+            Written(entry.path, footer, _folder_texts(job, entry), {**clean, **numbers.get(entry.path, {})})
+            for entry, footer in pairs
+        ]
+
+    def _numbers(
+        self, schema: TableSchema, paths: Sequence[str], doubtful: Sequence[_Float]
+    ) -> dict[str, dict[int, FloatStats | None]]:
+        """What Parquet does not tell of numbers with NaN among them: file by file, from the files themselves."""
+        columns = _only(schema.columns, {each.id for each in doubtful})
+        fields = ", ".join(f"{quote(column.name)} {read_type(column, time=False)}" for column in columns)
+        urls = self.store.urls(paths)
+        known = dict(zip(map(file_path, urls), paths, strict=True))
+        rows = read_paths(self.session, self.store, urls, fields)
+        place = place_of(rows, "file_path").alias("_ql_path")
+        measured = []
+        for each in doubtful:
+            number = f"IF(isnan({each.sql}), NULL, CAST({each.sql} AS DOUBLE))"
+            found_nan = f"coalesce(bool_or(isnan({each.sql})), false)"
+            measured += [f"{found_nan} AS n{each.id}", f"min({number}) AS l{each.id}", f"max({number}) AS h{each.id}"]
+        found: dict[str, dict[int, FloatStats | None]] = {}
+        grouped = rows.select("*", place).groupBy("_ql_path").agg(*(f.expr(each) for each in measured))
+        for row in grouped.toLocalIterator():
+            path = known[row["_ql_path"].replace("file:///", "file:/", 1)]
+            found[path] = {each.id: (row[f"n{each.id}"], row[f"l{each.id}"], row[f"h{each.id}"]) for each in doubtful}
+        return found
+
+
+def _is_data(entry: FileEntry) -> bool:
+    name = entry.path.rsplit("/", 1)[-1]
+    return name.endswith(".parquet") and not name.startswith((".", "_"))
+
+
+def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> list[_Float]:
+    """The columns that may hold NaN and are in no list or map."""
+    found: list[_Float] = []
+    for column in columns:
+        name = sql + quote(column.name)
+        if column.type == "struct":
+            found += _float_columns(column.children, f"{name}.", f"{path}{column.name}.")
+        elif column.type in ("float32", "float64"):
+            found.append(_Float(column.id, name, path + column.name))
+    return found
+
+
+def _without_nan(footers: Sequence[Footer], column: _Float) -> bool:
+    """True when the footers say that there is no NaN: for the writers of all versions it is the greatest number."""
+    parts = (part for footer in footers for part in footer.columns if part.path == column.path)
+    return all(part.value_count == 0 or part.max is not None for part in parts)
+
+
+def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
+    """Some columns that are in no list or map, with the structs around them."""
+    structs = (replace(each, children=_only(each.children, ids)) if each.type == "struct" else each for each in columns)
+    return tuple(each for each in structs if each.id in ids or (each.type == "struct" and each.children))
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def _key_columns(table: TableInfo) -> list[str]:
+    """The names of the folders of a partitioned table; none that a column of the files has."""
+    if table.partition is None:
+        return []
+    taken = {fold(name) for name in table.schema.names}
+    names = []
+    for name in key_names(table.partition, table.schema):
+        while fold(name) in taken:
+            name += "_key"
+        taken.add(fold(name))
+        names.append(name)
+    return names
+
+
+def _keys(table: TableInfo) -> list[SparkColumn]:
+    """The keys of a partitioned table as texts."""
+    found = []
+    for key in table.partition.keys if table.partition is not None else ():
+        index = next(i for i, column in enumerate(table.schema.columns) if column.id == key.column_id)
+        column = table.schema.columns[index]
+        sql = key_expression(key.parsed, f"c{index}", column.type)
+        value = _bucket(key.parsed, f"c{index}", column.type) if sql is None else f.expr(sql)
+        found.append(_folder_name(value))
+    return found
+
+
+def _folder_name(value: SparkColumn) -> SparkColumn:
+    """The text of a key in a form that folders can have, and :func:`_folder_texts` reads."""
+    unfit = f.lit(f"{RAISED}a partition value contains a NUL character, which no catalog can store\n")
+    long = f.lit(f"{RAISED}a partition value is too long for the name of a folder, where Spark puts its files\n")
+    marked = value.isin("", _NULL_FOLDER) | value.startswith(_MARK)
+    return (
+        f.when(f.contains(value, f.lit("\0")), f.raise_error(unfit))
+        .when(f.octet_length(value) > _LONGEST, f.raise_error(long))
+        .when(marked, f.concat(f.lit(_MARK), value))
+        .otherwise(value)
+    )
+
+
+def _bucket(transform: Transform, name: str, type_: str) -> SparkColumn:
+    """The bucket of a value: Spark has no such hash, so that Python computes it on the executors."""
+    if type_ == "timestamptz" and not hasattr(f, "arrow_udf"):  # Python would get local times, some of them twice
+        raise UnsupportedFeatureError("buckets of timestamptz columns take Spark 4.1 or newer")
+
+    def buckets(values: pa.Array) -> pa.Array:
+        return apply(values, transform, type_).cast(pa.string())
+
+    def one(value: object) -> str | None:
+        found = bucket_of(value, type_, transform.buckets)
+        return None if found is None else str(found)
+
+    shown = key_expression(Transform("identity"), name, type_) if type_ == "uuid" else name
+    return arrow_udf(buckets, one, f.expr(shown or name))
+
+
+def _folder_texts(job: WriteJob, entry: FileEntry) -> tuple[str | None, ...]:
+    if job.table.partition is None:
+        return ()
+    texts: list[str | None] = []
+    for segment in entry.path.removeprefix(job.folder).split("/")[:-1]:
+        text = unquote(segment.partition("=")[2])
+        texts.append(None if text == _NULL_FOLDER else text.removeprefix(_MARK))
+    return tuple(texts)

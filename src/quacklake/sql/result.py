@@ -1,0 +1,194 @@
+"""What a statement gave: rows that are read once, or as often as one likes after they were kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.operations.rows import Rows
+
+__all__ = ["Result"]
+
+_BATCH_ROWS = 122_880
+
+
+@dataclass
+class _Begun:
+    """A batch of which some rows were given one by one."""
+
+    batch: pa.RecordBatch
+    rows: Iterator[tuple[Any, ...]]
+    used: int = 0
+
+
+class Result(Rows):
+    """The rows of one statement.
+
+    ``fetchone``, ``fetchmany``, ``fetchall``, ``to_batches`` and iteration go through the rows once, one batch in
+    memory at a time. ``df``, ``pl``, ``arrow``, every other ``to_…`` and ``show`` give all rows that are left, as often
+    as they are called: they keep them. A result that is not read to its end is kept, too, as soon as its session runs
+    the next statement.
+    """
+
+    def __init__(
+        self,
+        reader: pa.RecordBatchReader | pa.Table | None = None,
+        *,
+        types: tuple[str, ...] = (),
+        rowcount: int = -1,
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        if isinstance(reader, pa.Table):
+            reader = reader.to_reader()
+        self._reader = pa.RecordBatchReader.from_batches(pa.schema([]), []) if reader is None else reader
+        self._types = types
+        self._finish = finish
+        self._begun: _Begun | None = None
+        self._kept: pa.Table | None = None
+        self.rowcount = rowcount
+        """The rows that a statement changed; -1 when it changed none or that is not known."""
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self._reader.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the columns as DuckDB names them, or Arrow's names where DuckDB was not asked."""
+        return list(self._types) or [str(field.type) for field in self.schema]
+
+    @property
+    def description(self) -> list[tuple[str, str, None, None, None, None, None]]:
+        """Name and type of each column, as Python's database interface has it."""
+        return [(name, type_, *[None] * 5) for name, type_ in zip(self.columns, self.types, strict=True)]  # type: ignore[misc]
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        while True:
+            row = None if self._begun is None else next(self._begun.rows, None)
+            if row is not None and self._begun is not None:
+                self._begun.used += 1
+                return row
+            self._begun = None
+            self._begun = self._begin(next(self._batches()))
+
+    def _begin(self, batch: pa.RecordBatch) -> _Begun:
+        """The rows of a batch as Python's values."""
+        from quacklake.operations.display import python_values
+
+        columns = [python_values(column) for column in batch.columns]
+        for index, type_ in enumerate(self._types):
+            if type_ in ("HUGEINT", "UHUGEINT"):
+                columns[index] = [None if value is None else int(value) for value in columns[index]]
+        return _Begun(batch, zip(*columns, strict=True))
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or None."""
+        return next(self, None)
+
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        """The next rows, at most so many."""
+        return list(itertools.islice(self, size))
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """The rows that are left."""
+        return list(self)
+
+    # -- frames ------------------------------------------------------------------------------------------------------
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that are left as Arrow batches, one at a time."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun.used < begun.batch.num_rows:
+            yield begun.batch.slice(begun.used)
+        yield from self._batches()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            source = self._reader  # another one when the rows are kept in between
+            try:
+                batch = source.read_next_batch()
+            except StopIteration:
+                self._end()
+                return
+            yield batch
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows that are left as an Arrow table, which is kept."""
+        schema = self.schema
+        self._kept = pa.Table.from_batches(list(self.to_batches()), schema)
+        self._reader = self._kept.to_reader(_BATCH_ROWS)
+        return self._kept
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    # -- showing -----------------------------------------------------------------------------------------------------
+
+    def show(self, rows: int = 10) -> None:
+        """Print the first rows as a table; they stay readable."""
+        from quacklake.operations.display import print_table
+
+        table = self.to_arrow()
+        print_table(table.slice(0, rows), total=table.num_rows)
+
+    def __repr__(self) -> str:
+        from quacklake.operations.display import text_table
+
+        if not self.columns:
+            return "<Result without rows>"
+        table = self.to_arrow()
+        return text_table(table.slice(0, 10), total=table.num_rows)
+
+    def _repr_html_(self) -> str:
+        from quacklake.operations.display import html_table
+
+        if not self.columns:
+            return "<p>no rows</p>"
+        table = self.to_arrow()
+        return html_table(table.slice(0, 10), total=table.num_rows)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def keep(self) -> pa.Table:
+        """Read what is left into memory, from where it can still be read; returns it."""
+        if self._finish is not None or self._kept is None:
+            schema = self.schema
+            self._kept = pa.Table.from_batches(list(self._reader), schema)
+            self._reader = self._kept.to_reader(_BATCH_ROWS)
+            self._end()
+        return self._kept
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error where the rows that are left are asked for."""
+        self._reader = pa.RecordBatchReader.from_batches(self.schema, (_raise(each) for each in [error]))
+        self._end()
+
+    def _end(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+
+def _raise(error: Exception) -> pa.RecordBatch:
+    raise error

@@ -1,0 +1,66 @@
+"""All that roles of PostgreSQL may do and see on a shared lake: how it is made, and brought to the present state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog import lakehouse
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.tables import WIDE_SPEC
+from quacklake.tenancy import exposing, rights_repairs, row_security
+from quacklake.tenancy.definer_functions import has_open_functions
+from quacklake.tenancy.row_security import Place
+
+__all__ = ["Mend", "needed", "rights", "secure"]
+
+Mend = Callable[[Connection, Place, str | None], list[str]]
+"""Takes a lake and its metadata schema, and tells the statements that it lacks; none when all is well."""
+
+
+def secure(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+    """Return what lets roles see the rows of their catalogs only, as far as it was not done before."""
+    return [
+        *rights(connection, place, metadata_schema),
+        *row_security.secure(place, SharedTables.of(metadata_schema)),
+        *lakehouse.readable_views(connection, place),
+    ]
+
+
+def rights(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+    """Return what gives roles of a secured lake the rights that they have on a new one."""
+    return rights_repairs.missing_rights(connection, place, SharedTables.of(metadata_schema))
+
+
+def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
+    """Return what has to be mended on a lake that an older version made; nothing for who does not own its tables."""
+    place = row_security.find_place(connection, metadata_schema)
+    if not row_security.is_owner(connection, place):
+        return []
+    mends: list[Mend] = [_functions, _secured, _statistics, _views]
+    return [mend for mend in mends if mend(connection, place, metadata_schema)]
+
+
+def _functions(connection: Connection, place: Place, _: str | None) -> list[str]:
+    """Close the functions that were open to every role."""
+    return exposing.mend(connection, place) if has_open_functions(connection, place) else []
+
+
+def _secured(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+    """Take from readers what lets them lock tables, and secure tables that were added later."""
+    return secure(connection, place, metadata_schema) if place.secured else []
+
+
+def _statistics(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+    """End the collecting of statistics about values that roles must not learn."""
+    names = [name for name in SharedTables.of(metadata_schema).definitions if name in place.secured]
+    if not names and exposing.is_used(connection, place):
+        names = [f"ducklake_{name}" for name in WIDE_SPEC]
+    return rights_repairs.open_statistics(connection, place, names) if names else []
+
+
+def _views(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+    """Make the views over the metadata."""
+    readers = place.group if place.secured else None
+    return lakehouse.missing_views(connection, metadata_schema, shared=True, readers=readers)

@@ -1,0 +1,49 @@
+"""Trigger functions of PostgreSQL that run with the rights of the lake's owner.
+
+Whoever may execute such a function can put it on a table of his own, whose columns and casts are then his code, run by
+the owner. So nobody may execute one: a trigger that exists fires without that right. Should somebody have put one on
+another table before, the function itself looks at which table it is called for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.engine import Connection
+
+from quacklake.format.names import literal, quote
+from quacklake.tenancy.row_security import Place, rows_of
+
+__all__ = ["has_open_functions", "trigger_function"]
+
+_FOREIGN = "this function serves the tables of the lake only"
+
+
+def trigger_function(
+    place: Place, function: str, tables: Sequence[str], body: str, *, declare: str = "", replace: bool = False
+) -> list[str]:
+    """Return the statements that make a trigger function for some tables; all names are qualified and quoted.
+
+    With ``replace`` a function of that name gets the new body.
+    """
+    # the trigger of a partitioned table fires for its parts
+    here = "coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)"
+    allowed = ", ".join(f"{literal(table)}::regclass::oid" for table in tables)
+    guard = f"IF {here} NOT IN ({allowed}) THEN RAISE EXCEPTION {literal(_FOREIGN)} USING ERRCODE = '42501'; END IF;"
+    create = "CREATE OR REPLACE FUNCTION" if replace else "CREATE FUNCTION"
+    return [
+        f"{create} {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" SET search_path = pg_catalog, pg_temp AS $$ {declare}BEGIN {guard} {body} END $$",
+        f"ALTER FUNCTION {function}() OWNER TO {quote(place.owner)}",
+        f"REVOKE ALL ON FUNCTION {function}() FROM PUBLIC",
+    ]
+
+
+def has_open_functions(connection: Connection, place: Place) -> bool:
+    """Return whether everybody may execute a function that runs as the lake's owner, as older versions let them."""
+    everybody = "p.proacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(p.proacl) a WHERE a.grantee = 0)"
+    query = (
+        "SELECT 1 FROM pg_proc p WHERE p.prosecdef AND p.prorettype = 'trigger'::regtype AND p.proname ~ '^quacklake_'"
+        f" AND pg_get_userbyid(p.proowner) = {literal(place.owner)} AND ({everybody}) LIMIT 1"
+    )
+    return bool(rows_of(connection, query))

@@ -1,0 +1,149 @@
+"""What lets stock DuckDB write a catalog that is exposed to it, on PostgreSQL.
+
+Its commits insert by position, for which a column more with a default is fine; what goes through DuckDB's own planner
+needs ``ctid``, which a view may have as a column. Two tables it also fills by COPY: these are real ones, and triggers
+keep them and the shared ones the same, both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quacklake.catalog.tables import SPEC, ColumnSpec, Spec
+from quacklake.format.names import literal, quote
+from quacklake.format.options import EXPOSED
+from quacklake.tenancy.definer_functions import trigger_function
+from quacklake.tenancy.row_security import Place
+
+__all__ = [
+    "MIRROR",
+    "REAL",
+    "columns_of",
+    "give_writes",
+    "mirror_functions",
+    "mirror_out",
+    "mirrors",
+    "quoted",
+    "real_table",
+    "writable_view",
+]
+
+REAL = ("metadata", "files_scheduled_for_deletion")
+"""The tables, without their prefix, of which an exposed catalog that is written has its own."""
+_LIMIT = "data_inlining_row_limit"
+MIRROR = "quacklake_mirror"
+"""The prefix of the functions' names."""
+
+
+def columns_of(table: str) -> list[str]:
+    """The columns of a table of ``REAL``, quoted."""
+    return quoted(SPEC[table])
+
+
+def quoted(columns: Sequence[ColumnSpec]) -> list[str]:
+    """The names of columns in quotes."""
+    return [quote(column.name) for column in columns]
+
+
+def writable_view(view: str, catalog_id: int, select: str) -> list[str]:
+    """A view through which rows of the catalog are inserted, too; ``select`` ends with its condition."""
+    return [
+        f"CREATE VIEW {view} WITH (security_barrier) AS {select} WITH CASCADED CHECK OPTION",
+        f"ALTER VIEW {view} ALTER COLUMN catalog_id SET DEFAULT {catalog_id:d}",
+    ]
+
+
+def real_table(place: Place, schema: str, table: str, catalog_id: int) -> list[str]:
+    """The catalog's own table, and what brings its changes into the shared one."""
+    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
+    hidden = f" AND key NOT IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
+    statements = [
+        f"CREATE TABLE {name} AS SELECT {', '.join(columns)} FROM {shared} WHERE catalog_id = {catalog_id:d}{hidden}",
+        *mirror_out(place, schema, table, catalog_id),
+        _trigger(name, f"{MIRROR}_out", f"{quote(schema)}.{MIRROR}_{table}()"),
+    ]
+    return [*statements, *(_no_inlining(place, schema, name) if table == "metadata" else [])]
+
+
+def mirror_out(place: Place, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
+    """The function that brings changes of a catalog's own table into the shared one."""
+    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
+    # the limit is for DuckDB alone
+    only = f"IF coalesce(NEW.key, OLD.key) = {literal(_LIMIT)} THEN RETURN NULL; END IF; "
+    body = (
+        f"{only if table == 'metadata' else ''}"
+        f"IF TG_OP <> 'INSERT' THEN {_delete_one(shared, columns, 'OLD', f'catalog_id = {catalog_id:d} AND ')};"
+        f" END IF; IF TG_OP <> 'DELETE' THEN INSERT INTO {shared} (catalog_id, {', '.join(columns)})"
+        f" VALUES ({catalog_id:d}, {', '.join(f'NEW.{column}' for column in columns)}); END IF; RETURN NULL;"
+    )
+    return trigger_function(place, f"{quote(schema)}.{MIRROR}_{table}", [name], body, replace=replace)
+
+
+def _no_inlining(place: Place, schema: str, table: str) -> list[str]:
+    """What DuckDB would inline, our clients do not see: its limit is and stays 0."""
+    function = f"{quote(schema)}.{MIRROR}_limit()"
+    return [
+        f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
+        f" SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
+        f" IF NEW.key = {literal(_LIMIT)} THEN NEW.value := '0'; END IF; RETURN NEW; END $$",
+        f"ALTER FUNCTION {function} OWNER TO {quote(place.owner)}",
+        f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC",
+        f"CREATE TRIGGER {MIRROR}_limit BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}",
+        f"INSERT INTO {table} (key, value) VALUES ({literal(_LIMIT)}, '0')",
+    ]
+
+
+def mirrors(place: Place, registry: str) -> list[str]:
+    """What brings changes of the shared tables into those of the catalogs that ``registry`` has a schema for."""
+    triggers = [_trigger(place.name(f"ducklake_{table}"), MIRROR, f"{_mirror(place, table)}()") for table in REAL]
+    return [*mirror_functions(place, registry), *triggers]
+
+
+def _mirror(place: Place, table: str) -> str:
+    return place.name(f"{MIRROR}_{table}")
+
+
+def mirror_functions(place: Place, registry: str, replace: bool = False) -> list[str]:
+    """The functions of these triggers."""
+    statements = []
+    for table in REAL:
+        columns, shared = columns_of(table), place.name(f"ducklake_{table}")
+        own = literal(f"ducklake_{table}")
+        only = f" OR r.key IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
+        gone = _delete_one("%1$I.%2$I", columns, "($1)", "")
+        values = ", ".join(f"($1).{column}" for column in columns)
+        added = f"INSERT INTO %1$I.%2$I ({', '.join(columns)}) VALUES ({values})"
+        body = (
+            "IF TG_OP = 'DELETE' THEN r := OLD; ELSE r := NEW; END IF;"
+            f" SELECT e.schema_name INTO target FROM {registry} e WHERE e.catalog_id = r.catalog_id;"
+            f" IF target IS NULL{only} THEN RETURN NULL; END IF;"
+            f" IF TG_OP <> 'INSERT' THEN EXECUTE format({literal(gone)}, target, {own}) USING OLD; END IF;"
+            f" IF TG_OP <> 'DELETE' THEN EXECUTE format({literal(added)}, target, {own}) USING NEW; END IF;"
+            " RETURN NULL;"
+        )
+        declare = f"DECLARE r {shared}; target text; "
+        statements += trigger_function(place, _mirror(place, table), [shared], body, declare=declare, replace=replace)
+    return statements
+
+
+def _trigger(table: str, name: str, function: str) -> str:
+    # not for what the other trigger of the pair does
+    return (
+        f"CREATE TRIGGER {name} AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW"
+        f" WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION {function}"
+    )
+
+
+def _delete_one(table: str, columns: list[str], row: str, condition: str) -> str:
+    """One of the rows that are alike: the tables have no key. In another part of a table a row has the same ctid."""
+    alike = f"ROW({', '.join(columns)}) IS NOT DISTINCT FROM ROW({', '.join(f'{row}.{name}' for name in columns)})"
+    return f"DELETE FROM {table} WHERE {condition}ctid = (SELECT ctid FROM {table} WHERE {condition}{alike} LIMIT 1)"
+
+
+def give_writes(schema: str, role: str, spec: Spec) -> list[str]:
+    """What lets a role write; neither the catalog's id nor a new table."""
+    statements = []
+    for table, parts in spec.items():
+        name, columns = f"{quote(schema)}.ducklake_{table}", ", ".join(quoted(parts))
+        statements.append(f"GRANT INSERT ({columns}), UPDATE ({columns}), DELETE ON {name} TO {quote(role)}")
+    return statements

@@ -1,0 +1,201 @@
+"""One catalog of a shared lake as stock DuckDB knows a lake, on PostgreSQL: a schema of views over its rows.
+
+Inlined rows of shared lakes are packed, which no view shows. So an exposed catalog has none: they are flushed before,
+and a trigger refuses new ones, whatever a client still believes. Views are security barriers, because a condition of
+the reader could otherwise be tried on the rows of others first.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.tables import SPEC, WIDE_SPEC, Spec
+from quacklake.format.names import literal, quote
+from quacklake.format.options import EXPOSED
+from quacklake.tenancy import exposed_writes
+from quacklake.tenancy.definer_functions import trigger_function
+from quacklake.tenancy.role_limits import timeouts, without_statistics
+from quacklake.tenancy.row_security import Place, rows_of
+
+__all__ = [
+    "begin",
+    "exposed",
+    "exposure_schema",
+    "give",
+    "is_exposure",
+    "is_taken",
+    "is_used",
+    "leftovers",
+    "mend",
+    "unexpose",
+    "views",
+]
+
+_EXPOSED = "quacklake_exposed"
+_REFUSE = "quacklake_no_inlining"
+_LEAST = "the catalog is exposed to other clients by now and keeps no rows in the database: try again in some seconds"
+
+
+def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
+    """The name of the schema that stock DuckDB opens; lakes of one database have different ones."""
+    prefix = "" if metadata_schema is None else f"{metadata_schema.encode()[:40].decode(errors='ignore')}_"
+    return f"{prefix}tenant_{catalog_id:d}"
+
+
+def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | None:
+    """Whether a catalog that is exposed is written, too; None for one that is not exposed."""
+    if not is_used(connection, place):
+        return None
+    mine = f"SELECT schema_name IS NOT NULL FROM {place.name(_EXPOSED)} WHERE catalog_id = {catalog_id:d}"
+    found = rows_of(connection, mine)
+    return bool(found[0][0]) if found else None
+
+
+def is_used(connection: Connection, place: Place) -> bool:
+    """Return whether a catalog of the lake is exposed, or was."""
+    return rows_of(connection, f"SELECT to_regclass({literal(place.name(_EXPOSED))})")[0][0] is not None
+
+
+def leftovers(connection: Connection, place: Place, catalog_id: int) -> bool:
+    """True when a catalog still has rows or deletes in the database."""
+    each = (f"SELECT 1 FROM {place.name(table)} WHERE catalog_id = {catalog_id:d}" for table in (ROWS, DELETES))
+    return bool(rows_of(connection, f"{' UNION ALL '.join(each)} LIMIT 1"))
+
+
+def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
+    """What lets a catalog have no new inlined rows: clients know by an option, and a trigger is sure."""
+    return [
+        *([] if is_used(connection, place) else _foundation(place)),
+        f"INSERT INTO {place.name(_EXPOSED)} (catalog_id) VALUES ({catalog_id:d})",
+        f"INSERT INTO {place.name('ducklake_metadata')} (catalog_id, key, value)"
+        f" VALUES ({catalog_id:d}, {literal(EXPOSED)}, 'true')",
+    ]
+
+
+def _foundation(place: Place) -> list[str]:
+    owner, table = quote(place.owner), place.name(_EXPOSED)
+    return [
+        f"CREATE TABLE {table} (catalog_id bigint PRIMARY KEY, schema_name text)",
+        f"ALTER TABLE {table} OWNER TO {owner}",
+        f"REVOKE ALL ON {table} FROM PUBLIC",
+        *_refusal(place),
+        *(
+            f"CREATE TRIGGER {_REFUSE} AFTER INSERT ON {place.name(name)} REFERENCING NEW TABLE AS added"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {place.name(_REFUSE)}()"
+            for name in (ROWS, DELETES)
+        ),
+        *exposed_writes.mirrors(place, table),
+        *(
+            statement
+            for name, columns in SPEC.items()
+            for statement in without_statistics(place.name(f"ducklake_{name}"), [column.name for column in columns])
+        ),
+    ]
+
+
+def _refusal(place: Place, *, replace: bool = False) -> list[str]:
+    body = (
+        f"IF EXISTS (SELECT 1 FROM added a JOIN {place.name(_EXPOSED)} e USING (catalog_id)) THEN"
+        f" RAISE EXCEPTION {literal(_LEAST)} USING ERRCODE = '55000'; END IF; RETURN NULL;"
+    )
+    tables = [place.name(name) for name in (ROWS, DELETES)]
+    return trigger_function(place, place.name(_REFUSE), tables, body, replace=replace)
+
+
+def mend(connection: Connection, place: Place) -> list[str]:
+    """Return what gives the functions of an older version their new bodies, and takes them from everybody."""
+    written = f"SELECT catalog_id, schema_name FROM {place.name(_EXPOSED)} WHERE schema_name IS NOT NULL"
+    statements = [*_refusal(place, replace=True), *exposed_writes.mirror_functions(place, place.name(_EXPOSED), True)]
+    for catalog_id, schema in rows_of(connection, written):
+        for table in exposed_writes.REAL:
+            statements += exposed_writes.mirror_out(place, schema, table, catalog_id, replace=True)
+    return statements
+
+
+def views(place: Place, schema: str, catalog_id: int, spec: Spec, *, writable: bool) -> list[str]:
+    """What makes the schema and a view for each table of the format, or if ``writable`` two real tables among them."""
+    statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
+    for table, columns in spec.items():
+        name = f"{quote(schema)}.ducklake_{table}"
+        chosen = [*exposed_writes.quoted(columns), *(["catalog_id", "ctid"] if writable else [])]
+        select = (
+            f"SELECT {', '.join(chosen)} FROM {place.name(f'ducklake_{table}')}"
+            f" WHERE catalog_id = {catalog_id:d}{_further(place, table, catalog_id)}"
+        )
+        if writable and table in exposed_writes.REAL:
+            statements += exposed_writes.real_table(place, schema, table, catalog_id)
+        elif writable:
+            statements += exposed_writes.writable_view(name, catalog_id, select)
+        else:
+            statements.append(f"CREATE VIEW {name} WITH (security_barrier) AS {select}")
+        statements.append(f"ALTER TABLE {name} OWNER TO {quote(place.owner)}")
+    if writable:
+        named = f"UPDATE {place.name(_EXPOSED)} SET schema_name = {literal(schema)}"
+        statements.append(f"{named} WHERE catalog_id = {catalog_id:d}")
+    return statements
+
+
+def _further(place: Place, table: str, catalog_id: int) -> str:
+    if table == "metadata":
+        return f" AND key <> {literal(EXPOSED)}"
+    if table == "inlined_data_tables":
+        return " AND false"  # there may be some, without any rows
+    if table == "snapshot":  # one that was dropped has none
+        here = f"SELECT 1 FROM {place.name('ducklake_catalog')} c WHERE c.catalog_id = {catalog_id:d}"
+        return f" AND EXISTS ({here} AND c.dropped_ms IS NULL)"
+    return ""
+
+
+def give(schema: str, role: str, spec: Spec, *, writable: bool) -> list[str]:
+    """What lets a role read all of it, and write if ``writable``."""
+    return [
+        f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
+        *(exposed_writes.give_writes(schema, role, spec) if writable else []),
+        timeouts(role),
+    ]
+
+
+def is_taken(connection: Connection, schema: str) -> bool:
+    """Return whether the database has a schema of this name, whoever made it."""
+    return bool(rows_of(connection, f"SELECT 1 FROM pg_namespace WHERE nspname = {literal(schema)}"))
+
+
+def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int) -> list[str]:
+    """Return what takes all of it back, with the views of others that stand on it; the rest of a schema stays."""
+    mine = f"catalog_id = {catalog_id:d}"
+    return [
+        *(_without(connection, schema) if is_exposure(connection, place.schema, schema) else []),
+        f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
+        f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
+    ]
+
+
+def is_exposure(connection: Connection, lake: str, schema: str) -> bool:
+    """Return whether a schema shows rows of the lake in another: its view of snapshots reads the lake's table."""
+    view, table = (f"{quote(name)}.ducklake_snapshot" for name in (schema, lake))
+    query = (
+        "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
+        " AND d.refclassid = 'pg_class'::regclass"
+        f" WHERE r.ev_class = to_regclass({literal(view)}) AND d.refobjid = to_regclass({literal(table)}) LIMIT 1"
+    )
+    return bool(rows_of(connection, query))
+
+
+def _without(connection: Connection, schema: str) -> list[str]:
+    """Return what drops our tables, views and functions of a schema, and the schema if nothing else is in it."""
+    of_schema = f"{literal(quote(schema))}::regnamespace"
+    relations = rows_of(connection, f"SELECT relname, relkind::text FROM pg_class WHERE relnamespace = {of_schema}")
+    functions = rows_of(connection, f"SELECT proname FROM pg_proc WHERE pronamespace = {of_schema}")
+    kinds = {"v": "VIEW", "r": "TABLE"}
+    ours = [
+        (name, kinds[kind]) for name, kind in relations if name.removeprefix("ducklake_") in WIDE_SPEC and kind in kinds
+    ]
+    made = [name for (name,) in functions if name.startswith(exposed_writes.MIRROR)]
+    others = len(ours) < sum(kind in "vrmSfp" for _, kind in relations) or len(made) < len(functions)
+    return [
+        *(f"DROP {kind} {quote(schema)}.{quote(name)} CASCADE" for name, kind in sorted(ours)),
+        *(f"DROP FUNCTION {quote(schema)}.{quote(name)}()" for name in sorted(made)),
+        *([] if others else [f"DROP SCHEMA {quote(schema)}"]),
+    ]

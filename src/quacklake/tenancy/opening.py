@@ -1,0 +1,263 @@
+"""Opening a lake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from quacklake.catalog import Catalog, CatalogUrl, SharedFacts, no_such_catalog, open_catalog, parse_url
+from quacklake.config import Config, resolve
+from quacklake.engines.duckdb import DuckDBEngine, FileWriter
+from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
+from quacklake.format.tenants import check_tenant_name
+from quacklake.lake.lake import Lake
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import LakeHandle
+from quacklake.operations.scan_gate import ScanGate
+from quacklake.operations.stores import open_store, without_others
+from quacklake.storage import Store
+from quacklake.tenancy.tenancy import Tenancy
+from quacklake.transaction import TableCache
+
+__all__ = ["check_enabled", "connect", "create_lake", "folder_path", "new_root", "open_metadata"]
+
+T = TypeVar("T")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
+
+
+def connect(
+    url: str | None = None,
+    data_path: str | Path | None = None,
+    *,
+    catalog: str | None = None,
+    create: bool | None = None,
+    override_data_path: bool = False,
+    read_only: bool = False,
+    migrate: bool | None = None,
+    config_file: str | Path | None = None,
+    **settings: Any,
+) -> Lake:
+    """Open a lake, or make one.
+
+    ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
+    or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
+    ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
+    ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
+    catalog holds; opening one needs nothing. ``catalog`` names one of the catalogs (tenants) of a shared lake, each a
+    lake of its own in one database; a missing one is made with ``create=True``, its files in ``data_path/<catalog>``.
+    ``format_version="1.1"`` makes a lake of the coming version of the format, ``"1.0"`` is the default; a lake that
+    exists keeps its own. One of an older version opens read-only, or with ``migrate`` is brought to 1.0; a shared lake
+    of an older layout is unless it is false. Any setting may be passed by its name.
+
+    Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
+    """
+    flags = {"url": url, "catalog": catalog, "data_path": None if data_path is None else str(data_path), **settings}
+    config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    check_enabled(config)
+    if config.url is None:
+        raise ConfigError(
+            "no catalog URL was given", hint='pass one, such as "sqlite:///lake.db", or set QUACKLAKE_URL'
+        )
+    parsed = parse_url(config.url)
+    metadata = open_metadata(parsed, config, read_only=read_only)
+    try:
+        given = config.data_path or parsed.data_path
+        there = None
+        if metadata.shared and migrate is not False and not read_only:
+            there = migrate_layout(metadata.exists, parsed, config)
+        if there is None:
+            there = metadata.exists()
+        if not there:
+            if metadata.shared:
+                _create_catalog(metadata, parsed, config, given, create=create, read_only=read_only)
+            else:
+                _create(metadata, parsed, config, given, create=create, read_only=read_only)
+        else:
+            metadata.load(found=True)
+            if migrate and metadata.outdated:
+                metadata.migrate()
+        _check_encryption(metadata, config)
+        store = _store(metadata, config, given, override=override_data_path)
+        config = without_others(config, store.root, _name_of(metadata))
+        metadata.label = store.label
+    except BaseException:
+        metadata.close()
+        raise
+    limit = config.duckdb_memory_limit
+    engine = DuckDBEngine(
+        store,
+        memory_limit=None if limit is None else f"{limit}B",
+        threads=config.duckdb_threads,
+        gate=ScanGate(metadata, config.limit_wait_ms / 1000),
+    )
+    writer = FileWriter(store, encrypted=metadata.encrypted)
+    return Lake(LakeHandle(Shared(metadata, store, engine, config, TableCache(metadata), writer)))
+
+
+def check_enabled(config: Config) -> None:
+    """Raise ``ConfigError`` when the settings say that no lake may be opened."""
+    if not config.enabled:
+        raise ConfigError(
+            f"lakes are disabled: enabled = false ({config.sources['enabled']})",
+            hint="set enabled, or the variable DUCKLAKE_ENABLED, to true",
+        )
+
+
+def open_metadata(
+    url: CatalogUrl, config: Config, *, read_only: bool, catalog: str | None = None, whole: bool = False
+) -> Catalog:
+    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name.
+
+    ``catalog`` stands for the name that the settings have.
+    """
+    name = None if whole else catalog or config.catalog or url.catalog
+    return open_catalog(
+        url,
+        catalog=None if name is None else check_tenant_name(name),
+        metadata_schema=config.metadata_schema,
+        read_only=read_only,
+        busy_timeout_ms=config.busy_timeout_ms,
+        pool_size=config.pool_size,
+        max_overflow=config.pool_max_overflow,
+        storage_version=config.duckdb_storage_version,
+        sqlite_journal=config.sqlite_journal,
+    )
+
+
+def _create(
+    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
+) -> None:
+    if create is False or read_only:
+        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to make one")
+    root = new_root(url, config, data_path)
+    catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
+
+
+def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
+    """Where the files of a new lake go."""
+    if data_path is None and config.bucket_name is not None:
+        data_path = _in_bucket(config.bucket_name)
+    if data_path is None and url.database == "duckdb" and url.path is not None:
+        data_path = f"{url.path}.files"  # as stock DuckLake does
+    if data_path is None:
+        raise ConfigError(
+            f"there is no lake at {url.shown}, and no data_path to make one",
+            hint="pass data_path= for the new lake's files",
+        )
+    return open_store(data_path, config).root
+
+
+def _in_bucket(name: str) -> str:
+    if not _BUCKET.fullmatch(name):
+        raise ConfigError(
+            f"bucket_name = {name!r} is not the name of a bucket", hint="use data_path for a folder in a bucket"
+        )
+    return f"s3://{name}/data/"
+
+
+def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
+    """What ``look`` finds; a shared lake of an older layout is brought to the present one, and None is returned.
+
+    So is one whose conversion was interrupted. Whoever looks again sees what has become of it.
+    """
+    try:
+        return look()
+    except UnsupportedVersionError:
+        whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
+        try:
+            if whole.is_convertible():
+                whole.convert(None, None, folder_path)
+            else:
+                whole.resume_conversion()
+        finally:
+            whole.close()
+        return None
+
+
+def folder_path(root: str, folder: str) -> str:
+    """The data path of a catalog of a shared lake; that of one that was a plain lake is a whole path itself."""
+    if folder.startswith("/") or "://" in folder:
+        return folder
+    return f"{root.rstrip('/')}/{folder}/"
+
+
+def _create_catalog(
+    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
+) -> None:
+    """Make a catalog of a shared lake, and the lake itself when there is none."""
+    assert catalog.tenant is not None
+    there = catalog.shared_facts is not None
+    if read_only or create is False or (there and not create):
+        raise no_such_catalog(catalog.tenant)
+    whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
+    try:
+        facts = catalog.shared_facts
+        if facts is None:
+            facts = create_lake(whole, url, config, data_path)
+        root = facts.data_path
+        whole.create(
+            [catalog.tenant],
+            if_not_exists=True,
+            path_of=lambda folder: folder_path(root, folder),
+            version=config.format_version,
+        )
+    finally:
+        whole.close()
+    catalog.load()
+
+
+def create_lake(tenancy: Tenancy, url: CatalogUrl, config: Config, data_path: str | None) -> SharedFacts:
+    """Make a shared lake without catalogs."""
+    root = new_root(url, config, data_path)
+    return tenancy.create_lake(root, encrypted=bool(config.encrypted), partitions=config.metadata_partitions)
+
+
+def _check_encryption(catalog: Catalog, config: Config) -> None:
+    if config.encrypted not in (None, catalog.encrypted):
+        known, wanted = ("encrypted", "plain") if catalog.encrypted else ("plain", "encrypted")
+        raise ConfigError(
+            f"the lake is {known}, and {wanted} files were asked for",
+            hint="leave encrypted= out: a lake stays what it was made",
+        )
+
+
+def _store(catalog: Catalog, config: Config, given: str | None, *, override: bool) -> Store:
+    stored = catalog.metadata.get("data_path")
+    closed: list[str] = []
+    if catalog.tenant_row is not None and catalog.shared_facts is not None:
+        closed.append(catalog.shared_facts.data_path)
+        if given is not None:
+            closed.append(open_store(given, config).root)
+            given = folder_path(given, catalog.tenant_row.folder)
+    if stored is None and given is None:
+        raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
+    borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
+    name = _name_of(catalog)
+    own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
+    if given is None:
+        assert own is not None
+        return own
+    mine = open_store(given, config, borrows, closed=closed, tenant=name)
+    if own is not None and mine.root != own.root and not override:
+        raise ConfigError(
+            f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
+            hint="leave data_path out, or pass override_data_path=True when the files were moved",
+        )
+    if closed and (own is None or mine.root != own.root):
+        _check_apart(mine, open_store(closed[0], config))
+    return mine
+
+
+def _name_of(catalog: Catalog) -> str | None:
+    return None if catalog.tenant_row is None else catalog.tenant_row.name
+
+
+def _check_apart(mine: Store, whole: Store) -> None:
+    """Raise ``ConfigError`` when the files of a catalog would be among those of others of a shared lake."""
+    if whole.locate(mine.root) is not None or mine.locate(f"{whole.root}x") is not None:
+        raise ConfigError(
+            f"the files of a catalog cannot be in {mine.root}: other catalogs may have theirs there",
+            hint="leave data_path out, or name a folder apart from that of the shared lake",
+        )

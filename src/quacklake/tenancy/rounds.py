@@ -1,0 +1,267 @@
+"""Giving the catalogs (tenants) of a shared lake the care they want: round after round, each its turn.
+
+A round goes on where the last one stopped, by the ids of the catalogs, and visits those that may want care. So whoever
+makes most work is visited no more often than the others. A round is bounded; what it leaves is the next one's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+
+from quacklake import telemetry
+from quacklake.config import parse_duration
+from quacklake.errors import ConfigError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.format.options import option
+from quacklake.maintenance.lease import Work
+from quacklake.maintenance.policy import Policy
+from quacklake.maintenance.reports import CompactionReport, Progress, silent
+from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.tenancy.needs import CatalogNeed, Thresholds
+from quacklake.tenancy.tenancy import Tenancy
+
+__all__ = ["Bounds", "Budget", "RoundReport", "Rounds", "TenantVisit", "wants"]
+
+_log = logging.getLogger("quacklake.maintenance")
+_PAGE = 1_000
+_TARGET = int(str(option("target_file_size").default))
+_DELETE_AFTER = dt.timedelta(days=2)
+"""What holds where neither a policy nor a catalog says anything, as in ``Lake.cleanup_old_files``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a round ends: after so many ``tenants`` that were visited, ``files`` that were handled, or so much ``time``.
+
+    Or when it has looked at so many catalogs, or at all of them. Work that has begun is finished.
+    """
+
+    tenants: int = 100
+    files: int = 10_000
+    time: dt.timedelta = dt.timedelta(minutes=10)
+    looks: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in ("tenants", "files", "looks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} of a round of maintenance is at least 1, not {getattr(self, name)}")
+        if self.time <= dt.timedelta(0):
+            raise ConfigError(f"the time of a round of maintenance is more than none, not {self.time}")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantVisit:
+    """What a catalog was given: the report of a pass, or the error that kept it from one."""
+
+    name: str
+    seconds: float
+    report: MaintenanceReport = field(default_factory=MaintenanceReport)
+    error: QuacklakeError | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True when another process was giving it care already."""
+        return isinstance(self.error, LeaseHeldError)
+
+    @property
+    def failed(self) -> bool:
+        """True when something went wrong."""
+        return bool(self.report.failed) or (self.error is not None and not self.busy)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What a round did.
+
+    ``looked`` is at how many catalogs; it is ``complete`` when all had their turn, and no bound was met.
+    """
+
+    tenants: Sequence[TenantVisit] = ()
+    looked: int = 0
+    files: int = 0
+    complete: bool = False
+
+    @property
+    def failed(self) -> Sequence[TenantVisit]:
+        """Those with which something went wrong."""
+        return [visit for visit in self.tenants if visit.failed]
+
+
+class Budget:
+    """What is left of a round. Safe to share between threads."""
+
+    def __init__(self, bounds: Bounds, stop: threading.Event | None) -> None:
+        self._bounds = bounds
+        self._stop = stop
+        self._end = time.monotonic() + bounds.time.total_seconds()
+        self._lock = threading.Lock()
+        self.files = 0
+
+    @property
+    def files_left(self) -> int:
+        """How many files may still be handled."""
+        return max(self._bounds.files - self.files, 0)
+
+    def spend(self, files: int) -> None:
+        """Count files that were handled."""
+        with self._lock:
+            self.files += files
+
+    def is_set(self) -> bool:
+        """True when the round is to end."""
+        stopped = self._stop is not None and self._stop.is_set()
+        return stopped or not self.files_left or time.monotonic() >= self._end
+
+
+#: Gives a catalog care, within what is left of a round.
+Visit = Callable[[CatalogNeed, Budget], MaintenanceReport]
+
+
+@dataclass
+class Rounds:
+    """Visits catalogs with ``visit``, so many ``threads`` at a time."""
+
+    tenancy: Tenancy
+    policy: Policy
+    visit: Visit
+    bounds: Bounds = field(default_factory=Bounds)
+    threads: int = 1
+
+    def due(self) -> list[str]:
+        """The names of those that the next round would visit."""
+        seen = islice(self._circle(), self.bounds.looks)
+        return list(islice((need.name for need in seen if self._wants(need)), self.bounds.tenants))
+
+    def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
+        """One round."""
+        budget = Budget(self.bounds, stop)
+        visits: list[TenantVisit] = []
+        running: set[Future[TenantVisit]] = set()
+        looked, last, ended = 0, None, False
+        with telemetry.timed("maintenance.round"), ThreadPoolExecutor(self.threads, "quacklake-round") as pool:
+            for need in self._circle():
+                if self._wants(need):
+                    while len(running) >= self.threads:
+                        running = _collect(running, visits)
+                    ended = budget.is_set() or len(visits) + len(running) >= self.bounds.tenants
+                    if ended:
+                        break
+                    progress(need.name, len(visits), None)
+                    running.add(pool.submit(self._visit, need, budget))
+                looked, last = looked + 1, need.id
+                ended = looked >= self.bounds.looks
+                if ended:
+                    break
+            while running:
+                running = _collect(running, visits)
+        if last is not None:
+            self.tenancy.maintained(last)
+        return RoundReport(tuple(visits), looked, budget.files, complete=not (ended or budget.is_set()))
+
+    def run(self, stop: threading.Event, told: Callable[[RoundReport], None], progress: Progress = silent) -> None:
+        """Round after round until ``stop`` is set, at once where one was not enough for all.
+
+        Not when it had nothing to do to any file: the next one would find the same.
+        """
+        while not stop.is_set():
+            complete = True
+            try:
+                report = self.run_once(progress, stop)
+                told(report)
+                complete = report.complete or not report.files
+            except QuacklakeError as error:
+                if not error.transient:
+                    raise
+                _log.warning("a round was given up: %s", error.message)
+            if complete:
+                spread = random.uniform(-self.policy.jitter, self.policy.jitter)
+                stop.wait(self.policy.interval.total_seconds() * (1 + spread))
+
+    def _wants(self, need: CatalogNeed) -> bool:
+        return wants(self.policy, need, dt.datetime.now(dt.UTC))
+
+    def _circle(self) -> Iterator[CatalogNeed]:
+        """Every catalog once, beginning after the one that was the last to be looked at."""
+        start = after = self.tenancy.last_maintained()
+        around = start < 0
+        worn = 1.0 if self.policy.delete_ratio is None else self.policy.delete_ratio
+        counted = Thresholds(int(_TARGET * self.policy.small_ratio), worn)
+        while True:
+            page = self.tenancy.needs(after, _PAGE, counted, int(Work.ORPHANS))
+            for need in page:
+                if around and need.id > start >= 0:
+                    return
+                yield need
+            if len(page) == _PAGE:
+                after = page[-1].id
+            elif around:
+                return
+            else:
+                around, after = True, -1
+
+    def _visit(self, need: CatalogNeed, budget: Budget) -> TenantVisit:
+        begun = time.monotonic()
+        report, failure = MaintenanceReport(), None
+        try:
+            report = self.visit(need, budget)
+        except NotFoundError as error:
+            _log.info("maintenance of a catalog ended: %s", error.message)  # dropped or renamed meanwhile
+        except QuacklakeError as error:
+            failure = error
+        except Exception as error:  # whatever is wrong with one must not keep the others from their turn
+            _log.warning("maintenance of the catalog %d failed", need.id, exc_info=True)
+            failure = InternalError(f"{type(error).__name__}: {error}")
+        budget.spend(sum(_files(job.report) for job in report.jobs))
+        return TenantVisit(need.name, time.monotonic() - begun, report, failure)
+
+
+def _collect(running: set[Future[TenantVisit]], visits: list[TenantVisit]) -> set[Future[TenantVisit]]:
+    """Wait for a visit to end, and note it; returns those that go on."""
+    done, left = wait(running, return_when=FIRST_COMPLETED)
+    visits.extend(future.result() for future in done)
+    return left
+
+
+def _files(report: object) -> int:
+    """How many files a job has handled."""
+    if isinstance(report, CompactionReport):
+        return report.files_before + report.files_after
+    return int(getattr(report, "files", 0))
+
+
+def wants(policy: Policy, need: CatalogNeed, now: dt.datetime) -> bool:
+    """Whether a catalog may want care. It may turn out that it does not, when one has a closer look."""
+    expire = policy.expire_older_than or _duration(need.expire)
+    delete = policy.delete_older_than or _duration(need.delete) or _DELETE_AFTER
+    return (
+        _reached(policy.small_files, need.small_files)
+        or (policy.delete_ratio is not None and need.worn_files > 0)
+        or _reached(policy.flush_rows, need.inlined_rows)
+        or (need.inlined_rows > 0 and _older(need.inlined_since, policy.flush_age, now))
+        or _older(need.snapshot_since, expire, now)
+        or (need.removable_since is not None and _older(need.removable_since, delete, now))
+        or (policy.orphans_every is not None and need.looked_ms <= now.timestamp() * 1000)
+    )
+
+
+def _reached(limit: int | None, number: int) -> bool:
+    return limit is not None and number >= limit
+
+
+def _older(since: dt.datetime | None, age: dt.timedelta | None, now: dt.datetime) -> bool:
+    """Whether something is of an age; what is older than every snapshot left is of any."""
+    return age is not None and (since is None or now - since >= age)
+
+
+def _duration(text: str | None) -> dt.timedelta | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:
+        return dt.timedelta(0)  # in a form that is not ours: look closer

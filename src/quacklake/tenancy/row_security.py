@@ -1,0 +1,202 @@
+"""The second lock of a shared lake on PostgreSQL: roles of the database that see the rows of their catalogs only.
+
+Row-level security is forced on every shared table. Its policies ask a function which catalogs the *session's* user was
+given, which no statement can change; a setting of the session could be changed by whoever is in it. All rights on
+tables belong to two group roles, so that a table's list of rights does not grow with the catalogs: one reads, and one,
+which is a member of the first, writes. Whoever may only read a table cannot lock it against others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from quacklake.catalog.scoped import CATALOG_ID
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.format.names import literal, quote
+from quacklake.tenancy.role_limits import without_statistics
+
+__all__ = [
+    "GRANTS",
+    "Place",
+    "execute",
+    "find_place",
+    "grant_writes",
+    "is_owner",
+    "rows_of",
+    "secure",
+    "writers",
+]
+
+GRANTS = "quacklake_grants"
+"""The table that says which role may use which catalog."""
+_MINE = "quacklake_my_catalogs"
+_READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
+_OURS = "^(duck|quack)lake_"
+_SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
+"""What a role may know of the whole lake; how many catalogs there were is not among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
+
+    ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
+    ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
+    """
+
+    schema: str
+    owner: str
+    group: str
+    group_exists: bool
+    writers_exist: bool
+    secured: frozenset[str]
+    open_parts: tuple[str, ...]
+
+    @property
+    def writers(self) -> str:
+        """The role that all granted roles belong to that may write."""
+        return f"{self.group}_write"
+
+    def name(self, table: str) -> str:
+        """A table or function with its schema, quoted."""
+        return f"{quote(self.schema)}.{quote(table)}"
+
+
+def find_place(connection: Connection, metadata_schema: str | None) -> Place:
+    """What the database says of a shared lake."""
+    database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
+    schema = metadata_schema or str(here)
+    where = f"schemaname = {literal(schema)}"
+    owner = rows_of(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
+    policies = f"SELECT tablename, roles[1]::text FROM pg_policies WHERE {where} AND policyname = {literal(_READ)}"
+    known = {str(table): str(group) for table, group in rows_of(connection, policies)}
+    parts = (
+        "SELECT c.relname FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid JOIN pg_class p ON p.oid ="
+        f" i.inhparent WHERE c.relkind = 'r' AND NOT c.relrowsecurity AND p.relname ~ {literal(_OURS)}"
+        f" AND c.relnamespace = {literal(quote(schema))}::regnamespace ORDER BY 1"
+    )
+    found = tuple(str(part) for (part,) in rows_of(connection, parts))
+    made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
+    group = next(iter(known.values()), made)
+    names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
+    roles = {str(name) for (name,) in rows_of(connection, names)}
+    there = (group in roles, f"{group}_write" in roles)
+    return Place(schema, str(owner[0][0]), group, *there, frozenset(known), found)
+
+
+def is_owner(connection: Connection, place: Place) -> bool:
+    """Return whether whoever asks owns the tables of a lake, or belongs to those who do."""
+    return bool(rows_of(connection, f"SELECT pg_has_role({literal(place.owner)}, 'MEMBER')")[0][0])
+
+
+def execute(connection: Connection, statements: list[str]) -> None:
+    """Run statements as they are."""
+    for statement in statements:
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def rows_of(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a statement as it is."""
+    rows = connection.exec_driver_sql(statement, execution_options={"no_parameters": True}).all()
+    return [tuple(row) for row in rows]
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def secure(place: Place, tables: SharedTables) -> list[str]:
+    """What enables row-level security on the tables that have none yet."""
+    statements = [] if place.secured else _foundation(place)
+    for name, table in (*tables.definitions.items(), ("ducklake_catalog", tables.catalog)):
+        if name not in place.secured:
+            statements += _lock(place, name, _of_mine(place, writing=False))
+            if table is tables.catalog:
+                statements.append(f"GRANT SELECT ON {place.name(name)} TO {quote(place.group)}")
+            else:
+                statements += _writable(place, name, table)
+                statements += without_statistics(place.name(name), [column.name for column in table.c])
+    if "quacklake_shares" not in place.secured:
+        statements += _lock(place, "quacklake_shares", _of_mine(place, writing=False, column="owner_id"))
+        # for whom files are kept is not told
+        columns = "owner_id, below_file_id"
+        statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shares')} TO {quote(place.group)}")
+    if "quacklake_shared" not in place.secured:
+        statements += _lock(place, "quacklake_shared", "true")
+        columns = ", ".join(_SHARED_COLUMNS)
+        statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shared')} TO {quote(place.group)}")
+    for part in place.open_parts:  # the policies are those of the whole: nobody but the owner may pass it by
+        statements.append(f"ALTER TABLE {place.name(part)} ENABLE ROW LEVEL SECURITY")
+        statements.append(f"REVOKE ALL ON {place.name(part)} FROM PUBLIC")
+    return statements
+
+
+def _foundation(place: Place) -> list[str]:
+    group, owner, schema = quote(place.group), quote(place.owner), quote(place.schema)
+    grants, mine = place.name(GRANTS), f"{place.name(_MINE)}(boolean)"
+    return [
+        *([] if place.group_exists else [f"CREATE ROLE {group} NOLOGIN"]),
+        *writers(place),
+        f"CREATE TABLE {grants} (role_name text NOT NULL, role_id oid NOT NULL, catalog_id bigint NOT NULL,"
+        " writable boolean NOT NULL, PRIMARY KEY (role_name, role_id, catalog_id))",
+        f"ALTER TABLE {grants} OWNER TO {owner}",
+        f"REVOKE ALL ON {grants} FROM PUBLIC",
+        # by name and number: a later role of the same name is another one
+        f"CREATE FUNCTION {place.name(_MINE)}(writing boolean) RETURNS bigint[] LANGUAGE sql STABLE SECURITY DEFINER"
+        " SET search_path = pg_catalog, pg_temp"
+        " AS $$ SELECT coalesce(array_agg(g.catalog_id), '{}'::bigint[])"
+        f" FROM {grants} g JOIN pg_catalog.pg_roles r ON r.oid = g.role_id AND r.rolname = g.role_name"
+        " WHERE r.rolname = session_user AND (g.writable OR NOT writing) $$",
+        f"ALTER FUNCTION {mine} OWNER TO {owner}",
+        f"REVOKE ALL ON FUNCTION {mine} FROM PUBLIC",
+        f"GRANT EXECUTE ON FUNCTION {mine} TO {group}",
+        f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC",
+        f"GRANT USAGE ON SCHEMA {schema} TO {group}",
+    ]
+
+
+def writers(place: Place) -> list[str]:
+    """Return what makes the role of those that write."""
+    create = [] if place.writers_exist else [f"CREATE ROLE {quote(place.writers)} NOLOGIN"]
+    return [*create, f"GRANT {quote(place.group)} TO {quote(place.writers)}"]
+
+
+def _of_mine(place: Place, *, writing: bool, column: str = CATALOG_ID) -> str:
+    # as a subquery it is asked once for a statement, not for each row
+    return f"{column} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
+
+
+def _lock(place: Place, table: str, readable: str) -> list[str]:
+    name = place.name(table)
+    return [
+        f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY",
+        f"REVOKE ALL ON {name} FROM PUBLIC",
+        f"CREATE POLICY {_OWNER} ON {name} TO {quote(place.owner)} USING (true) WITH CHECK (true)",
+        f"CREATE POLICY {_READ} ON {name} FOR SELECT TO {quote(place.group)} USING ({readable})",
+    ]
+
+
+def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
+    name, group, mine = place.name(table), quote(place.group), _of_mine(place, writing=True)
+    columns = [column.name for column in definition.c]
+    return [
+        f"CREATE POLICY {_WRITE} ON {name} TO {group} USING ({mine}) WITH CHECK ({mine})",
+        f"GRANT SELECT ON {name} TO {group}",
+        *grant_writes(place, table, ["INSERT", "DELETE"], columns),
+    ]
+
+
+def grant_writes(place: Place, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return what gives writers rights on a table, and that to update columns, but for the number of the catalog."""
+    name, role = place.name(table), quote(place.writers)
+    changed = ", ".join(quote(column) for column in columns if column != CATALOG_ID)
+    return [
+        *([f"GRANT {', '.join(rights)} ON {name} TO {role}"] if rights else []),
+        *([f"GRANT UPDATE ({changed}) ON {name} TO {role}"] if changed else []),
+    ]

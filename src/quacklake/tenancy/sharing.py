@@ -1,0 +1,181 @@
+"""Catalogs of a shared lake that share files.
+
+A file belongs to the catalog in whose folder it is, and nobody else removes it. A catalog that is forked from another
+names the files of that one by absolute paths, as every lake names files that are not its own. A row of
+``quacklake_shares`` keeps them where they are: while it is there, the owner leaves all files that it had at that time,
+those below a file id, in its schedule when it has no more use for them, and is not purged. The row goes with the
+borrower, or when that names none of these files any more. So no catalog ever has to look at another one's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog import scoped
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.registry import CatalogRow, Registry
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.format.options import EXPOSED
+
+__all__ = ["Share", "Sharing", "lent_below"]
+
+_LEFT_OUT = frozenset(
+    {
+        "quacklake_commits",
+        "quacklake_leases",
+        "quacklake_streams",  # a stream goes on in one place
+        "ducklake_files_scheduled_for_deletion",  # files that are the other's to remove
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Files of a catalog that must stay: for another catalog, or for a lake at ``place``."""
+
+    owner_id: int
+    borrower_id: int | None
+    place: str | None
+    below_file_id: int
+
+
+def lent_below(reader: Reader) -> int:
+    """Files of this catalog with ids below this one may be in use by others, and must not be removed; 0 if none."""
+    if not reader._t.shared:
+        return 0
+    t = SharedTables.of(reader._t.metadata.schema).shares
+    statement = sa.select(sa.func.max(t.c.below_file_id)).where(t.c.owner_id == scoped.bind)
+    return int(reader.run("lent_below", statement).scalar() or 0)
+
+
+class Sharing(Registry):
+    """Forks, and who uses whose files, inside one transaction."""
+
+    def fork(self, source: CatalogRow, row: CatalogRow, root: str, path: str) -> CatalogRow:
+        """Make a catalog that is the same as another, whose files, below ``root``, it shares. ``path`` is its own.
+
+        Nothing may commit to the other meanwhile.
+        """
+        for name, table in self._t.definitions.items():
+            if name not in _LEFT_OUT:
+                self._copy(name, table, source.id, row.id, root, path)
+        newest, next_file = self._newest(source.id)
+        made = replace(row, borrows=tuple(dict.fromkeys((root, *source.borrows))))
+        self.lend(Share(source.id, row.id, None, next_file))
+        for share in self.shares(borrower=source.id):
+            self.lend(replace(share, borrower_id=row.id))
+        self.enter([made], newest)
+        return made
+
+    def _newest(self, id_: int) -> tuple[int, int]:
+        t = self._t["snapshot"]
+        statement = sa.select(t.c.snapshot_id, t.c.next_file_id).where(t.c.catalog_id == id_)
+        row = self.run("fork_snapshot", statement.order_by(t.c.snapshot_id.desc()).limit(1)).one()
+        return int(row[0]), int(row[1])
+
+    def _copy(self, name: str, table: sa.Table, old: int, new: int, root: str, path: str) -> None:
+        """The rows of a catalog again, for another; those of files with the path that leads there from anywhere."""
+        values: dict[str, Any] = {column.name: column for column in table.c}
+        values[scoped.CATALOG_ID] = sa.literal(new, sa.BigInteger())
+        source: Any = table
+        if name in ("ducklake_data_file", "ducklake_delete_file"):
+            folders = self._folders(old, root)
+            source = table.outerjoin(folders, folders.c.table_id == table.c.table_id)
+            below = sa.func.coalesce(folders.c.folder, sa.literal(root, table.c.path.type)) + table.c.path
+            values["path"] = sa.case((_elsewhere(table), table.c.path), else_=below)
+            values["path_is_relative"] = sa.literal(False, table.c.path_is_relative.type)
+        elif name in ("ducklake_schema", "ducklake_table"):
+            # what is outside of the other's data path is not where this one may write
+            uid = table.c[f"{name.removeprefix('ducklake_')}_uuid"]
+            values["path"] = sa.case((_elsewhere(table), sa.cast(uid, sa.String) + "/"), else_=table.c.path)
+            values["path_is_relative"] = sa.literal(True, table.c.path_is_relative.type)
+        elif name == "ducklake_metadata":
+            own = sa.and_(table.c.key == "data_path", table.c.scope.is_(None))
+            values["value"] = sa.case((own, sa.literal(path, table.c.value.type)), else_=table.c.value)
+        rows = sa.select(*values.values()).select_from(source).where(table.c.catalog_id == old)
+        if name == "ducklake_metadata":
+            rows = rows.where(table.c.key != EXPOSED)
+        self.run(f"fork_{name}", sa.insert(table).from_select(list(values), rows))
+
+    def _folders(self, id_: int, root: str) -> sa.Subquery:
+        """The folder of each table of a catalog, as an absolute path."""
+        tables, schemas = self._t["table"], self._t["schema"]
+        last = sa.select(tables.c.table_id, sa.func.max(tables.c.begin_snapshot).label("begin_snapshot"))
+        mine = last.where(tables.c.catalog_id == id_).group_by(tables.c.table_id).subquery()
+        above = sa.case((_elsewhere(schemas), ""), else_=root) + sa.func.coalesce(schemas.c.path, "")
+        folder = sa.case((_elsewhere(tables), tables.c.path), else_=above + sa.func.coalesce(tables.c.path, ""))
+        return (
+            sa.select(tables.c.table_id, folder.label("folder"))
+            .join(
+                mine,
+                sa.and_(tables.c.table_id == mine.c.table_id, tables.c.begin_snapshot == mine.c.begin_snapshot),
+            )
+            .join(schemas, sa.and_(schemas.c.schema_id == tables.c.schema_id, schemas.c.catalog_id == id_))
+            .where(tables.c.catalog_id == id_)
+            .subquery()
+        )
+
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def lend(self, share: Share) -> None:
+        """Note that files must stay."""
+        values = (share.owner_id, share.borrower_id, share.place, share.below_file_id)
+        names = ("owner_id", "borrower_id", "place", "below_file_id")
+        self.run("lend", sa.insert(self._t.shares).values(dict(zip(names, values, strict=True))))
+
+    def lend_to(self, owner: CatalogRow, place: str) -> None:
+        """Note that a lake elsewhere names the files that a catalog names now."""
+        self.take_back(owner.id, place)
+        self.lend(Share(owner.id, None, place, self._newest(owner.id)[1]))
+        for share in self.shares(borrower=owner.id):
+            self.take_back(share.owner_id, place)
+            self.lend(replace(share, borrower_id=None, place=place))
+
+    def take_back(self, owner: int, place: str) -> int:
+        """Forget that a lake elsewhere names files of a catalog; returns whether it was known."""
+        t = self._t.shares
+        statement = sa.delete(t).where(t.c.owner_id == owner, t.c.borrower_id.is_(None), t.c.place == place)
+        return self.run("take_back", statement).rowcount
+
+    def shares(self, *, owner: int | None = None, borrower: int | None = None) -> list[Share]:
+        """What a catalog has lent, or borrowed."""
+        t = self._t.shares
+        chosen = t.c.owner_id == owner if owner is not None else t.c.borrower_id == borrower
+        statement = sa.select(t.c.owner_id, t.c.borrower_id, t.c.place, t.c.below_file_id).where(chosen)
+        return [Share(*row) for row in self.run("shares", statement)]
+
+    def names(self, ids: Sequence[int]) -> dict[int, str]:
+        """The names of catalogs."""
+        t = self._t.catalog
+        statement = sa.select(t.c.catalog_id, t.c.catalog_name).where(t.c.catalog_id.in_(ids))
+        return {row[0]: row[1] for row in self.run("names", statement)} if ids else {}
+
+    def settle(self, owner: CatalogRow, root: str) -> list[Share]:
+        """Forget those who name no file of a catalog, below ``root``, any more; returns the others."""
+        left = []
+        for share in self.shares(owner=owner.id):
+            if share.borrower_id is None or self._names_files(share.borrower_id, root):
+                left.append(share)
+            else:
+                t = self._t.shares
+                gone = sa.delete(t).where(t.c.owner_id == owner.id, t.c.borrower_id == share.borrower_id)
+                self.run("settle", gone)
+        return left
+
+    def _names_files(self, id_: int, root: str) -> bool:
+        for name in ("data_file", "delete_file"):
+            t = self._t[name]
+            below = t.c.path.startswith(root, autoescape=True)
+            statement = sa.select(t.c.path).where(t.c.catalog_id == id_, _elsewhere(t), below)
+            if self.run("names_files", statement.limit(1)).first() is not None:
+                return True
+        return False
+
+
+def _elsewhere(table: sa.Table) -> sa.ColumnElement[bool]:
+    """True for a row whose path is an absolute one."""
+    return table.c.path_is_relative == sa.literal(False, table.c.path_is_relative.type)

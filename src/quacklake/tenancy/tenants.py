@@ -1,0 +1,348 @@
+"""The catalogs (tenants) of a shared lake, as whoever looks after all of them holds them."""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from quacklake.catalog import CatalogRow, CatalogTotals, parse_url
+from quacklake.config import Config, resolve
+from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
+from quacklake.format.tenants import check_tenant_name, former_name
+from quacklake.lake.lake import Lake
+from quacklake.maintenance.reports import Progress, silent
+from quacklake.operations.boundary import boundary
+from quacklake.operations.stores import open_store
+from quacklake.storage import Store
+from quacklake.storage.apart import overlap
+from quacklake.tenancy.folders import Occupancy
+from quacklake.tenancy.limits import TenantLimits
+from quacklake.tenancy.maintenance import TenantUpkeep
+from quacklake.tenancy.moving import Moving
+from quacklake.tenancy.opening import check_enabled, connect, create_lake, folder_path, migrate_layout, open_metadata
+from quacklake.tenancy.tenancy import Tenancy
+from quacklake.tenancy.tenant_access import TenantAccess
+
+__all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
+
+_PAGE = 1_000
+_ROWS = 10_000
+_FILES = 1_000
+_ATTEMPTS = 5
+_ITS_OWN = (
+    *("url", "catalog", "catalog_type", "catalog_path", "data_path", "bucket_name", "encrypted"),
+    *(f"postgres_{name}" for name in ("host", "port", "database", "user", "password")),
+)
+"""Settings that say which lake is meant, not how it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A catalog of a shared lake. ``data_path`` is where its files are; ``id`` is never another's."""
+
+    id: int
+    name: str
+    uuid: str
+    data_path: str
+    created: dt.datetime
+    dropped: dt.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantStats:
+    """What a catalog holds at its newest snapshot, and how many snapshots it keeps."""
+
+    name: str
+    snapshots: int
+    tables: int
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What was removed for good. ``waiting`` catalogs were not: others still use files of theirs."""
+
+    catalogs: int = 0
+    files: int = 0
+    rows: int = 0
+    waiting: int = 0
+
+
+@boundary
+class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
+    """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
+
+    def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
+        self._tenancy = tenancy
+        self._url = url
+        self._config = config
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        """Where the metadata is; never with a password."""
+        return self._tenancy.url
+
+    @property
+    def data_path(self) -> str:
+        """Below which each catalog has a folder."""
+        return self._root
+
+    def close(self) -> None:
+        """Give back every connection; lakes that were opened stay open."""
+        self._tenancy.close()
+
+    def __enter__(self) -> Tenants:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tenants of {self.url}, data in {self._root}>"
+
+    def _tenant(self, row: CatalogRow) -> Tenant:
+        gone = None if row.dropped_ms is None else _time(row.dropped_ms)
+        return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
+
+    def create(self, name: str, *, if_not_exists: bool = False, data_path: str | Path | None = None) -> Tenant:
+        """Make a catalog, with the schema ``main`` in its first snapshot.
+
+        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Its files
+        go to its folder below the data path of the lake, or to ``data_path``, a folder or bucket apart from all others.
+        Raises ``AlreadyExistsError``, unless ``if_not_exists``, ``InvalidNameError``, and ``InputError`` for a data
+        path that is not apart.
+        """
+        if data_path is None:
+            return self.create_many([name], if_not_exists=if_not_exists)[0]
+        folder = self._free_folder(name, str(data_path), if_not_exists=if_not_exists)
+        made = self._tenancy.create(
+            [name],
+            if_not_exists=if_not_exists,
+            path_of=self._path,
+            version=self._config.format_version,
+            folder=folder,
+        )
+        return self._tenant(made[0])
+
+    def _free_folder(self, name: str, data_path: str, *, if_not_exists: bool) -> str:
+        """Return a data path in full. Raises ``InputError`` when it is not apart from those of others."""
+        store = open_store(data_path, self._config, tenant=check_tenant_name(name))
+        if if_not_exists and self._tenancy.find(name) is not None:
+            return store.root
+        for path in (self._root, *self._tenancy.whole_folders()):
+            if overlap(store, open_store(path, self._config)):
+                raise InputError(
+                    f"{store.root} is not apart from the files of other catalogs",
+                    hint="name a folder of its own, outside of the data path of the shared lake",
+                )
+        return store.root
+
+    def create_many(self, names: Iterable[str], *, if_not_exists: bool = False) -> builtins.list[Tenant]:
+        """Make many catalogs in one transaction: all of them or none."""
+        made = self._tenancy.create(
+            builtins.list(names),
+            if_not_exists=if_not_exists,
+            path_of=self._path,
+            version=self._config.format_version,
+        )
+        return [self._tenant(row) for row in made]
+
+    def get(self, name: str) -> Tenant:
+        """A catalog by its name. Raises ``NotFoundError``."""
+        return self._tenant(self._tenancy.get(name))
+
+    def list(self, prefix: str = "", *, after: str | None = None, limit: int = _PAGE) -> builtins.list[Tenant]:
+        """A page of the catalogs by their names: those that begin with ``prefix``, after the one called ``after``."""
+        if limit < 1:
+            raise InputError(f"limit must be at least 1, not {limit}")
+        return [self._tenant(row) for row in self._tenancy.catalogs(prefix, after, limit)]
+
+    def __iter__(self) -> Iterator[Tenant]:
+        after: str | None = None
+        while page := self.list(after=after):
+            yield from page
+            after = page[-1].name
+
+    def rename(self, name: str, new_name: str) -> Tenant:
+        """Give a catalog another name. Its files stay in their folder, and who has it open goes on."""
+        return self._tenant(self._tenancy.rename(name, new_name))
+
+    def drop(self, name: str) -> Tenant:
+        """Take a catalog away: nobody can open, read or write it from now on, and its name is free.
+
+        Its rows and files stay until ``purge``.
+        """
+        return self._tenant(self._tenancy.drop(name))
+
+    def dropped(self, *, limit: int = _PAGE) -> builtins.list[Tenant]:
+        """Catalogs that were dropped and not purged yet, under the names they have now."""
+        return [self._tenant(row) for row in self._tenancy.dropped(limit)]
+
+    def purge(
+        self,
+        *,
+        limit: int = _PAGE,
+        batch_rows: int = _ROWS,
+        grace: dt.timedelta | None = None,
+        progress: Progress = silent,
+    ) -> PurgeReport:
+        """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
+
+        A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
+        use, forks or exported lakes, waits for them, and so does one in whose folder another names anything. Whoever
+        was writing when the catalog was dropped may leave a file after that. So its folder is not given to another, and
+        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again. A store
+        that cannot be reached keeps no other catalog from being purged; its ``StorageError`` is raised at the end.
+        """
+        if limit < 1 or batch_rows < 1:
+            raise InputError("limit and batch_rows must be at least 1")
+        late = dt.datetime.now(dt.UTC) - (self._config.orphan_grace if grace is None else grace)
+        late_ms = int(late.timestamp() * 1000)
+        waiting = self._tenancy.purgeable(limit, late_ms)
+        catalogs = files = rows = left = 0
+        failure: StorageError | None = None
+        free = [self._tenancy.settle(row, self._path(row.folder)) for row, _ in waiting]
+        occupancy = self._occupancy([row for row, _ in waiting])
+        for number, (row, purged) in enumerate(waiting):
+            progress("purge", number, len(waiting))
+            if not free[number] or not occupancy.is_free(self._path(row.folder)):
+                left += 1
+                continue
+            try:
+                files += self._remove_files(row)
+            except StorageError as error:
+                failure = failure or error
+                continue
+            rows += sum(self._tenancy.purge(row, batch_rows, forget=(row.dropped_ms or 0) <= late_ms))
+            catalogs += not purged
+        if failure is not None:
+            raise failure
+        return PurgeReport(catalogs, files, rows, left)
+
+    def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
+        """Return whether the folders of catalogs that were dropped are in use by others."""
+        found = Occupancy(self._root, (self._path(row.folder) for row in rows), self._config)
+        if rows:
+            self._tenancy.occupied(found.add_folder, found.add_path)
+        return found
+
+    def _remove_files(self, row: CatalogRow) -> int:
+        store = open_store(self._path(row.folder), self._config, tenant=former_name(row.name))
+        removed = 0
+        while some := [entry.path for entry in islice(store.list(), _FILES)]:
+            found = store.delete(some)
+            removed += found
+            if not found:
+                break  # what cannot be removed must not keep us here
+        return removed
+
+    def stats(self, name: str | None = None, *, prefix: str = "", limit: int = _PAGE) -> builtins.list[TenantStats]:
+        """What one catalog holds, or a page of them."""
+        rows = [self._tenancy.get(name)] if name is not None else self._tenancy.catalogs(prefix, None, limit)
+        names = {row.id: row.name for row in rows}
+        return [_stats(names[found.id], found) for found in self._tenancy.totals(builtins.list(names))]
+
+    def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
+        """A catalog as a lake, with the settings that were given for all; see ``quacklake.connect``."""
+        given = _settings(self._config) | settings
+        return connect(self._url, catalog=name, create=create, read_only=read_only, **given)
+
+
+def tenants(
+    url: str | None = None,
+    data_path: str | Path | None = None,
+    *,
+    create: bool | None = None,
+    convert: str | None = None,
+    migrate: bool = True,
+    config_file: str | Path | None = None,
+    **settings: Any,
+) -> Tenants:
+    """The catalogs (tenants) of the shared lake at a URL, which is made when ``data_path`` is given and there is none.
+
+    ``create=False`` forbids that. With ``convert`` a plain lake there becomes a shared one, whose first catalog, 0, has
+    this name; its files stay, and new catalogs have theirs in ``data_path``. Stock DuckDB cannot open it any more. A
+    shared lake of an older layout is migrated, unless ``migrate`` is false. Raises ``NotFoundError``, and
+    ``ConfigError`` when the lake there is a plain one.
+    """
+    flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
+    config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
+    check_enabled(config)
+    if config.url is None:
+        raise ConfigError("no catalog URL was given", hint='pass one, such as "postgresql://host/db"')
+    parsed = parse_url(config.url)
+    tenancy = Tenancy(open_metadata(parsed, config, read_only=False, whole=True))
+    try:
+        given = config.data_path or parsed.data_path
+        if convert is not None:
+            _convert(tenancy, config, convert, given)
+        if migrate:
+            migrate_layout(tenancy.facts, parsed, config)
+            tenancy.resume_conversion()
+        facts = tenancy.facts()
+        place = given or config.bucket_name
+        if facts is None and create is not False and (place is not None or create):
+            facts = create_lake(tenancy, parsed, config, given)
+        elif facts is None:
+            facts = tenancy.need_facts()
+        elif migrate:
+            tenancy.mend_indexes()
+            tenancy.mend_access()
+    except BaseException:
+        tenancy.close()
+        raise
+    return Tenants(tenancy, config.url, config, facts.data_path)
+
+
+def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
+    """Make a shared lake of a plain one. Another may write a small row meanwhile, which is flushed then, too."""
+    if data_path is None:
+        raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
+    check_tenant_name(name)
+    root = open_store(data_path, config)
+    if tenancy.resume_conversion():
+        return
+    for attempt in range(_ATTEMPTS):
+        own = _flush(config, root)
+        try:
+            tenancy.convert(name, root.root, folder_path, own)
+        except UnsupportedFeatureError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _flush(config: Config, root: Store) -> str:
+    """Write the inlined rows of a plain lake into files; returns its data path, which must be apart from ``root``."""
+    with connect(config.url, catalog="", migrate=True, **_settings(config)) as lake:
+        own = open_store(lake.data_path, config)
+        if overlap(root, own):
+            raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")
+        lake.flush_inlined_data()
+    return own.root
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Return the settings that were chosen and hold for every lake."""
+    chosen = (key for key, source in config.sources.items() if source != "default" and key not in _ITS_OWN)
+    return {key: getattr(config, key) for key in chosen}
+
+
+def _stats(name: str, found: CatalogTotals) -> TenantStats:
+    return TenantStats(name, found.snapshots, found.tables, found.files, found.rows, found.bytes)
+
+
+def _time(ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
