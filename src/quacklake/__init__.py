@@ -88,7 +88,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.operations.dml": "MergeResult",
             "quacklake.sql.result": "Result",
-            "quacklake.lake.spark": "SparkLake spark spark_settings",
+            "quacklake.spark.lake": "SparkLake spark spark_settings",
             "quacklake.spark.datasource.registration": "register_spark",
             "quacklake.lake.table": "Table",
             "quacklake.tenancy.tenants": "Tenant TenantStats Tenants tenants",

@@ -17,7 +17,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         if name not in known:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(known[name]), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        # a package of that name may have come with its module, and is what everybody finds from now on
+        return vars(sys.modules[package]).setdefault(name, found)
 
     return get
