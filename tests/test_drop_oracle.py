@@ -75,7 +75,7 @@ def open_file(tmp_path: Path, database: str = "sqlite") -> quacklake.Lake:
 def test_what_no_snapshot_shows_is_dropped(tmp_path: Path, database: str) -> None:
     with watching() as oracle, open_file(tmp_path, database) as lake:
         story(lake)
-        lake.flush_inlined_data()
+        lake.maintenance.flush_inlined_data()
         lake.expire_snapshots(keep_last=1)
         assert oracle.drops.asked > 2
         assert lake.table("t").count() == 4
@@ -109,7 +109,7 @@ def test_a_table_of_inlined_rows_that_is_dropped_and_still_named_is_caught(
         with monkeypatch.context() as patch:
             patch.setattr(Writer, "run", forgetful)
             with pytest.raises(AssertionError, match="was dropped and is named"):
-                lake.flush_inlined_data()
+                lake.maintenance.flush_inlined_data()
         assert lake.table("t").count() == 4
 
 

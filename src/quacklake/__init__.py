@@ -20,24 +20,25 @@ from quacklake.errors import QuacklakeError
 from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
+    from quacklake.lake.connect import connect
     from quacklake.lake.from_backup import backups, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
+    from quacklake.lake.tenants import Tenants, tenants
+    from quacklake.lake.view import View
     from quacklake.operations.dataframe import DataFrame
     from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
     from quacklake.operations.feed import ChangeFrame
     from quacklake.operations.input_files import open_files
     from quacklake.operations.undo import RestoredTable, UndoReport
-    from quacklake.operations.views import View
     from quacklake.spark.datasource.registration import register_spark
     from quacklake.spark.lake import SparkLake, spark, spark_settings
     from quacklake.sql.opening import session
     from quacklake.sql.result import Result
     from quacklake.sql.safety import Safety
     from quacklake.sql.session import Session
-    from quacklake.tenancy.opening import connect
-    from quacklake.tenancy.tenants import Tenant, Tenants, TenantStats, tenants
+    from quacklake.tenancy.tenants import Tenant, TenantStats
 
 __version__ = "0.1.0"
 
@@ -79,7 +80,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
         {
-            "quacklake.tenancy.opening": "connect",
+            "quacklake.lake.connect": "connect",
             "quacklake.operations.dataframe": "DataFrame",
             "quacklake.operations.expression": "Expression",
             "quacklake.operations.feed": "ChangeFrame",
@@ -91,8 +92,9 @@ if not TYPE_CHECKING:
             "quacklake.spark.lake": "SparkLake spark spark_settings",
             "quacklake.spark.datasource.registration": "register_spark",
             "quacklake.lake.table": "Table",
-            "quacklake.tenancy.tenants": "Tenant TenantStats Tenants tenants",
-            "quacklake.operations.views": "View",
+            "quacklake.lake.tenants": "Tenants tenants",
+            "quacklake.tenancy.tenants": "Tenant TenantStats",
+            "quacklake.lake.view": "View",
             "quacklake.operations.undo": "RestoredTable UndoReport",
             "quacklake.sql.opening": "session",
             "quacklake.sql.safety": "Safety",

@@ -299,9 +299,9 @@ def test_a_role_that_may_not_make_tables_writes_files_and_known_inlined_tables(
 def test_a_table_that_mysql_made_after_a_read_began_holds_nothing_for_it(mysql_url: str, tmp_path: Path) -> None:
     """The server lists tables as they are now, and refuses to read those that are newer than the transaction."""
     with new_lake(mysql_url, tmp_path) as lake, quacklake.connect(mysql_url) as other:
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("data_inlining_row_limit", 0)
         table = lake.create_table("u", [{"id": id_} for id_ in range(100)])
-        lake.set_option("data_inlining_row_limit", 10)
+        lake.options.set("data_inlining_row_limit", 10)
         with other._shared.catalog.read() as reader:
             before = reader.latest()
             assert table.delete("id = 1") == 1

@@ -180,7 +180,7 @@ def test_a_lake_of_the_oldest_version_is_read_and_migrated(golden: GoldenLake, t
     with connect(ours) as lake:
         assert lake.version == "0.1"
         check_history(lake, golden)
-        assert lake.options().num_rows == 4
+        assert lake.options.list().num_rows == 4
         with pytest.raises(ReadOnlyError, match=r"0\.1"):
             lake.create_schema("no")
         lake.migrate()

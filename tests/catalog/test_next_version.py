@@ -130,8 +130,8 @@ def test_f14_16_what_1_0_has_no_place_for_is_listed_and_nothing_changes(tmp_path
         lake.create_macro("m", {"a": expr("1 + 2")}, "a")
         lake.sql("CREATE TABLE p (ts TIMESTAMP)")
         lake.table("p").set_partitioned_by("epoch_month(ts)")
-        lake.set_option("write_deletion_vectors", True)
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("write_deletion_vectors", True)
+        lake.options.set("data_inlining_row_limit", 0)
         for number in (20, 21):
             lake.table("t").delete(f"id = {number}")
         before = state(lake)
@@ -154,7 +154,7 @@ def test_a_column_with_a_name_that_1_1_keeps_for_itself_stops_the_migration(tmp_
         table.rename_column("_ducklake_row_id", "mine")
         with pytest.raises(UnsupportedFeatureError, match="_ducklake_row_id"):
             lake.migrate("1.1")  # its rows are still in the table of the older columns
-        lake.flush_inlined_data()
+        lake.maintenance.flush_inlined_data()
         assert lake.migrate("1.1") == "1.1"
         assert table.to_pylist() == [{"mine": 1}]
 
@@ -242,7 +242,7 @@ def test_a_dropped_column_ends_its_comments(tmp_path: Path) -> None:
 def test_chosen_columns_keep_no_bounds(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/l.db"
     with filled(url, tmp_path / "d", format_version="1.1") as lake:
-        lake.set_option("skip_stats_columns", ["name"], table="t")
+        lake.options.set("skip_stats_columns", ["name"], table="t")
         lake.table("t").append([{"id": 500 + i, "name": "q"} for i in range(50)])
         with sa.create_engine(url, poolclass=sa.NullPool).connect() as connection:
             query = "SELECT column_id, min_value FROM ducklake_file_column_stats WHERE data_file_id = (SELECT max(f.data_file_id) FROM ducklake_data_file f) ORDER BY 1"
@@ -250,7 +250,7 @@ def test_chosen_columns_keep_no_bounds(tmp_path: Path) -> None:
         assert lake.verify(deep=True).findings == ()
     with filled(f"sqlite:///{tmp_path}/old.db", tmp_path / "old") as lake:
         with pytest.raises(UnsupportedFeatureError, match=r"1\.1"):
-            lake.set_option("skip_stats_columns", ["name"], table="t")
+            lake.options.set("skip_stats_columns", ["name"], table="t")
 
 
 def test_only_bounds_of_integers_and_decimals_outlive_another_type(tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ def test_commits_that_fail_are_counted(tmp_path: Path) -> None:
         before = failures()
         table = lake.create_table("t", [{"id": 1}])
         assert failures() == before
-        lake.set_option("require_commit_message", True)
+        lake.options.set("require_commit_message", True)
         with pytest.raises(ConfigError):
             table.append([{"id": 2}])
         assert failures() == before + 1
-        lake.set_option("require_commit_message", False)
+        lake.options.set("require_commit_message", False)
         with pytest.raises(CommitConflict), lake.transaction() as tx:
             tx.table("t").update({"id": 5})
             table.delete()

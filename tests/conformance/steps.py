@@ -508,11 +508,11 @@ class Maintain:
         assert isinstance(lake, quacklake.Lake)
         match self.kind:
             case "flush":
-                lake.flush_inlined_data()
+                lake.maintenance.flush_inlined_data()
             case "merge":
-                lake.merge_adjacent_files()
+                lake.maintenance.merge_adjacent_files()
             case "rewrite":
-                lake.rewrite_data_files(delete_threshold=0.3)
+                lake.maintenance.rewrite_data_files(delete_threshold=0.3)
             case _:
                 for name in lake.tables():
                     lake.table(name).optimize()

@@ -111,7 +111,7 @@ def test_files_are_rewritten_beside_inlined_rows_that_are_older_than_a_column(ma
     table.delete("id BETWEEN 40 AND 60")
     with pytest.raises(duckdb.Error, match="Failed to read inlined-data aggregates"):
         site.stock().execute("CALL ducklake_rewrite_data_files('l', delete_threshold => 0)")
-    [report] = site.lake().rewrite_data_files(delete_threshold=0)
+    [report] = site.lake().maintenance.rewrite_data_files(delete_threshold=0)
     assert report.files_before == 1
     expected = [(id_, 7) for id_ in range(102) if not 40 <= id_ <= 60]
     assert site.stock().execute("SELECT * FROM t ORDER BY id").fetchall() == expected

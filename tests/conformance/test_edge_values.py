@@ -48,7 +48,7 @@ def _append(lake: quacklake.Lake, name: str, rows: pa.Table) -> None:
 
 def _stream(lake: quacklake.Lake, name: str, rows: pa.Table) -> None:
     table = lake.create_table(name, rows.schema)
-    lake.set_option("data_inlining_row_limit", 0, table=name)
+    lake.options.set("data_inlining_row_limit", 0, table=name)
     table.append(rows.to_reader())
 
 

@@ -77,7 +77,7 @@ def _layout(dice: random.Random, lake: Lake) -> None:
 
 def _maintain(dice: random.Random, lake: Lake) -> None:
     table = lake.table("t")
-    dice.choice((lake.flush_inlined_data, table.merge_adjacent_files, table.rewrite_data_files))()
+    dice.choice((lake.maintenance.flush_inlined_data, table.merge_adjacent_files, table.rewrite_data_files))()
 
 
 ACTIONS = (_append, _append, _append, _delete, _delete, _update, _merge, _evolve, _layout, _maintain)

@@ -53,7 +53,7 @@ def test_f14_1_a_lake_of_another_writer_is_read_and_written(database: str, versi
         table.append([{"id": 100 + i, "name": "y" * i} for i in range(50)])
         table.delete("id IN (3, 11)")
         table.update({"name": "z"}, "id = 4")
-        lake.flush_inlined_data()
+        lake.maintenance.flush_inlined_data()
         assert table.count() == 13 + 1 + 50 - 2
         assert lake.verify(deep=True).findings == ()
 
@@ -180,8 +180,8 @@ def test_f14_9_vectors_of_several_snapshots_show_each_its_own(database: str, tmp
     made.commit("deleted_from_table:1")
     with quacklake.connect(made.close()) as lake:
         assert [lake.at(version).table("t").count() for version in (1, 2, 3)] == [10, 9, 7]
-        lake.set_option("write_deletion_vectors", True)
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("write_deletion_vectors", True)
+        lake.options.set("data_inlining_row_limit", 0)
         lake.table("t").delete("id > 8")
         assert [lake.at(version).table("t").count() for version in (1, 2, 3, 4)] == [10, 9, 7, 6]
         assert lake.verify(deep=True).findings == ()
@@ -222,7 +222,7 @@ def test_f14_11_variants_inlined_in_sqlite_are_read(tmp_path: Path) -> None:
         assert lake.sql(query).fetchall() == [(1, "{'a': 1, 'b': x}"), (2, None)]
         with pytest.raises(UnsupportedFeatureError, match="inlined rows with variants"):
             lake.migrate("1.0")
-        lake.flush_inlined_data()
+        lake.maintenance.flush_inlined_data()
         assert lake.sql(query).fetchall() == [(1, "{'a': 1, 'b': x}"), (2, None)]
         assert lake.migrate("1.0") == "1.0"
 

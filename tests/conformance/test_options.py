@@ -47,13 +47,13 @@ def test_f11_1_both_clients_store_options_alike(kind: str, make_site: MakeSite) 
             continue
         for scope in OPTIONS[name].scopes:
             options = {Scope.GLOBAL: {}, Scope.SCHEMA: {"schema": "s"}, Scope.TABLE: {"table": "s.t"}}[scope]
-            ours.lake().set_option(name, value, **options)
+            ours.lake().options.set(name, value, **options)
     assert stored(ours) == stored(theirs)
     lake = theirs.lake()
     for name, (_, _, meaning) in VALUES.items():
         if name not in APART:
-            assert lake.option(name) == meaning, name
-    ours.lake().set_option("update_mode", "copy_on_write", table="s.t")
+            assert lake.options.get(name) == meaning, name
+    ours.lake().options.set("update_mode", "copy_on_write", table="s.t")
     names = {
         row[0] for row in ours.stock().execute("SELECT option_name FROM l.options() WHERE scope = 'TABLE'").fetchall()
     }
@@ -90,13 +90,13 @@ def test_f6_3_both_clients_inline_by_the_same_limit(kind: str, make_site: MakeSi
     ids = [site.lake().table(name).info.id for name in ("s.t", "s.u", "main.v")]
     name = "data_inlining_row_limit"
     check((0, 0, 0))
-    site.lake().set_option(name, 2, table="s.t")
+    site.lake().options.set(name, 2, table="s.t")
     check((1, 0, 0))
-    site.lake().set_option(name, 2)
+    site.lake().options.set(name, 2)
     check((1, 1, 1))
-    site.lake().set_option(name, 9, schema="s")
+    site.lake().options.set(name, 9, schema="s")
     check((1, 0, 1))
-    site.lake().unset_option(name, table="s.t")
+    site.lake().options.unset(name, table="s.t")
     check((0, 0, 1))
 
 
@@ -109,6 +109,6 @@ def test_f10_1_both_clients_require_a_commit_message(make_site: MakeSite) -> Non
     site.lake().signed("ours", author="me").table("t").append([{"a": 1}])
     with pytest.raises(duckdb.Error, match=words):
         site.stock().execute("INSERT INTO t VALUES (2)")
-    site.lake().unset_option("require_commit_message")
+    site.lake().options.unset("require_commit_message")
     site.stock().execute("INSERT INTO t VALUES (2)")
     assert site.lake().table("t").count() == 2

@@ -275,7 +275,7 @@ def _drop_view(change: Change, model: Model, table: str) -> Step | None:
 def _limit(change: Change, model: Model, table: str) -> Step:
     return Both(
         f"CALL l.set_option('data_inlining_row_limit', {change.count}, table_name => '{table}')",
-        lambda lake: lake.set_option("data_inlining_row_limit", change.count, table=table),
+        lambda lake: lake.options.set("data_inlining_row_limit", change.count, table=table),
     )
 
 
@@ -393,7 +393,7 @@ def play(
             model.folder.mkdir()
             history.begin(turns[0][0])
             if vectors:
-                site.lake().set_option("write_deletion_vectors", True)
+                site.lake().options.set("write_deletion_vectors", True)
             for change in (Change("create", 0, 1, 0, 0), Change("append", 0, 25, 0, 0), Change("append", 0, 4, 0, 0)):
                 take(history, model, turns[0][0], change)
             for writer, turn in turns:

@@ -306,9 +306,15 @@ _USUAL = [
     Operation("transaction", transaction, _transacts, block=False, touches=("main.t", "main.u")),
     Operation("describe", describe, _describes, block=False),
     Operation("optimize", lambda lake: lake.table("u").optimize(order_by=["id"]), _optimizes, block=False, touches=_U),
-    Operation("flush", lambda lake: lake.flush_inlined_data(), keeps, block=False, touches=_ALL),
-    Operation("merge_files", lambda lake: lake.merge_adjacent_files(), keeps, block=False, touches=_ALL),
-    Operation("rewrite", lambda lake: lake.rewrite_data_files(delete_threshold=0.1), keeps, block=False, touches=_ALL),
+    Operation("flush", lambda lake: lake.maintenance.flush_inlined_data(), keeps, block=False, touches=_ALL),
+    Operation("merge_files", lambda lake: lake.maintenance.merge_adjacent_files(), keeps, block=False, touches=_ALL),
+    Operation(
+        "rewrite",
+        lambda lake: lake.maintenance.rewrite_data_files(delete_threshold=0.1),
+        keeps,
+        block=False,
+        touches=_ALL,
+    ),
     Operation(
         "expire", lambda lake: lake.expire_snapshots(keep_last=2), keeps, block=False, snapshots=False, touches=_ALL
     ),

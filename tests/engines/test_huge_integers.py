@@ -49,7 +49,7 @@ def test_a_number_that_would_be_rounded_is_refused_by_files_and_kept_by_the_cata
     with pytest.raises(ConstraintError, match="rounded") as caught:
         lake.table("h").flush_inlined_data()
     assert "DECIMAL(38, 0)" in str(caught.value)
-    assert ["rounded" in report.skipped[0].reason for report in lake.flush_inlined_data()] == [True]
+    assert ["rounded" in report.skipped[0].reason for report in lake.maintenance.flush_inlined_data()] == [True]
     assert values(lake) == sorted(lost)
     assert not lake.verify(deep=True).errors
 

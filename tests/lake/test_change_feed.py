@@ -177,7 +177,7 @@ def test_a_catalog_on_mysql_tells_the_same(mysql_url: str, tmp_path: Path) -> No
 
 
 def test_deletion_vectors_are_dated(lake: quacklake.Lake, table: quacklake.Table) -> None:
-    lake.set_option("write_deletion_vectors", True)
+    lake.options.set("write_deletion_vectors", True)
     table = lake.create_table("v", pa.table({"id": range(100)}))
     table.delete("id < 10")
     assert [row["snapshot_id"] for row in table.deletions(1).to_pylist()] == [6] * 10

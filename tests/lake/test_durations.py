@@ -55,5 +55,5 @@ def test_short_ages_are_taken_by_the_operations_of_a_lake(tmp_path: Path) -> Non
         lake.create_schema("s")
         assert lake.expire_snapshots(older_than="7d", dry_run=True).snapshots == ()
         assert lake.cleanup_old_files(older_than="12h", dry_run=True).files == 0
-        lake.set_option("expire_older_than", "2w")
+        lake.options.set("expire_older_than", "2w")
         assert lake.expire_snapshots().snapshots == ()

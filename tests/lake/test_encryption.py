@@ -134,7 +134,7 @@ def test_no_key_is_shown_anywhere(
         str(table.files()),
         str(table.history()),
         str(lake.snapshots()),
-        str(lake.options()),
+        str(lake.options.list()),
         str(telemetry.snapshot()) if hasattr(telemetry, "snapshot") else "",
         str(user.execute("SELECT sql FROM duckdb_views()").fetchall()),
         str(user.execute("EXPLAIN ANALYZE SELECT sum(id) FROM t").fetchall()),
@@ -209,7 +209,7 @@ def test_the_changes_of_an_encrypted_table_are_told(lake: quacklake.Lake) -> Non
 
 
 def test_deletion_vectors_are_not_written_in_the_clear(lake: quacklake.Lake, tmp_path: Path) -> None:
-    lake.set_option("write_deletion_vectors", True)
+    lake.options.set("write_deletion_vectors", True)
     table = lake.create_table("v", ROWS)
     table.delete("id < 100")
     assert table.count("id >= 0") == 900

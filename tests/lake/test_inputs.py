@@ -146,13 +146,13 @@ def test_what_is_shown_is_useful(lake: quacklake.Lake) -> None:
 
 def test_options_hold_for_a_table_a_schema_or_the_lake(lake: quacklake.Lake) -> None:
     table = lake.create_table("t", _ROWS)
-    lake.set_option("data_inlining_row_limit", 1, table="t")
+    lake.options.set("data_inlining_row_limit", 1, table="t")
     files = table.files().num_rows
     table.append([{"id": 10, "name": "in", "v": 0.0}])
     assert table.files().num_rows == files
     table.append([{"id": 11, "name": "out", "v": 0.0}, {"id": 12, "name": "out", "v": 0.0}])
     assert table.files().num_rows == files + 1
     with pytest.raises(quacklake.errors.ConfigError):
-        lake.set_option("no_such_option", 1)
+        lake.options.set("no_such_option", 1)
     with pytest.raises(quacklake.errors.ConfigError):
-        lake.set_option("data_inlining_row_limit", "many")
+        lake.options.set("data_inlining_row_limit", "many")

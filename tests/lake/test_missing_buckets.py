@@ -60,7 +60,7 @@ def test_whatever_misses_a_file_says_that_there_is_no_bucket(lake: Lake, tmp_pat
         lambda: lake.sql("SELECT sum(id) FROM t").fetchall(),
         lambda: lake.verify(),
         lambda: lake.verify(deep=True),
-        lambda: lake.repair(),
+        lambda: lake.maintenance.repair(),
         lambda: lake.backup(tmp_path / "backup"),
     ]
     before = lake.current_snapshot()

@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
 
 
 def stored(lake: quacklake.Lake) -> set[tuple[str, str, str | None]]:
-    rows = lake.options().to_pylist()
+    rows = lake.options.list().to_pylist()
     return {(row["key"], row["value"], row["scope"]) for row in rows if row["key"] not in READ_ONLY_KEYS}
 
 
@@ -56,43 +56,43 @@ def test_every_option_is_set_in_every_scope_it_has_and_taken_back(lake: quacklak
     for name, (value, text, meaning) in VALUES.items():
         for scope in Scope:
             where = {Scope.GLOBAL: {}, Scope.SCHEMA: {"schema": "s"}, Scope.TABLE: {"table": "s.t"}}[scope]
-            before = lake.option(name, **where)
+            before = lake.options.get(name, **where)
             if scope not in OPTIONS[name].scopes:
                 with pytest.raises(InputError, match="whole lake"):
-                    lake.set_option(name, value, **where)
+                    lake.options.set(name, value, **where)
                 continue
-            lake.set_option(name, value, **where)
+            lake.options.set(name, value, **where)
             assert stored(lake) == {(name, text, None if scope is Scope.GLOBAL else scope.value)}
-            assert lake.option(name.upper(), **where) == meaning
-            lake.unset_option(name, **where)
+            assert lake.options.get(name.upper(), **where) == meaning
+            lake.options.unset(name, **where)
             assert stored(lake) == set()
-            assert lake.option(name, **where) == before
+            assert lake.options.get(name, **where) == before
 
 
 def test_the_narrowest_setting_holds(lake: quacklake.Lake) -> None:
     name = "data_inlining_row_limit"
 
     def limits() -> tuple[int, ...]:
-        return lake.option(name, table="s.t"), lake.option(name, table="s.u"), lake.option(name)
+        return lake.options.get(name, table="s.t"), lake.options.get(name, table="s.u"), lake.options.get(name)
 
     assert limits() == (2, 2, 2)  # what the lake was opened with
-    lake.set_option(name, 30, table="s.t")
+    lake.options.set(name, 30, table="s.t")
     assert limits() == (30, 2, 2)
-    lake.set_option(name, 40)
+    lake.options.set(name, 40)
     assert limits() == (30, 40, 40)
-    lake.set_option(name, 50, schema="s")
+    lake.options.set(name, 50, schema="s")
     assert limits() == (30, 50, 40)
-    lake.set_option(name, 60, table="s.t")
+    lake.options.set(name, 60, table="s.t")
     assert limits() == (60, 50, 40)
-    lake.unset_option(name, table="s.t")
-    lake.unset_option(name, schema="s")
-    lake.unset_option(name)
-    lake.unset_option(name)
+    lake.options.unset(name, table="s.t")
+    lake.options.unset(name, schema="s")
+    lake.options.unset(name)
+    lake.options.unset(name)
     assert limits() == (2, 2, 2)
 
 
 def test_a_limit_of_one_table_leaves_the_others_as_the_lake_was_opened(lake: quacklake.Lake) -> None:
-    lake.set_option("data_inlining_row_limit", 9, table="s.t")
+    lake.options.set("data_inlining_row_limit", 9, table="s.t")
     counts = {name: lake.table(name).files().num_rows for name in ("s.t", "s.u")}
     for name in counts:
         lake.table(name).append([{"a": i} for i in range(5)])
@@ -102,17 +102,17 @@ def test_a_limit_of_one_table_leaves_the_others_as_the_lake_was_opened(lake: qua
 def test_what_is_no_option_is_refused(lake: quacklake.Lake) -> None:
     for name in READ_ONLY_KEYS:
         with pytest.raises(ConfigError, match="cannot be set"):
-            lake.set_option(name, "x")
+            lake.options.set(name, "x")
         with pytest.raises(ConfigError):
-            lake.unset_option(name)
+            lake.options.unset(name)
     with pytest.raises(ConfigError, match="Unsupported option target_file"):
-        lake.option("target_file")
+        lake.options.get("target_file")
     with pytest.raises(ConfigError):
-        lake.set_option("parquet_row_group_size_bytes", 0)
+        lake.options.set("parquet_row_group_size_bytes", 0)
     with pytest.raises(InputError, match="not both"):
-        lake.set_option("auto_compact", True, schema="s", table="s.t")
+        lake.options.set("auto_compact", True, schema="s", table="s.t")
     with pytest.raises(NotFoundError):
-        lake.set_option("auto_compact", True, table="s.missing")
+        lake.options.set("auto_compact", True, table="s.missing")
     assert stored(lake) == set()
 
 
@@ -121,11 +121,11 @@ def test_a_read_only_lake_refuses_options(lake: quacklake.Lake) -> None:
         quacklake.connect(lake.url, read_only=True) as other,
         pytest.raises(ReadOnlyError),
     ):
-        other.set_option("auto_compact", False)
+        other.options.set("auto_compact", False)
 
 
 def test_a_commit_message_can_be_required(lake: quacklake.Lake) -> None:
-    lake.set_option("require_commit_message", True)
+    lake.options.set("require_commit_message", True)
     before = lake.current_snapshot()
     files = sorted(Path(lake.data_path).rglob("*.parquet"))
     for work in (
@@ -157,5 +157,5 @@ def test_a_commit_message_can_be_required(lake: quacklake.Lake) -> None:
         ("me", "load"),
         ("you", None),
     ]
-    lake.unset_option("require_commit_message")
+    lake.options.unset("require_commit_message")
     lake.create_schema("unsigned")

@@ -43,7 +43,7 @@ def held(lake: quacklake.Lake) -> list[int]:
 @pytest.fixture(params=[0, 100], ids=["files", "inlined"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> quacklake.Lake:
     found = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data"))
-    found.set_option("data_inlining_row_limit", request.param)
+    found.options.set("data_inlining_row_limit", request.param)
     return found
 
 

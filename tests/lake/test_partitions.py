@@ -99,7 +99,7 @@ def test_rows_go_into_a_file_and_a_folder_for_each_combination_of_keys(lake: qua
 
 
 def test_without_the_hive_pattern_files_lie_in_the_folder_of_the_table(lake: quacklake.Lake) -> None:
-    lake.set_option("hive_file_pattern", False)
+    lake.options.set("hive_file_pattern", False)
     lake.create_table("t", events(30), partition_by="region")
     assert values(lake) == {("", "eu"), ("", "us"), ("", None)}
 
@@ -246,8 +246,8 @@ def test_a_transaction_partitions_what_it_writes_after_saying_so(lake: quacklake
 
 
 def test_large_partitions_become_files_of_the_wanted_size(lake: quacklake.Lake) -> None:
-    lake.set_option("target_file_size", "64KB")
-    lake.set_option("parquet_row_group_size", 2048)
+    lake.options.set("target_file_size", "64KB")
+    lake.options.set("parquet_row_group_size", 2048)
     table = lake.create_table("t", events(60_000), partition_by="region")
     assert len(table.plan("region = 'eu'").files) > 1
     assert max(file["file_size_bytes"] for file in table.files().to_pylist()) < 128_000

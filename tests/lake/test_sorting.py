@@ -54,8 +54,8 @@ def test_a_file_is_in_the_order_of_the_table(lake: quacklake.Lake) -> None:
 
 
 def test_every_one_of_many_files_is_in_order(lake: quacklake.Lake) -> None:
-    lake.set_option("target_file_size", "300KB")
-    lake.set_option("parquet_row_group_size", 4096)
+    lake.options.set("target_file_size", "300KB")
+    lake.options.set("parquet_row_group_size", 4096)
     table = lake.create_table("t", shuffled(200_000), sort_by="id DESC")
     found = [file.column("id").to_pylist() for file in files(lake)]
     assert len(found) > 2
@@ -80,7 +80,7 @@ def test_the_files_of_partitions_are_in_order_too(lake: quacklake.Lake) -> None:
 def test_an_option_turns_sorting_off(lake: quacklake.Lake) -> None:
     data = shuffled(1000)
     lake.create_table("t", data.schema, sort_by="id")
-    lake.set_option("sort_on_insert", False, table="t")
+    lake.options.set("sort_on_insert", False, table="t")
     lake.table("t").append(data)
     assert files(lake)[0].equals(data)
 

@@ -50,7 +50,7 @@ def test_a_batch_is_in_the_lake_once_in_every_database(
 ) -> None:
     with quacklake.connect(new_url(database), data_path=tmp_path / "data", duckdb_threads=1) as lake:
         lake.create_table("t", [{"id": -1}])
-        mark = lake.claim_stream("in", "query 1")
+        mark = lake.streams.claim("in", "query 1")
         assert (mark.epoch, mark.position) == (-1, None)
         batch(lake, mark, 0)
         batch(lake, mark, 1, position="offset 7")
@@ -59,10 +59,10 @@ def test_a_batch_is_in_the_lake_once_in_every_database(
             with pytest.raises(StreamBatchDoneError, match=f"batch {epoch}"):
                 batch(lake, mark, epoch)
         assert (lake.current_snapshot(), lake.table("t").count()) == (before, 5)
-        again = lake.claim_stream("in", "query 1")
+        again = lake.streams.claim("in", "query 1")
         assert (again.epoch, again.position) == (1, "offset 7")
         batch(lake, again, 2)
-        assert lake.streams().to_pylist() == [
+        assert lake.streams.list().to_pylist() == [
             {"stream": "in", "epoch": 2, "position": None, "snapshot_id": before + 1, "query": "query 1"}
         ]
         assert StreamSource(lake._shared, lake.table("t").info).start("earliest") == {"table": 1, "after": -1}
@@ -70,17 +70,17 @@ def test_a_batch_is_in_the_lake_once_in_every_database(
 
 
 def test_a_batch_without_rows_is_marked_without_a_snapshot(lake: quacklake.Lake) -> None:
-    mark = lake.claim_stream("in", "query 1")
+    mark = lake.streams.claim("in", "query 1")
     before = lake.current_snapshot()
     batch(lake, mark, 0, rows=0, position="7")
     assert lake.current_snapshot() == before
-    assert lake.claim_stream("in", "query 1").position == "7"
+    assert lake.streams.claim("in", "query 1").position == "7"
 
 
 def test_the_older_of_two_runs_is_fenced(lake: quacklake.Lake) -> None:
-    older = lake.claim_stream("in", "query 1")
+    older = lake.streams.claim("in", "query 1")
     batch(lake, older, 0)
-    newer = lake.claim_stream("in", "query 1")
+    newer = lake.streams.claim("in", "query 1")
     with pytest.raises(StreamFencedError, match="taken over") as caught:
         batch(lake, older, 1)
     assert (caught.value.code, caught.value.transient) == ("stream.fenced", False)
@@ -89,14 +89,14 @@ def test_the_older_of_two_runs_is_fenced(lake: quacklake.Lake) -> None:
 
 
 def test_another_query_under_an_old_name_is_refused_unless_it_is_to_start_anew(lake: quacklake.Lake) -> None:
-    lake.claim_stream("in", "query 0")  # which has brought nothing
-    first = lake.claim_stream("in", "query 1")
+    lake.streams.claim("in", "query 0")  # which has brought nothing
+    first = lake.streams.claim("in", "query 1")
     batch(lake, first, 0)
     with pytest.raises(StreamMismatchError, match="another query") as caught:
-        lake.claim_stream("in", "query 2")
+        lake.streams.claim("in", "query 2")
     assert "restart=True" in str(caught.value)
     batch(lake, first, 1)  # a refusal fences nobody
-    second = lake.claim_stream("in", "query 2", restart=True)
+    second = lake.streams.claim("in", "query 2", restart=True)
     assert second.epoch == -1
     batch(lake, second, 0)
     with pytest.raises(StreamFencedError):
@@ -104,7 +104,7 @@ def test_another_query_under_an_old_name_is_refused_unless_it_is_to_start_anew(l
 
 
 def test_batches_that_are_not_in_the_lake_are_noticed(lake: quacklake.Lake) -> None:
-    mark = lake.claim_stream("in", "query 1")
+    mark = lake.streams.claim("in", "query 1")
     with pytest.raises(StreamMismatchError, match=r"batches 0 to 6 .* and batch 7 is next"):
         batch(lake, mark, 7)
     with lake.transaction() as tx:
@@ -115,21 +115,21 @@ def test_batches_that_are_not_in_the_lake_are_noticed(lake: quacklake.Lake) -> N
 
 
 def test_a_forgotten_stream_begins_anew(lake: quacklake.Lake) -> None:
-    mark = lake.claim_stream("in", "query 1")
+    mark = lake.streams.claim("in", "query 1")
     with pytest.raises(NotFoundError, match='"inn"') as caught:
-        lake.forget_stream("inn")
+        lake.streams.forget("inn")
     assert '"in"' in str(caught.value)
-    lake.forget_stream("in")
+    lake.streams.forget("in")
     with pytest.raises(StreamFencedError, match="forgotten"):
         batch(lake, mark, 0)
-    assert lake.claim_stream("in", "query 2").epoch == -1
+    assert lake.streams.claim("in", "query 2").epoch == -1
     for name in ("", " ", "a\n", "x" * 129, 7):
         with pytest.raises(InvalidNameError):
-            lake.claim_stream(name, "query")  # type: ignore[arg-type]
+            lake.streams.claim(name, "query")  # type: ignore[arg-type]
 
 
 def test_a_commit_that_fails_anywhere_is_whole_or_not_there(lake: quacklake.Lake) -> None:
-    mark = lake.claim_stream("in", "query 1")
+    mark = lake.streams.claim("in", "query 1")
     batch(lake, mark, 0)
     with faults.record() as points:
         batch(lake, mark, 1)
@@ -144,24 +144,24 @@ def test_a_commit_that_fails_anywhere_is_whole_or_not_there(lake: quacklake.Lake
 
 
 def test_two_streams_go_into_one_table(lake: quacklake.Lake) -> None:
-    marks = [lake.claim_stream(name, "query") for name in ("a", "b")]
+    marks = [lake.streams.claim(name, "query") for name in ("a", "b")]
     for epoch in range(3):
         for mark in marks:
             batch(lake, mark, epoch)
     assert lake.table("t").count() == 13
-    assert lake.streams().column("epoch").to_pylist() == [2, 2]
+    assert lake.streams.list().column("epoch").to_pylist() == [2, 2]
 
 
 def test_marks_are_part_of_a_backup_and_nothing_to_stock_clients(
     lake: quacklake.Lake, stock: Stock, tmp_path: Path
 ) -> None:
-    mark = lake.claim_stream("in", "query 1")
+    mark = lake.streams.claim("in", "query 1")
     batch(lake, mark, 0)
     lake.backup(tmp_path / "backup")
     batch(lake, mark, 1)
     url = f"sqlite:///{tmp_path}/restored.db"
     with quacklake.restore_backup(tmp_path / "backup", url, tmp_path / "restored") as restored:
-        again = restored.claim_stream("in", "query 1")
+        again = restored.streams.claim("in", "query 1")
         assert again.epoch == 0
         with pytest.raises(StreamMismatchError, match="restored from a backup"):
             batch(restored, again, 2)

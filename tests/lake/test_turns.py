@@ -17,7 +17,7 @@ from quacklake.transaction import Retry
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as found:
-        found.set_option("data_inlining_row_limit", 0)
+        found.options.set("data_inlining_row_limit", 0)
         found.create_table("t", pa.table({"id": range(100)}))
         yield found
 

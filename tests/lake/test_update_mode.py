@@ -17,7 +17,7 @@ def _lake(folder: Path, mode: str) -> Iterator[quacklake.Lake]:
         lake.create_table("t", [{"id": i, "v": 0} for i in range(100)])
         lake.table("t").append([{"id": i, "v": 0} for i in range(100, 200)])
         lake.table("t").delete("id = 5")
-        lake.set_option("update_mode", mode, table="t")
+        lake.options.set("update_mode", mode, table="t")
         yield lake
 
 

@@ -39,7 +39,7 @@ def make_lake(url: str, folder: Path, **settings: object) -> None:
         m.set_sorted_by("a")
         lake.create_view("v", "SELECT id FROM t")
         lake.create_macro("twice", ["a"], "a * 2")
-        lake.set_option("target_file_size", "10MB", table="t")
+        lake.options.set("target_file_size", "10MB", table="t")
         lake.create_table("gone", {"a": pa.int64()}).append([{"a": 1}])
         lake.drop_table("gone")
 

@@ -185,10 +185,10 @@ def test_the_tags_of_a_duckdb_catalog_come_back(tmp_path: Path) -> None:
     ) as lake:
         lake.create_table("t", [{"x": 1}])
         lake.tag("first")
-        tags = lake.tags()
+        tags = lake.history.tags()
         lake.backup(tmp_path / "backup")
     with _restore(tmp_path) as again:
-        assert again.tags().equals(tags)
+        assert again.history.tags().equals(tags)
 
 
 def test_a_backup_into_the_lake_itself_is_refused(lake: quacklake.Lake, tmp_path: Path) -> None:

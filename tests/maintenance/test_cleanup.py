@@ -55,7 +55,7 @@ def test_files_wait_two_days_or_as_long_as_the_lake_says(expired: quacklake.Lake
     assert expired.cleanup_old_files().files == 0
     for age in ("1 hour", dt.timedelta(minutes=1), dt.datetime(2020, 1, 1)):
         assert expired.cleanup_old_files(age).files == 0
-    expired.set_option("delete_older_than", "0 seconds")
+    expired.options.set("delete_older_than", "0 seconds")
     planned = expired.cleanup_old_files(dry_run=True)
     assert planned.files == 3
     assert files_on_disk(tmp_path / "data") > files_named(expired)

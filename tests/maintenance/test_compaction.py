@@ -123,7 +123,7 @@ def test_merge_minds_sizes_and_how_many_files_it_may_make(lake: quacklake.Lake) 
     size = min(Path(path).stat().st_size for path in paths(lake, "small"))
     assert table.merge_adjacent_files(max_file_size=size).snapshot is None
     assert table.merge_adjacent_files(min_file_size=1 << 30).snapshot is None
-    lake.set_option("target_file_size", 2 * size, table="small")
+    lake.options.set("target_file_size", 2 * size, table="small")
     assert table.merge_adjacent_files(max_compacted_files=1).files_after == 1
     assert len(paths(lake, "small")) in (3, 4)
 
@@ -133,7 +133,7 @@ def test_rewrite_minds_the_threshold(lake: quacklake.Lake) -> None:
     assert table.rewrite_data_files().snapshot is None  # 0.95: none has as many
     report = table.rewrite_data_files(0.5)
     assert (report.files_before, report.rows) == (1, 13)
-    lake.set_option("rewrite_delete_threshold", 0, table="t")
+    lake.options.set("rewrite_delete_threshold", 0, table="t")
     assert table.rewrite_data_files().files_before == 1
     assert table.plan().deletes.num_rows == 0
     assert table.rewrite_data_files(0).snapshot is None
@@ -295,7 +295,7 @@ def test_a_file_from_elsewhere_is_copied_and_never_deleted(tmp_path: Path) -> No
 
 
 def test_deletion_vectors_are_read_and_written(lake: quacklake.Lake) -> None:
-    lake.set_option("write_deletion_vectors", True)
+    lake.options.set("write_deletion_vectors", True)
     table = lake.create_table("v", rows(0, 60))
     table.append(rows(60, 60))
     table.delete("id < 20")
@@ -314,17 +314,21 @@ def test_a_lake_is_compacted_table_by_table_except_where_auto_compact_is_off(lak
     lake.create_schema("other")
     lake.create_table("other.u", rows(0, 3))
     lake.create_table("off", rows(0, 3))
-    lake.set_option("auto_compact", False, table="off")
-    reports = {report.table: report for report in lake.flush_inlined_data()}
+    lake.options.set("auto_compact", False, table="off")
+    reports = {report.table: report for report in lake.maintenance.flush_inlined_data()}
     assert set(reports) == {"main.t", "main.off", "other.u"}
     assert reports["main.off"].snapshot is None
     assert [skipped.what for skipped in reports["main.off"].skipped] == ["main.off"]
     assert "auto_compact" in reports["main.off"].skipped[0].reason
     assert lake.table("off").plan().inlined is not None
     assert lake.table("off").flush_inlined_data().rows == 3
-    assert [report.table for report in lake.merge_adjacent_files(schema="other")] == ["other.u"]
-    assert [report.table for report in lake.rewrite_data_files("other", "u", delete_threshold=0)] == ["other.u"]
-    assert [report.table for report in lake.merge_adjacent_files(table="t", max_compacted_files=1)] == ["main.t"]
+    assert [report.table for report in lake.maintenance.merge_adjacent_files(schema="other")] == ["other.u"]
+    assert [report.table for report in lake.maintenance.rewrite_data_files("other", "u", delete_threshold=0)] == [
+        "other.u"
+    ]
+    assert [report.table for report in lake.maintenance.merge_adjacent_files(table="t", max_compacted_files=1)] == [
+        "main.t"
+    ]
 
 
 def test_progress_is_told(lake: quacklake.Lake) -> None:
@@ -354,11 +358,11 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_files(lake: q
         lambda lake: lake.table("t").rewrite_data_files(1.5),
         lambda lake: lake.table("t").rewrite_data_files(-0.1),
         lambda lake: lake.table("t").rewrite_data_files(float("nan")),
-        lambda lake: lake.rewrite_data_files(delete_threshold="much"),
+        lambda lake: lake.maintenance.rewrite_data_files(delete_threshold="much"),
         lambda lake: lake.table("t").merge_adjacent_files(max_compacted_files=0),
         lambda lake: lake.table("t").merge_adjacent_files(min_file_size=-1),
-        lambda lake: lake.merge_adjacent_files(max_file_size=0),
-        lambda lake: lake.merge_adjacent_files(max_compacted_files=True),
+        lambda lake: lake.maintenance.merge_adjacent_files(max_file_size=0),
+        lambda lake: lake.maintenance.merge_adjacent_files(max_compacted_files=True),
         lambda lake: lake.table("t").merge_adjacent_files(min_file_size=10, max_file_size=10),
         lambda lake: lake.table("t").optimize(order_by="id", zorder="id"),
         lambda lake: lake.table("t").optimize(order_by="nothing"),
@@ -387,7 +391,7 @@ def test_what_is_no_table_of_the_lake_is_not_found(lake: quacklake.Lake) -> None
             with pytest.raises(NotFoundError):
                 operation(lake.table(name))
     with pytest.raises(NotFoundError):
-        lake.flush_inlined_data(schema="nothing")
+        lake.maintenance.flush_inlined_data(schema="nothing")
 
 
 def test_a_transaction_and_the_past_refuse_compaction(lake: quacklake.Lake) -> None:

@@ -152,7 +152,7 @@ def test_a_delete_of_the_reference_implementation_is_refused_after_our_compactio
 def test_a_compaction_and_a_delete_in_other_files_both_stand(open_lake: Open) -> None:
     lake, other = open_lake(), open_lake()
     table = small_files(lake, deletes=False)
-    lake.set_option("target_file_size", 1 << 20, table="small")
+    lake.options.set("target_file_size", 1 << 20, table="small")
     table.append(rows(60, 20))
     table.delete("id = 75")  # that file is none to be merged
     with meanwhile(lambda: other.table("small").delete("id = 70")):

@@ -15,7 +15,7 @@ from quacklake.errors import InputError, PredicateError
 def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
     """Two days of three files each, and two files of one day more with deleted rows."""
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as found:
-        found.set_option("data_inlining_row_limit", 0)
+        found.options.set("data_inlining_row_limit", 0)
         table = found.create_table("t", [{"day": 0, "id": 0}])
         table.delete()
         table.set_partitioned_by("day")
@@ -65,7 +65,7 @@ def test_a_filter_makes_sense_for_one_table(lake: quacklake.Lake) -> None:
             table.merge_adjacent_files(where=where)
         with pytest.raises(PredicateError):
             table.optimize(where=where)
-    for run in (lake.merge_adjacent_files, lake.rewrite_data_files):
+    for run in (lake.maintenance.merge_adjacent_files, lake.maintenance.rewrite_data_files):
         with pytest.raises(InputError, match="one table"):
             run(where="day = 1")
     assert lake.current_snapshot() == before

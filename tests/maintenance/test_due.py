@@ -33,7 +33,7 @@ def _fill(lake: Lake, times: int) -> None:
 
 
 def _due(lake: Lake, policy: Policy | None = None) -> list[JobKind]:
-    return [job.kind for job in lake.maintainer(policy).due()]
+    return [job.kind for job in lake.maintenance.maintainer(policy).due()]
 
 
 def test_one_small_file_in_each_partition_is_not_due(lake: Lake) -> None:
@@ -63,7 +63,7 @@ def test_a_few_new_files_do_not_have_every_partition_written_again(lake: Lake) -
 
 def test_what_a_flush_leaves_is_merged_in_the_same_pass(lake: Lake) -> None:
     _fill(lake, 1)
-    lake.set_option("data_inlining_row_limit", 1000)
+    lake.options.set("data_inlining_row_limit", 1000)
     with quacklake.connect(lake.url) as other:
         other.table("t").append([{"p": p, "x": 7} for p in range(PARTITIONS)])
         policy = Policy(flush_rows=10, orphans_every=None)

@@ -168,9 +168,9 @@ def test_expiry_makes_no_snapshot_and_is_as_long_as_its_kinds_of_rows(lake: quac
 
 def test_without_an_argument_the_option_holds(old_lake: quacklake.Lake) -> None:
     assert old_lake.expire_snapshots().snapshots == ()
-    old_lake.set_option("expire_older_than", "1 day")
+    old_lake.options.set("expire_older_than", "1 day")
     assert old_lake.expire_snapshots().snapshots == ()
-    old_lake.set_option("expire_older_than", "0 seconds")
+    old_lake.options.set("expire_older_than", "0 seconds")
     assert len(old_lake.expire_snapshots(keep_last=4, dry_run=True).snapshots) == old_lake.current_snapshot() + 1 - 4
     assert len(old_lake.expire_snapshots().snapshots) == old_lake.current_snapshot()
 
@@ -229,8 +229,8 @@ def test_a_table_can_keep_its_history_longer(old_lake: quacklake.Lake) -> None:
     for number in range(3):
         old_lake.table("audit").append(numbers(number, 1))
         other.append(numbers(number, 1))
-    old_lake.set_retention("audit", "90 days")
-    assert old_lake.retentions() == {"main.audit": "90 days"}
+    old_lake.history.set_retention("audit", "90 days")
+    assert old_lake.history.retentions() == {"main.audit": "90 days"}
     audit = [row["snapshot_id"] for row in old_lake.table("audit").history().to_pylist()]
     report = old_lake.expire_snapshots("0 seconds")
     assert set(old_lake.snapshots().column("snapshot_id").to_pylist()) == {*audit, old_lake.current_snapshot()}
@@ -242,15 +242,15 @@ def test_a_table_can_keep_its_history_longer(old_lake: quacklake.Lake) -> None:
     assert min(audit) > newest
     with pytest.raises(InputError, match="keeps its history"):
         old_lake.expire_snapshots(versions=[audit[-1]])
-    old_lake.set_option("expire_older_than", "30 days")
+    old_lake.options.set("expire_older_than", "30 days")
     for keep in ("7 days", dt.timedelta(1)):
         with pytest.raises(ConfigError, match="less time than the lake"):
-            old_lake.set_retention("audit", keep)
+            old_lake.history.set_retention("audit", keep)
     with pytest.raises(InputError):
-        old_lake.set_retention("audit", "for ever")
+        old_lake.history.set_retention("audit", "for ever")
     with pytest.raises(NotFoundError):
-        old_lake.set_retention("nobody", "90 days")
-    old_lake.set_retention("audit", None)
+        old_lake.history.set_retention("nobody", "90 days")
+    old_lake.history.set_retention("audit", None)
     old_lake.expire_snapshots("0 seconds")
     assert states(old_lake).keys() == {old_lake.current_snapshot()}
 

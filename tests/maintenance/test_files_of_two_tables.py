@@ -56,7 +56,7 @@ def expire(lake: quacklake.Lake) -> None:
 
 
 def delete_again(lake: quacklake.Lake) -> None:
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("data_inlining_row_limit", 0)
     for number in range(0, 40, 5):
         lake.table("a").delete(f"id = {number}")
 

@@ -72,7 +72,7 @@ def test_small_files_with_a_few_deletes_go_together(lake: Lake) -> None:
 
 
 def test_a_file_that_has_grown_is_left_alone_by_a_crowd_of_tiny_ones(lake: Lake) -> None:
-    lake.set_option("target_file_size", "1MB")
+    lake.options.set("target_file_size", "1MB")
     table = lake.table("t")
     table.append(pa.table({"x": pa.array([x * 0x9E3779B97F4A7C15 % (1 << 62) for x in range(10_000)], pa.int64())}))
     (large,) = [file for file in table.files().to_pylist() if file["file_size_bytes"] > 50_000]
@@ -84,11 +84,11 @@ def test_a_file_that_has_grown_is_left_alone_by_a_crowd_of_tiny_ones(lake: Lake)
 
 
 def test_a_policy_leaves_ages_to_the_options_of_the_lake(lake: Lake) -> None:
-    assert lake.maintainer().policy.expire_older_than is None
-    assert lake.maintainer().policy.delete_older_than == dt.timedelta(days=2)
-    lake.set_option("expire_older_than", "1 day")
-    lake.set_option("delete_older_than", "3 hours")
-    policy = lake.maintainer().policy
+    assert lake.maintenance.maintainer().policy.expire_older_than is None
+    assert lake.maintenance.maintainer().policy.delete_older_than == dt.timedelta(days=2)
+    lake.options.set("expire_older_than", "1 day")
+    lake.options.set("delete_older_than", "3 hours")
+    policy = lake.maintenance.maintainer().policy
     assert (policy.expire_older_than, policy.delete_older_than) == (dt.timedelta(days=1), dt.timedelta(hours=3))
 
 
@@ -103,7 +103,7 @@ def test_a_lake_that_another_maintains_is_left_alone(lake: Lake) -> None:
 
 def test_a_checkpoint_does_everything_in_the_order_of_the_reference(lake: Lake) -> None:
     rows = lake.table("t").count()
-    report = lake.checkpoint()
+    report = lake.maintenance.checkpoint()
     assert list(report.reports) == [
         "flush_inlined_data",
         "expire_snapshots",

@@ -57,9 +57,9 @@ def test_only_old_files_of_the_lake_s_own_kind_go(lake: quacklake.Lake, tmp_path
     young = {f"main/t/young-{NAME}.parquet", f"main/t/{NAME}9.parquet"}
     lay(tmp_path / "elsewhere", f"main/t/{NAME}.parquet")
     (own / "main" / "linked").symlink_to(tmp_path / "elsewhere" / "main" / "t")
-    lake.set_option("delete_older_than", "1 day")
+    lake.options.set("delete_older_than", "1 day")
     assert lake.delete_orphaned_files().files == 0  # the longer of the two counts
-    lake.unset_option("delete_older_than")
+    lake.options.unset("delete_older_than")
     planned = lake.delete_orphaned_files(dry_run=True)
     assert set(planned.paths) == set(orphans)
     assert planned.bytes == len(orphans)

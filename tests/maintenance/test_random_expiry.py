@@ -29,7 +29,7 @@ STEPS: dict[str, Step] = {
     "empty": lambda lake, n: lake.table("t").delete("true"),
     "overwrite": lambda lake, n: lake.table("t").overwrite(numbers(n, 15)),
     "replace": _replace,
-    "inline": lambda lake, n: lake.set_option("data_inlining_row_limit", n % 2 * 10),
+    "inline": lambda lake, n: lake.options.set("data_inlining_row_limit", n % 2 * 10),
 }
 
 

@@ -31,7 +31,7 @@ def test_a_tag_leads_to_its_snapshot(tagged: quacklake.Lake, capsys: pytest.Capt
         assert (view.snapshot_id, view.table("t").count()) == (2, 2)
     assert tagged.table("t").changes("release-1", "newest").count() == 3
     assert tagged.at("newest").table("t").changes(3, "newest").count() == 2
-    assert tagged.tags().select(["tag", "snapshot_id"]).to_pylist() == [
+    assert tagged.history.tags().select(["tag", "snapshot_id"]).to_pylist() == [
         {"tag": "newest", "snapshot_id": 4},
         {"tag": "release-1", "snapshot_id": 2},
     ]
@@ -44,10 +44,10 @@ def test_a_tag_keeps_its_snapshot_until_it_is_taken_away(tagged: quacklake.Lake)
     with pytest.raises(InputError, match="release-1"):
         tagged.expire_snapshots(versions=[2])
     assert tagged.at("release-1").table("t").count() == 2
-    tagged.untag("release-1")
+    tagged.history.untag("release-1")
     assert tagged.expire_snapshots("0 seconds").snapshots == (2,)
     with pytest.raises(NotFoundError):
-        tagged.untag("release-1")
+        tagged.history.untag("release-1")
 
 
 def test_a_tag_is_given_once_and_may_be_moved(tagged: quacklake.Lake) -> None:
@@ -68,17 +68,17 @@ def test_a_tag_is_given_once_and_may_be_moved(tagged: quacklake.Lake) -> None:
     "name", ["", "7", "2024-01-01", "a b", "a'; DROP TABLE x; --", "a\0", "\ud800", "a" * 129, None, 3, "a\n", "-a"]
 )
 def test_a_name_that_is_none_is_refused(lake: quacklake.Lake, name: str) -> None:
-    for work in (lake.tag, lake.untag):
+    for work in (lake.tag, lake.history.untag):
         with pytest.raises(InvalidNameError):
             work(name)
-    assert lake.tags().num_rows == 0
+    assert lake.history.tags().num_rows == 0
 
 
 @pytest.mark.parametrize("name", ["v1.0", "Größe", "feature/x+y_z", "a" * 128])
 def test_names_are_kept_as_they_are(lake: quacklake.Lake, name: str) -> None:
     lake.tag(name)
     assert lake.at(name).snapshot_id == 0
-    assert lake.tags().column("tag").to_pylist() == [name]
+    assert lake.history.tags().column("tag").to_pylist() == [name]
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,20 @@ def test_tags_are_kept_in_every_database(database: str, new_url: Callable[[str],
             lake.tag("a")
         lake.tag("A")
         lake.tag("a", replace=True)
-        assert lake.tags().select(["tag", "snapshot_id"]).to_pydict() == {"tag": ["A", "a"], "snapshot_id": [1, 1]}
-        lake.set_retention("t", "1 day")
-        lake.set_retention("t", "2 days")
-        assert lake.retentions() == {"main.t": "2 days"}
+        assert lake.history.tags().select(["tag", "snapshot_id"]).to_pydict() == {
+            "tag": ["A", "a"],
+            "snapshot_id": [1, 1],
+        }
+        lake.history.set_retention("t", "1 day")
+        lake.history.set_retention("t", "2 days")
+        assert lake.history.retentions() == {"main.t": "2 days"}
 
 
 def test_a_lake_of_another_client_has_no_tags_until_one_is_given(stock: Stock, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
     stock.run(url, "CREATE TABLE t (id BIGINT)", options=[f"DATA_PATH '{tmp_path / 'data'}/'"])
     with quacklake.connect(url) as lake:
-        assert lake.tags().num_rows == 0
+        assert lake.history.tags().num_rows == 0
         with pytest.raises(NotFoundError):
             lake.at("v1")
         assert "quacklake_snapshot_tags" not in sa.inspect(sa.create_engine(url)).get_table_names()
@@ -117,4 +120,4 @@ def test_a_lake_of_another_client_has_no_tags_until_one_is_given(stock: Stock, t
     with quacklake.connect(url) as lake:
         with pytest.raises(SnapshotExpiredError, match="knows no tags"):
             lake.at("v1")
-        lake.untag("v1")
+        lake.history.untag("v1")

@@ -116,8 +116,8 @@ def test_every_kind_of_lake_can_go_back(
 
 
 def test_deletion_vectors_can_be_undone(lake: quacklake.Lake) -> None:
-    lake.set_option("write_deletion_vectors", True)
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("write_deletion_vectors", True)
+    lake.options.set("data_inlining_row_limit", 0)
     table = lake.create_table("t", rows(0, 30))
     table.delete("id < 5")
     table.delete("id < 10")

@@ -120,11 +120,11 @@ def test_a_corruption_that_can_be_mended_is_found_and_mended(case: Corruption, c
 
 def _mends(lake: quacklake.Lake, case: Corruption, report: VerifyReport) -> None:
     rows, snapshot = lake.table("t").count(), lake.current_snapshot()
-    planned = lake.repair(report)
+    planned = lake.maintenance.repair(report)
     assert planned.dry_run
     assert planned.repaired
     assert lake.current_snapshot() == snapshot
-    done = lake.repair(report, dry_run=False)
+    done = lake.maintenance.repair(report, dry_run=False)
     assert done.repaired == planned.repaired
     assert done.snapshot == snapshot + 1
     assert lake.verify(deep=case.deep).findings == ()
@@ -161,7 +161,7 @@ def test_every_database_is_verified_alike(kind: str, request: pytest.FixtureRequ
     with quacklake.connect(url, **settings) as lake:
         report = lake.verify()
         assert {found.code for found in report.findings} >= set(EVERYWHERE.values())
-        done = lake.repair(report, dry_run=False)
+        done = lake.maintenance.repair(report, dry_run=False)
         assert "V006" in {found.code for found in done.repaired}
         assert "V006" not in {found.code for found in lake.verify().findings}
 
@@ -186,7 +186,7 @@ def test_an_encrypted_lake_is_verified_and_its_keys_stay_secret(tmp_path: Path) 
 
 def test_deletion_vectors_are_verified(tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", duckdb_threads=1) as lake:
-        lake.set_option("write_deletion_vectors", True)
+        lake.options.set("write_deletion_vectors", True)
         table = lake.create_table("t", pa.table({"a": range(100)}))
         table.delete("a BETWEEN 10 AND 40")
         assert lake.verify(deep=True).findings == ()
@@ -240,7 +240,7 @@ def test_table_statistics_of_stock_clients_that_bound_nothing_are_told_as_a_warn
             assert [(found.code, found.severity) for found in report.findings] == [("V086", "warning")]
             assert "other clients may answer wrongly" in report.findings[0].hint
             assert report.errors == ()
-            lake.repair(report, dry_run=False)
+            lake.maintenance.repair(report, dry_run=False)
             assert lake.verify(deep=True).ok
         assert stock.run(url, "SELECT min(a) FROM t") == [(0,)]
 
@@ -251,8 +251,8 @@ def test_a_repair_refuses_a_report_that_is_out_of_date(copy: Path, healthy: Path
         report = lake.verify()
         lake.create_schema("later")
         with pytest.raises(CommitConflict):
-            lake.repair(report, dry_run=False)
-        assert lake.repair(dry_run=False).repaired
+            lake.maintenance.repair(report, dry_run=False)
+        assert lake.maintenance.repair(dry_run=False).repaired
 
 
 @pytest.mark.parametrize("golden", LAKES if LONG else LAKES[::3], ids=lambda lake: lake.name)

@@ -416,18 +416,18 @@ class _History:
     # -- maintenance, which changes no row -----------------------------------------------------------------------------
 
     def flush(self, ours: bool) -> str | None:
-        return self._care(ours, self.lake.flush_inlined_data, "CALL ducklake_flush_inlined_data('l')")
+        return self._care(ours, self.lake.maintenance.flush_inlined_data, "CALL ducklake_flush_inlined_data('l')")
 
     def merge(self, ours: bool) -> str | None:
         if not ours and self._doubled:
             return None  # stock DuckDB schedules files without asking who else has them
-        return self._care(ours, self.lake.merge_adjacent_files, "CALL ducklake_merge_adjacent_files('l')")
+        return self._care(ours, self.lake.maintenance.merge_adjacent_files, "CALL ducklake_merge_adjacent_files('l')")
 
     def rewrite(self, ours: bool) -> str | None:
         threshold = self.chance.choice((0.0, 0.3))
         return self._care(
             ours,
-            lambda: self.lake.rewrite_data_files(delete_threshold=threshold),
+            lambda: self.lake.maintenance.rewrite_data_files(delete_threshold=threshold),
             f"CALL ducklake_rewrite_data_files('l', delete_threshold => {threshold})",
         )
 

@@ -79,9 +79,9 @@ def core(lake: quacklake.Lake, session: SparkSession) -> None:
     rows = session.range(0, 60, 1, 2).selectExpr("id", "id % 2 AS shop", "array(id) AS list")
     spark.create_table("t", rows, partition_by=["shop", "bucket(2, id)"])
     lake.table("t").add_column("extra", pa.string(), default="new")
-    lake.set_option("data_inlining_row_limit", 5)
+    lake.options.set("data_inlining_row_limit", 5)
     lake.table("t").append([{"id": 100, "shop": 1, "list": [1], "extra": "in the catalog"}])
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("data_inlining_row_limit", 0)
     lake.table("t").delete("id = 7")
     before = lake.current_snapshot()
     spark.overwrite(rows.where("id < 10").withColumn("extra", f.lit("again")), "t", where="id < 10")
@@ -134,10 +134,10 @@ def read(lake: quacklake.Lake, session: SparkSession) -> None:
     table.rename_column("name", "label")
     table.add_column("extra", pa.string(), default="new")
     table.drop_column("n")
-    lake.set_option("data_inlining_row_limit", 10)
+    lake.options.set("data_inlining_row_limit", 10)
     table.append(pa.table({"id": [500, 501], "label": ["a", None], "extra": ["b", "c"]}))
     table.delete("id IN (500, 7)")
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("data_inlining_row_limit", 0)
     assert same(lake, session) == 60 + 60 - 12 + 2 - 2
     assert same(lake, session, at=before) == 120
     frame = quacklake.spark(lake, session).table("t", where="id >= 100")
@@ -167,10 +167,10 @@ def write(lake: quacklake.Lake, session: SparkSession) -> None:
     )
     assert done.rows_updated and done.rows_deleted and done.rows_inserted, done
     same(lake, session, "sales")
-    lake.set_option("data_inlining_row_limit", 10)
+    lake.options.set("data_inlining_row_limit", 10)
     spark.append(rows.limit(3), "sales")
     assert spark.update("sales", {"amount": 0}, "id IN (1, 2)").files_added == 0
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("data_inlining_row_limit", 0)
     same(lake, session, "sales")
     for wrong, error in ((rows.selectExpr("id AS other"), InputError), (rows.selectExpr("1D AS shop"), InputError)):
         with pytest.raises(error):
@@ -251,7 +251,7 @@ def run(url: str, folder: str, *parts: str) -> None:
     with quacklake.connect(catalog, data_path=data, duckdb_threads=1) as lake:
         session = quacklake.spark(lake).session if url == OWN else make_session(url)
         before = settings_of(session)
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("data_inlining_row_limit", 0)
         for name in parts:
             began = time.monotonic()
             known = {**vars(cluster_parts), **vars(connect_parts), **globals()}

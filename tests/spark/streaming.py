@@ -54,7 +54,7 @@ class Stage:
         (self.folder / "source").mkdir(parents=True)
         with self.open() as lake:
             lake.create_table("t", {"id": pa.int64(), "v": pa.string(), "n": pa.int64()})
-            lake.set_option("data_inlining_row_limit", 5)
+            lake.options.set("data_inlining_row_limit", 5)
         for _ in range(batches):
             self.add(dice, rows)
 
@@ -132,7 +132,7 @@ class Stage:
             found = sorted(tuple(row.values()) for row in lake.table("t").to_pylist())
             assert found == self.expected(), f"{self.mode}: {len(found)} rows, not {len(self.expected())}"
             batches = len(list((self.folder / "source").glob("*.json")))
-            assert lake.streams().column("epoch").to_pylist() == [batches - 1]
+            assert lake.streams.list().column("epoch").to_pylist() == [batches - 1]
             assert lake.verify().ok
 
 

@@ -204,7 +204,7 @@ def test_the_update_mode_says_what_becomes_of_files(mode: str, make_site: MakeSi
         }
     )
     lake.create_table("t", rows, partition_by="k")
-    lake.set_option("update_mode", mode, table="t")
+    lake.options.set("update_mode", mode, table="t")
     spark = quacklake.spark(lake, session)
     before = lake.table("t").to_arrow(["id", "rowid"]).to_pydict()
     few = spark.update("t", {"l": [7]}, "id IN (2, 3)")
@@ -305,7 +305,7 @@ def test_values_of_every_type_stay_what_they_are(columns: str, make_site: MakeSi
     stock.execute(f"INSERT INTO t SELECT {one} FROM range(30) r(i)")
     stock.execute(f"UPDATE t SET {key} = {key} WHERE {key} < 5")
     lake = site.lake()
-    lake.set_option("update_mode", "copy_on_write", table="t")
+    lake.options.set("update_mode", "copy_on_write", table="t")
 
     def seen() -> Rows:
         # intervals and times inside of lists come out of Arrow in another form

@@ -127,7 +127,7 @@ def test_any_statements_leave_what_the_model_holds(
     lake = site.lake()
     partition = chance.choice([(), ("n",), ("bucket(3, id)",)]) if LONG else ()
     lake.create_table("t", {"id": pa.int64(), "n": pa.int64(), "w": pa.string()}, partition_by=partition)
-    lake.set_option("update_mode", chance.choice(["auto", "copy_on_write", "merge_on_read"]), table="t")
+    lake.options.set("update_mode", chance.choice(["auto", "copy_on_write", "merge_on_read"]), table="t")
     model = Model(site, session, chance, monkeypatch)
     steps: list[Callable[[], None]] = [model.delete, model.update, model.merge, model.compact, model.local_delete]
     found: Rows = ()

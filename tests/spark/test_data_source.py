@@ -368,7 +368,7 @@ def test_a_stream_goes_from_table_to_table_each_row_once(site: LakeSite, session
     a.update({"v": "z"}, "id < 5")
     flow(session, tmp_path / "check")
     assert sorted(row["id"] for row in b.to_pylist()) == list(range(53))
-    assert lake.streams().column("epoch").to_pylist() == [1]
+    assert lake.streams.list().column("epoch").to_pylist() == [1]
     # as if the driver had been killed between our commit and Spark's
     for name in ("1", ".1.crc"):
         (tmp_path / "check" / "commits" / name).unlink()

@@ -29,7 +29,7 @@ def lake_with_deletes(folder: Path, kind: str = "file") -> quacklake.Lake:
     lake = quacklake.connect(f"sqlite:///{folder}/lake.db", data_path=str(folder / "data"), data_inlining_row_limit=0)
     lake.sql("CREATE TABLE t(id INT, v VARCHAR)")
     for name, value in KINDS[kind].items():
-        lake.set_option(name, value, table="t")
+        lake.options.set(name, value, table="t")
     rows = "SELECT i, CASE WHEN i % 100 = 7 THEN 'bad' ELSE i::VARCHAR END FROM range({}, {}) r(i)"
     lake.sql(f"INSERT INTO t {rows.format(0, 200)}")
     lake.sql(f"INSERT INTO t {rows.format(200, 307)}")

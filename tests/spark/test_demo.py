@@ -33,7 +33,7 @@ def test_a_driver_that_is_killed_in_the_middle_loses_and_doubles_nothing(tmp_pat
     assert "5,000 events are in the lake, 5,000 different ones, worth 2,497,500; by the minute they are 5,000" in said
     assert "None is lost, and none came twice" in said
     with open_lake(tmp_path) as lake:
-        epochs = dict(zip(*(lake.streams().column(name).to_pylist() for name in ("stream", "epoch")), strict=True))
+        epochs = dict(zip(*(lake.streams.list().column(name).to_pylist() for name in ("stream", "epoch")), strict=True))
         # the file that it was killed with and the next one may come as one batch
         assert epochs["events"] in (events.BATCHES - 2, events.BATCHES - 1)
         assert lake.table(events.MINUTES).count() == 60 * 5

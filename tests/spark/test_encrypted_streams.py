@@ -152,7 +152,7 @@ def test_a_pipeline_from_an_encrypted_table_brings_each_row_once(
     flow().run()
     assert contents(lake, "copy") == contents(lake, "t")
     assert flow().run() == []
-    mark = lake.streams().column("position").to_pylist()
+    mark = lake.streams.list().column("position").to_pylist()
     assert not any(key in str(mark) for key in keys_of(site))
     for file in site.data_path.rglob("*.parquet"):
         assert file.read_bytes()[-4:] == b"PARE", "nothing of the lake is in the clear"

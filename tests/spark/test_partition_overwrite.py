@@ -21,7 +21,7 @@ DYNAMIC = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
 @pytest.mark.needs_spark("4.0")
 def test_partitions_are_overwritten_as_the_session_or_an_option_says(tmp_path: Path, session: SparkSession) -> None:
     lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data"))
-    lake.set_option("data_inlining_row_limit", 1)
+    lake.options.set("data_inlining_row_limit", 1)
     lake.create_table("t", {"id": pa.int64(), "a": pa.int32(), "b": pa.string()}, partition_by=["a", "b"])
     spark = quacklake.spark(lake, session)
 

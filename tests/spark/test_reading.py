@@ -85,11 +85,11 @@ def test_deletes_of_every_kind_are_applied_at_every_snapshot(site: LakeSite, ses
     table = lake.create_table("t", pa.table({"id": range(400)}))
     for first in (400, 800):
         table.append(pa.table({"id": range(first, first + 400)}))
-    lake.set_option("write_deletion_vectors", True)
+    lake.options.set("write_deletion_vectors", True)
     table.delete("id % 10 = 1")  # vectors
-    lake.set_option("write_deletion_vectors", False)
+    lake.options.set("write_deletion_vectors", False)
     table.delete("id % 10 = 2 AND id < 800")  # dated positions in two files, plain ones in none
-    lake.set_option("data_inlining_row_limit", 10)
+    lake.options.set("data_inlining_row_limit", 10)
     table.delete("id IN (5, 405, 805)")  # in the catalog
     table.append(pa.table({"id": [5000]}))
     spark = quacklake.spark(lake, session)

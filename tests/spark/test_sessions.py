@@ -80,7 +80,7 @@ def test_a_lake_on_s3_tells_which_jars_are_missing(
         monkeypatch.setenv(name, value)
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data") as lake:
         lake.create_table("t", [{"id": number} for number in range(20)])
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("data_inlining_row_limit", 0)
         spark = quacklake.spark(lake, session)
         assert "org.apache.hadoop:hadoop-aws" in spark.spark_defaults()
         assert s3_server.secret_key not in spark.spark_defaults()

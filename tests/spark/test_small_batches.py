@@ -84,7 +84,7 @@ def sink_of(lake: quacklake.Lake, session: SparkSession, table: str, *, here: bo
     """Where batches go: small ones to the driver, or none."""
     given = {"mode": "append", "on": None, "evolve": False, "restart": False, **options}
     sink = quacklake.spark(lake, session)._sink(table, f"{table} {here}", **given)
-    sink.run = lake.claim_stream(sink.name, "a query", restart=True).run
+    sink.run = lake.streams.claim(sink.name, "a query", restart=True).run
     if not here:
         sink.fetch.limit = 0
     return sink
@@ -248,7 +248,7 @@ def test_a_batch_is_looked_at_once_when_it_is_known_what_to_expect(
     assert write(5_000) == write(6_000) == 2, "a look, and the files"
     assert write(30) == 2, "it was expected to be large"
     assert write(30) == write(3) == 1
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("data_inlining_row_limit", 0)
     assert write(5_000) == 2
     assert write(5_000) == 1, "nothing is left to look for"
     monkeypatch.setattr(fetching, "_BYTES", 20 * 8)  # the memory of 20 rows

@@ -89,7 +89,7 @@ def _alter(lake: quacklake.Lake) -> None:
 
 
 def _stream(lake: quacklake.Lake) -> None:
-    mine = lake.claim_stream("another", "another query")
+    mine = lake.streams.claim("another", "another query")
     with lake.transaction() as tx:
         tx.table("t").append([{"id": 5000, "v": "other", "n": 1}])
         tx.mark("another", 0, mine.run)
@@ -113,7 +113,7 @@ def test_what_others_do_between_the_files_of_a_batch_and_its_commit(
         sink_of(quacklake.spark(lake, session), mode).write(stage.batch(session, 0), 0)
     with stage.open(stream_driver_rows=driver_rows) as lake, stage.open() as beside:
         sink = sink_of(quacklake.spark(lake, session), mode)
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("data_inlining_row_limit", 0)
         refused = pytest.raises(SchemaMismatchError, match="more") if (mode, other) == ("append", _alter) else None
         with faults._hooked(_once("engine.write.after", lambda: other(beside))), refused or nullcontext():
             assert not sink.write(stage.batch(session, 1), 1).skipped
@@ -123,9 +123,9 @@ def test_what_others_do_between_the_files_of_a_batch_and_its_commit(
         if other is _alter:
             lake.table("t").drop_column("more")
         if other is _stream:
-            assert lake.streams().num_rows == 2
+            assert lake.streams.list().num_rows == 2
             lake.table("t").delete("id = 5000")
-            lake.forget_stream("another")
+            lake.streams.forget("another")
     stage.check()
 
 
@@ -135,7 +135,7 @@ def test_a_column_that_is_renamed_between_the_files_of_a_batch_and_its_commit(
     stage = Stage(tmp_path / "stage", "append")
     stage.make(1, chance("stream beside a rename"))
     with stage.open() as lake, stage.open() as beside:
-        lake.set_option("data_inlining_row_limit", 0)
+        lake.options.set("data_inlining_row_limit", 0)
         sink = sink_of(quacklake.spark(lake, session), "append")
         rename = _once("engine.write.after", lambda: beside.table("t").rename_column("v", "w"))
         with faults._hooked(rename), pytest.raises(SchemaMismatchError, match='"v"'):

@@ -76,7 +76,7 @@ def values(session: SparkSession, given: list[tuple[Any, ...]], schema: str) -> 
 def sink_of(lake: quacklake.Lake, session: SparkSession, **options: Any) -> SparkSink:
     """Where batches go, without a query of Spark: its count of batches is the test's."""
     sink = quacklake.spark(lake, session)._sink("t", "in", evolve=False, restart=False, **options)
-    sink.run = lake.claim_stream("in", "a query").run
+    sink.run = lake.streams.claim("in", "a query").run
     return sink
 
 
@@ -96,7 +96,7 @@ def test_a_query_commits_its_count_with_its_rows(site: LakeSite, files: Files, s
     assert site.stock().execute("SELECT count(*), sum(id) FROM l.t").fetchone() == (22, sum(range(20)) + 201)
     lake = site.lake()
     spark = quacklake.spark(lake, session)
-    found = lake.streams().to_pylist()
+    found = lake.streams.list().to_pylist()
     assert [(mark["stream"], mark["epoch"], mark["query"]) for mark in found] == [("in", 1, str(stream.query.id))]
 
     files.put("c", rows(200, 20))
@@ -163,12 +163,12 @@ def test_a_table_that_is_altered_or_compacted_beside_its_streams(site: LakeSite,
     frame = session.range(20).selectExpr("id", "'x' AS v")
     one = sink_of(lake, session, mode="append", on=None)
     other = spark._sink("t", "other", "append", None, evolve=True, restart=False)
-    other.run = lake.claim_stream("other", "another query").run
+    other.run = lake.streams.claim("other", "another query").run
     for epoch in range(2):
         one.write(frame, epoch)
         other.write(frame.selectExpr("id + 1000 AS id", "v"), epoch)
         lake.table("t").merge_adjacent_files()
-    assert (lake.table("t").count(), lake.streams().num_rows) == (80, 2)
+    assert (lake.table("t").count(), lake.streams.list().num_rows) == (80, 2)
     wider = frame.selectExpr("id", "v", "id / 2 AS half")
     with pytest.raises(SchemaMismatchError, match="half"):
         one.write(wider, 2)
@@ -291,4 +291,4 @@ def test_wrong_options_are_told_with_what_was_probably_meant(
         with pytest.raises(InputError) as caught:
             spark.read_stream("t", **options)
         assert meant in str(caught.value), options
-    assert lake.streams().num_rows == 0
+    assert lake.streams.list().num_rows == 0

@@ -130,12 +130,12 @@ def test_a_query_that_fails_on_the_rows_that_are_there_is_refused(
     """Spark computes a few rows of the catalog while it plans."""
     if connect:
         monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
-    lake.set_option("data_inlining_row_limit", 10)
+    lake.options.set("data_inlining_row_limit", 10)
     lake.sql("CREATE OR REPLACE TABLE inlined AS SELECT 'no truth' AS w")
     with pytest.raises(UnsupportedFeatureError, match="fails on the rows"):
         spark.sql("CREATE VIEW made AS SELECT w FROM inlined WHERE w AND w <> ''")
     lake.sql("DROP TABLE inlined")
-    lake.set_option("data_inlining_row_limit", 0)
+    lake.options.set("data_inlining_row_limit", 0)
 
 
 @pytest.mark.parametrize("call", ["current_database()", "current_setting('TimeZone')", "reverse(current_schema())"])

@@ -37,8 +37,8 @@ def write(lake: quacklake.Lake, word: str) -> None:
     lake.create_view("v", "SELECT id, name FROM t WHERE id < 5")
     lake.create_macro("twice", ["x"], "x * 2")
     t.set_comment(f"of {word}")
-    lake.set_option("target_file_size", "64MB", table="t")
-    stream = lake.claim_stream(f"stream of {word}", "query")
+    lake.options.set("target_file_size", "64MB", table="t")
+    stream = lake.streams.claim(f"stream of {word}", "query")
     with lake.transaction() as tx:
         tx.table("t").append(rows(590, 2, word))
         tx.mark(stream.name, 0, stream.run)
@@ -50,9 +50,9 @@ def write(lake: quacklake.Lake, word: str) -> None:
     lake.undrop("gone")
     t.restore(to=5)
     lake.tag("first", 1)
-    lake.flush_inlined_data()
-    lake.merge_adjacent_files()
-    lake.rewrite_data_files(delete_threshold=0.0)
+    lake.maintenance.flush_inlined_data()
+    lake.maintenance.merge_adjacent_files()
+    lake.maintenance.rewrite_data_files(delete_threshold=0.0)
     lake.table("t").append(rows(900, 2, word))
 
 
@@ -72,9 +72,9 @@ def tidy(lake: quacklake.Lake, home: Path) -> None:
     """What removes history, and what looks at everything."""
     assert not lake.verify(deep=True).errors
     lake.backup(home / "backup")
-    lake.untag("first")
-    lake.set_retention("s.p", "60 days")
-    lake.set_retention("s.p", None)
+    lake.history.untag("first")
+    lake.history.set_retention("s.p", "60 days")
+    lake.history.set_retention("s.p", None)
     lake.drop_table("gone")
     lake.expire_snapshots(versions=[1, 2, 3])
     lake.expire_snapshots(older_than=dt.datetime.now(dt.UTC))

@@ -54,10 +54,10 @@ def fill(lake: Lake) -> None:
     lake.create_macro("umbral_macro", ["x"], f"x || '{SECRET}'")
     lake.create_table("umbral_gone", rows)
     lake.drop_table("umbral_gone")
-    lake.set_option("target_file_size", "64MB", table="umbral")
-    lake.set_retention("umbral", "60 days")
+    lake.options.set("target_file_size", "64MB", table="umbral")
+    lake.history.set_retention("umbral", "60 days")
     lake.tag("umbral_tag", 3)
-    mark = lake.claim_stream("umbral_stream", "umbral_query")
+    mark = lake.streams.claim("umbral_stream", "umbral_query")
     with lake.transaction(message=SECRET, author="umbral_author") as tx:
         tx.table("umbral").append(ROWS)
         tx.mark(mark.name, 0, mark.run)
@@ -176,20 +176,20 @@ def _names() -> Iterator[Case]:
         ("rename_table", "table", lambda m, o: m.rename_table(o.table, "now_mine")),
         ("rename_view", "view", lambda m, o: m.rename_view(o.view, "now_mine")),
         ("undrop", "table", lambda m, o: m.undrop("umbral_gone")),
-        ("option", "table", lambda m, o: m.option("target_file_size", table=o.table)),
-        ("set_option", "table", lambda m, o: m.set_option("target_file_size", "1MB", table=o.table)),
-        ("set_option", "deep", lambda m, o: m.set_option("target_file_size", "1MB", schema="hidden")),
-        ("unset_option", "table", lambda m, o: m.unset_option("target_file_size", table=o.table)),
-        ("set_retention", "table", lambda m, o: m.set_retention(o.table, "1 day")),
-        ("flush_inlined_data", "table", lambda m, o: m.flush_inlined_data(table=o.table)),
-        ("merge_adjacent_files", "deep", lambda m, o: m.merge_adjacent_files("hidden")),
-        ("rewrite_data_files", "table", lambda m, o: m.rewrite_data_files(table=o.table)),
+        ("option", "table", lambda m, o: m.options.get("target_file_size", table=o.table)),
+        ("set_option", "table", lambda m, o: m.options.set("target_file_size", "1MB", table=o.table)),
+        ("set_option", "deep", lambda m, o: m.options.set("target_file_size", "1MB", schema="hidden")),
+        ("unset_option", "table", lambda m, o: m.options.unset("target_file_size", table=o.table)),
+        ("set_retention", "table", lambda m, o: m.history.set_retention(o.table, "1 day")),
+        ("flush_inlined_data", "table", lambda m, o: m.maintenance.flush_inlined_data(table=o.table)),
+        ("merge_adjacent_files", "deep", lambda m, o: m.maintenance.merge_adjacent_files("hidden")),
+        ("rewrite_data_files", "table", lambda m, o: m.maintenance.rewrite_data_files(table=o.table)),
         ("transaction", "table", _in_transaction),
         ("unregister", "table", lambda m, o: m.unregister(o.table)),
-        ("untag", "tag", lambda m, o: m.untag(o.tag)),
+        ("untag", "tag", lambda m, o: m.history.untag(o.tag)),
         ("at", "tag", lambda m, o: m.at(o.tag)),
         ("rollback", "tag", lambda m, o: m.rollback(to=o.tag)),
-        ("forget_stream", "stream", lambda m, o: m.forget_stream(o.stream)),
+        ("forget_stream", "stream", lambda m, o: m.streams.forget(o.stream)),
         ("transaction", "stream", _mark),
         ("at", "snapshot", lambda m, o: m.at(version=o.snapshot)),
         ("tag", "snapshot", lambda m, o: m.tag("late", o.snapshot)),
@@ -333,11 +333,11 @@ def _quiet() -> Iterator[Case]:
         "views": lambda m, o: [m.views(), m.views("hidden")],
         "macros": lambda m, o: [m.macros(), m.macros("hidden")],
         "table": lambda m, o: m.table("mine").changes(since=o.snapshot).to_pylist(),
-        "tags": lambda m, o: m.tags().to_pylist(),
+        "tags": lambda m, o: m.history.tags().to_pylist(),
         "limits": lambda m, o: m.limits().asdict(),
-        "streams": lambda m, o: m.streams().to_pylist(),
-        "options": lambda m, o: m.options().to_pylist(),
-        "retentions": lambda m, o: m.retentions(),
+        "streams": lambda m, o: m.streams.list().to_pylist(),
+        "options": lambda m, o: m.options.list().to_pylist(),
+        "retentions": lambda m, o: m.history.retentions(),
         "snapshots": lambda m, o: m.snapshots().to_pylist(),
         "current_snapshot": lambda m, o: m.current_snapshot(),
         "catalog": lambda m, o: m.catalog,
@@ -348,19 +348,19 @@ def _quiet() -> Iterator[Case]:
         "migrate": lambda m, o: m.migrate(),
         "signed": lambda m, o: m.signed(author="x").tables(),
         "register": _registered,
-        "claim_stream": lambda m, o: m.claim_stream(o.stream, "query of mine").epoch,
+        "claim_stream": lambda m, o: m.streams.claim(o.stream, "query of mine").epoch,
         "create_schema": lambda m, o: m.create_schema("both"),
         "create_macro": lambda m, o: m.create_macro("both", ["x"], "x"),
-        "maintainer": lambda m, o: m.maintainer().due(),
+        "maintainer": lambda m, o: m.maintenance.maintainer().due(),
         "maintain": lambda m, o: m.maintain(),
-        "checkpoint": lambda m, o: m.checkpoint(),
+        "checkpoint": lambda m, o: m.maintenance.checkpoint(),
         "verify": lambda m, o: m.verify(deep=True),
-        "repair": lambda m, o: m.repair(dry_run=False),
+        "repair": lambda m, o: m.maintenance.repair(dry_run=False),
         "cleanup_old_files": lambda m, o: m.cleanup_old_files(cleanup_all=True),
         "delete_orphaned_files": lambda m, o: m.delete_orphaned_files(cleanup_all=True),
-        "flush_inlined_data": lambda m, o: m.flush_inlined_data(),
-        "merge_adjacent_files": lambda m, o: m.merge_adjacent_files(),
-        "rewrite_data_files": lambda m, o: m.rewrite_data_files(delete_threshold=0.0),
+        "flush_inlined_data": lambda m, o: m.maintenance.flush_inlined_data(),
+        "merge_adjacent_files": lambda m, o: m.maintenance.merge_adjacent_files(),
+        "rewrite_data_files": lambda m, o: m.maintenance.rewrite_data_files(delete_threshold=0.0),
         "expire_snapshots": lambda m, o: m.expire_snapshots(keep_last=2, dry_run=True),
     }
     for method, call in calls.items():

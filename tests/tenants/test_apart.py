@@ -130,7 +130,7 @@ def test_tags_and_streams_of_one_name_are_two(tenants: quacklake.Tenants) -> Non
         for lake in (one, two):
             t = lake.create_table("t", [{"a": 1}])
             t.append([{"a": 2}])
-            marks[lake] = lake.claim_stream("s", "q")
+            marks[lake] = lake.streams.claim("s", "q")
         one.tag("v", 1)
         two.tag("v", 2)
         assert (one.at("v").snapshot_id, two.at("v").snapshot_id) == (1, 2)
@@ -138,10 +138,10 @@ def test_tags_and_streams_of_one_name_are_two(tenants: quacklake.Tenants) -> Non
             with lake.transaction() as tx:
                 tx.table("t").append([{"a": 3}])
                 tx.mark("s", 0, mark.run)
-        one.untag("v")
-        one.forget_stream("s")
+        one.history.untag("v")
+        one.streams.forget("s")
         assert two.at("v").snapshot_id == 2
-        assert two.streams().column("epoch").to_pylist() == [0]
+        assert two.streams.list().column("epoch").to_pylist() == [0]
         one.expire_snapshots(keep_last=1)
         assert two.at(version=1).table("t").count() == 1
 

@@ -24,18 +24,18 @@ OPERATIONS: dict[str, Callable[[quacklake.Lake], object]] = {
     "cleanup": lambda lake: lake.cleanup_old_files(older_than=NOW),
     "orphans": lambda lake: lake.delete_orphaned_files(older_than=NOW),
     "maintain": lambda lake: lake.maintain(),
-    "flush": lambda lake: lake.flush_inlined_data(),
-    "merge": lambda lake: lake.merge_adjacent_files(),
-    "set_option": lambda lake: lake.set_option("target_file_size", "64MB"),
-    "unset_option": lambda lake: lake.unset_option("target_file_size"),
-    "options": lambda lake: lake.options(),
+    "flush": lambda lake: lake.maintenance.flush_inlined_data(),
+    "merge": lambda lake: lake.maintenance.merge_adjacent_files(),
+    "set_option": lambda lake: lake.options.set("target_file_size", "64MB"),
+    "unset_option": lambda lake: lake.options.unset("target_file_size"),
+    "options": lambda lake: lake.options.list(),
     "tag": lambda lake: lake.tag("x", 1),
-    "untag": lambda lake: lake.untag("first"),
-    "retention": lambda lake: lake.set_retention("t", "9 days"),
-    "claim_stream": lambda lake: lake.claim_stream("s", "q"),
-    "forget_stream": lambda lake: lake.forget_stream("s"),
-    "streams": lambda lake: lake.streams(),
-    "tags": lambda lake: lake.tags(),
+    "untag": lambda lake: lake.history.untag("first"),
+    "retention": lambda lake: lake.history.set_retention("t", "9 days"),
+    "claim_stream": lambda lake: lake.streams.claim("s", "q"),
+    "forget_stream": lambda lake: lake.streams.forget("s"),
+    "streams": lambda lake: lake.streams.list(),
+    "tags": lambda lake: lake.history.tags(),
     "migrate": lambda lake: lake.migrate(),
     "verify": lambda lake: lake.verify(),
 }
@@ -46,15 +46,15 @@ def test_nothing_is_read_or_changed_through_it(database: str, new_url: Callable[
     url = new_url(database)
     with quacklake.connect(url, tmp_path / "plain") as old:
         old.create_table("t", {"a": list(range(30))})
-        old.set_option("target_file_size", "32MB")
+        old.options.set("target_file_size", "32MB")
         old.tag("first", 1)
-        old.claim_stream("s", "q")
+        old.streams.claim("s", "q")
         old.table("t").delete("a < 5")
         with quacklake.tenants(url, tmp_path / "data", convert="acme") as tenants:
             with tenants.open("beta", create=True) as lake:
                 lake.create_table("t", {"a": list(range(30))})
                 lake.table("t").append({"a": list(range(30))})
-                lake.set_option("target_file_size", "16MB")
+                lake.options.set("target_file_size", "16MB")
             before = _rows(url)
             for name, operation in OPERATIONS.items():
                 if name == "migrate":

@@ -75,7 +75,7 @@ def repeat(begun: threading.Event, work: Callable[[int], Any]) -> QuacklakeError
 
 def test_writers_readers_and_streams_are_told_and_nothing_is_left(place: Place) -> None:
     with quacklake.connect(place.url, catalog="acme") as lake, ThreadPoolExecutor(6) as pool:
-        run = lake.claim_stream("s", "q").run
+        run = lake.streams.claim("s", "q").run
 
         def stream(number: int) -> None:
             with lake.transaction() as tx:
@@ -101,17 +101,17 @@ def test_writers_readers_and_streams_are_told_and_nothing_is_left(place: Place) 
         assert {name: type(error) for name, error in errors.items()} == dict.fromkeys(jobs, NotFoundError)
         assert all("was dropped" in error.message for error in errors.values())
         for work in (
-            lambda: lake.claim_stream("other", "q"),
-            lake.streams,
-            lambda: lake.set_option("data_inlining_row_limit", 5),
+            lambda: lake.streams.claim("other", "q"),
+            lake.streams.list,
+            lambda: lake.options.set("data_inlining_row_limit", 5),
             lambda: lake.tag("here"),
-            lambda: lake.untag("here"),
+            lambda: lake.history.untag("here"),
             lake.maintain,
             lake.expire_snapshots,
             lake.cleanup_old_files,
-            lake.options,
-            lake.tags,
-            lake.retentions,
+            lake.options.list,
+            lake.history.tags,
+            lake.history.retentions,
         ):
             with pytest.raises(NotFoundError, match="was dropped"):
                 work()

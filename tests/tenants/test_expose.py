@@ -80,7 +80,7 @@ def write_more(lake: quacklake.Lake, word: str) -> None:
     lake.table("t").delete("id = 20")
     lake.table("p").update({"name": word}, "id = 5")
     lake.create_table("new", histories.rows(0, 2, word)).append(histories.rows(2, 1, word))
-    lake.set_option("target_file_size", "64MB", table="t")
+    lake.options.set("target_file_size", "64MB", table="t")
 
 
 def ours(lake: quacklake.Lake) -> dict[int, dict[str, list[Any]]]:
@@ -140,10 +140,10 @@ def test_a_condition_is_not_tried_on_rows_of_others(place: Place) -> None:
 
 def test_an_exposed_catalog_keeps_no_rows_in_the_database(place: Place) -> None:
     with place.tenants.open("acme", data_inlining_row_limit=100) as lake:
-        lake.set_option("data_inlining_row_limit", 50, table="new")
+        lake.options.set("data_inlining_row_limit", 50, table="new")
         lake.table("new").append(histories.rows(50, 1, "acme"))
         lake.table("new").delete("id = 50")
-        lake.unset_option("data_inlining_row_limit", table="new")
+        lake.options.unset("data_inlining_row_limit", table="new")
     with psycopg.connect(place.url) as connection:
         for table in ("ducklake_inlined_rows", "ducklake_inlined_deletes"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_stock_writes_where_that_is_asked_for(place: Place, judge: Stock) -> Non
     tenants.create("pen")
     with tenants.open("pen") as lake:
         lake.create_table("t", histories.rows(0, 3, "pen"))
-        lake.set_option("data_inlining_row_limit", 20)
+        lake.options.set("data_inlining_row_limit", 20)
     schema = tenants.expose("pen", place.role, writable=True).schema
     with pytest.raises(InputError, match="other way"):
         tenants.expose("pen", place.role)
@@ -210,9 +210,9 @@ def test_stock_writes_where_that_is_asked_for(place: Place, judge: Stock) -> Non
         options=options,
     )
     with tenants.open("pen") as lake:
-        assert lake.option("parquet_compression") == "snappy"
+        assert lake.options.get("parquet_compression") == "snappy"
         assert lake.table("t").count() == 3
-        lake.set_option("parquet_compression", "zstd")
+        lake.options.set("parquet_compression", "zstd")
         lake.table("t").append(pa.table({"id": [11], "name": ["ours"], "day": [2], "note": ["n"]}))
         lake.table("u").append({"i": [7]})
         lake.table("u").delete("i < 100")
@@ -301,7 +301,7 @@ def test_files_that_others_use_are_kept_from_stock_clients_that_write(place: Pla
     tenants.fork("lender", "borrower")
     with tenants.open("borrower") as lake:
         assert lake.table("t").count() == 200
-        assert "quacklake_exposed" not in {key for key, *_ in lake.options()}
+        assert "quacklake_exposed" not in {key for key, *_ in lake.options.list()}
     tenants.unexpose("lender")
     with pytest.raises(InputError, match="others use files"):
         tenants.expose("lender", writable=True)

@@ -58,7 +58,7 @@ def test_a_plain_lake_becomes_the_first_catalog(
     url = new_url(database)
     with quacklake.connect(url, tmp_path / "plain") as lake:
         write(lake, "word")
-        lake.flush_inlined_data()
+        lake.maintenance.flush_inlined_data()
         seen = histories.look(lake)
     with pytest.raises(ConfigError, match="data_path"):
         quacklake.tenants(url, convert="acme")

@@ -112,17 +112,17 @@ def test_the_same_names_of_snapshots_streams_and_tables_are_each_catalogs_own(tm
     ):
         one.create_table("t", [{"a": 1}])
         one.tag("mine")
-        one.claim_stream("s", "q")
+        one.streams.claim("s", "q")
         assert two.current_snapshot() == 0
         assert two.tables() == []
-        assert two.tags().num_rows == 0
+        assert two.history.tags().num_rows == 0
         with pytest.raises(quacklake.errors.NotFoundError):
             two.at("mine")
         with pytest.raises(quacklake.errors.NotFoundError):
             two.at(version=1)
         with pytest.raises(quacklake.errors.NotFoundError):
             two.table("t").to_pylist()
-        assert two.claim_stream("s", "other").epoch == -1
+        assert two.streams.claim("s", "other").epoch == -1
         assert two.sql("SELECT count(*) FROM __ducklake_metadata_lake.ducklake_table").fetchall() == [(0,)]
 
 

@@ -191,7 +191,7 @@ def test_what_makes_a_catalog_smaller_is_possible_at_its_limits(tenants: quackla
         t.delete("a < 50")
         assert t.rewrite_data_files(delete_threshold=0).files_after == 1
         assert tenants.stats(name)[0].bytes < stats.bytes
-        lake.checkpoint()
+        lake.maintenance.checkpoint()
         assert not lake.verify(deep=True).errors
 
 

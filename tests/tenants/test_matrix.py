@@ -151,10 +151,10 @@ def test_no_name_whatever_leads_to_another_catalog(pair: Pair, name: str) -> Non
         lambda: lake.table(name).to_pylist(),
         lambda: lake.drop_table(name),
         lambda: lake.at(tag=name),
-        lambda: lake.untag(name),
+        lambda: lake.history.untag(name),
         lambda: lake.view(name).to_arrow(),
         lambda: lake.undrop(name),
-        lambda: lake.forget_stream(name),
+        lambda: lake.streams.forget(name),
         lambda: lake.table("mine").add_files(f"{pair.theirs.folder.parent}/{name}"),
         lambda: lake.sql('SELECT * FROM "' + name.replace('"', '""') + '"').fetchall(),
     ):

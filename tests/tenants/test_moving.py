@@ -45,8 +45,8 @@ def ids(lake: quacklake.Lake, name: str = "t") -> list[str]:
 
 def drop_history(lake: quacklake.Lake) -> None:
     """Make every old file one that can be removed, and remove it."""
-    lake.rewrite_data_files(delete_threshold=0.0)
-    lake.merge_adjacent_files()
+    lake.maintenance.rewrite_data_files(delete_threshold=0.0)
+    lake.maintenance.merge_adjacent_files()
     lake.expire_snapshots(older_than=dt.datetime.now(dt.UTC))
     lake.cleanup_old_files(older_than=NOW)
     lake.delete_orphaned_files(older_than=NOW)
@@ -173,7 +173,7 @@ def test_no_file_goes_that_a_fork_still_needs(database: str, new_url: Callable[[
         before = files(tmp_path)
         with tenants.open("fork") as lake:
             rows = ids(lake)
-            assert lake.claim_stream("s", "query").position is None
+            assert lake.streams.claim("s", "query").position is None
         with tenants.open("acme") as lake:
             drop_history(lake)
             drop_history(lake)
@@ -186,7 +186,7 @@ def test_no_file_goes_that_a_fork_still_needs(database: str, new_url: Callable[[
                 assert ids(lake) == rows
                 assert not lake.verify(deep=True).errors
         with tenants.open("fork") as lake:
-            lake.untag("first")
+            lake.history.untag("first")
             lake.table("t").delete("id >= 0")
             lake.table("t").append({"id": list(range(30)), "name": ["own"] * 30})
             drop_history(lake)  # has files of its own only now

@@ -129,8 +129,8 @@ def test_stock_duckdb_writes_one_of_many_in_parts_and_touches_no_other(
         tenants.create_many(names)
         for name in names:
             with tenants.open(name) as lake:
-                lake.set_option("target_file_size", "64MB")
-                size = lake.option("target_file_size")
+                lake.options.set("target_file_size", "64MB")
+                size = lake.options.get("target_file_size")
                 lake.create_table("t", {"a": list(range(40))})
         exposure = tenants.expose("acme", writable=True)
         options = [f"METADATA_SCHEMA '{exposure.schema}'", f"META_SCHEMA '{exposure.schema}'"]
@@ -145,12 +145,12 @@ def test_stock_duckdb_writes_one_of_many_in_parts_and_touches_no_other(
         )
         with tenants.open("acme") as lake:
             assert lake.table("t").count() == 80
-            lake.set_option("target_file_size", "16MB")
+            lake.options.set("target_file_size", "16MB")
         for name in names[1:]:
             with tenants.open(name) as lake:
                 assert lake.table("t").count() == 40
                 assert not lake.verify(deep=True).errors
-                assert lake.option("target_file_size") == size
+                assert lake.options.get("target_file_size") == size
         tenants.unexpose("acme")
 
 

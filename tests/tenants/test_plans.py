@@ -47,8 +47,8 @@ def _fill(url: str, home: Path) -> None:
             lake.create_view("v", "SELECT 1 AS one")
             lake.create_macro("twice", ["x"], "x * 2")
             lake.table("t").set_comment("of all")
-            lake.set_retention("p", "60 days")
-            lake.claim_stream("s", "query")
+            lake.history.set_retention("p", "60 days")
+            lake.streams.claim("s", "query")
     engine = sa.create_engine(parse_url(url).url)
     with engine.connect() as connection:
         multiply(connection, 0)

@@ -148,14 +148,14 @@ def test_one_statement_tells_what_a_page_of_catalogs_needs(
             lake.create_table("u", MANY)
             t.append(MANY)
             t.delete("a < 40")
-            lake.flush_inlined_data()
+            lake.maintenance.flush_inlined_data()
         with tenants.open("inlined") as lake:
             lake.create_table("t", [{"a": 1}]).append([{"a": 2}])
             lake.create_table("gone", [{"a": 1}])
             lake.drop_table("gone")
         with tenants.open("old") as lake:
             lake.create_table("t", MANY).overwrite(MANY)
-            lake.set_option("expire_older_than", "0 seconds")
+            lake.options.set("expire_older_than", "0 seconds")
             lake.expire_snapshots()
             lake.delete_orphaned_files()
         sent, run = [], Registry.run

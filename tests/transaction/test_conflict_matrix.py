@@ -66,9 +66,9 @@ OTHERS: dict[str, Other] = {
     "flush": _stock("CALL ducklake_flush_inlined_data('l')"),
     "merge adjacent": _stock("CALL ducklake_merge_adjacent_files('l')"),
     "rewrite": _stock("CALL ducklake_rewrite_data_files('l', delete_threshold => 0)"),
-    "our flush": Other(lambda lake, stock, url: lake.flush_inlined_data()),
-    "our merge adjacent": Other(lambda lake, stock, url: lake.merge_adjacent_files()),
-    "our rewrite": Other(lambda lake, stock, url: lake.rewrite_data_files(delete_threshold=0)),
+    "our flush": Other(lambda lake, stock, url: lake.maintenance.flush_inlined_data()),
+    "our merge adjacent": Other(lambda lake, stock, url: lake.maintenance.merge_adjacent_files()),
+    "our rewrite": Other(lambda lake, stock, url: lake.maintenance.rewrite_data_files(delete_threshold=0)),
     "alter": Other(lambda lake, stock, url: lake.table("t").add_column("more", pa.int32())),
     "alter by stock": _stock("ALTER TABLE t ADD COLUMN more INTEGER"),
 }

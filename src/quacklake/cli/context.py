@@ -91,7 +91,7 @@ class Context:
             return self._connect(str(folder), write, create, settings)
 
     def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
-        from quacklake.tenancy.opening import connect
+        from quacklake.lake.connect import connect
 
         try:
             with telemetry.timed("lake.open", self.config.url):

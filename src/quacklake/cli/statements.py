@@ -14,7 +14,7 @@ from quacklake.operations.source import ROWS_TAKEN
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quacklake.maintenance.reports import Progress
+    from quacklake.progress import Progress
     from quacklake.sql.result import Result
     from quacklake.sql.session import Session
 

@@ -7,12 +7,12 @@ from quacklake.lazy import lazily
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
+    from quacklake.lake.view import View
     from quacklake.operations.dataframe import DataFrame
     from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
     from quacklake.operations.feed import ChangeFrame
     from quacklake.operations.undo import RestoredTable, UndoReport
-    from quacklake.operations.views import View
 else:
     __getattr__ = lazily(
         __name__,
@@ -23,7 +23,7 @@ else:
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.operations.dml": "MergeResult",
             "quacklake.lake.table": "Table",
-            "quacklake.operations.views": "View",
+            "quacklake.lake.view": "View",
             "quacklake.operations.undo": "RestoredTable UndoReport",
         },
     )

@@ -9,14 +9,15 @@ from quacklake.catalog import parse_url
 from quacklake.config import resolve
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import CorruptFileError, InputError
+from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.maintenance.backup import BackupInfo, PruneReport, list_backups, prune, restore
 from quacklake.maintenance.backup.manifest import choose
-from quacklake.maintenance.reports import Progress, silent
 from quacklake.operations.stores import open_store
 from quacklake.operations.times import Age, before
+from quacklake.progress import Progress, silent
 from quacklake.tenancy.moving import reserve_catalog
-from quacklake.tenancy.opening import check_enabled, connect, open_metadata
+from quacklake.tenancy.opening import check_enabled, open_metadata
 
 __all__ = ["backups", "prune_backups", "restore_backup"]
 

@@ -4,326 +4,74 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.remote import connect_store
-from quacklake.errors import InputError, NotFoundError
-from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
-from quacklake.format.names import check_name, quote
-from quacklake.format.nested import full_name
-from quacklake.format.objects import MacroInfo, TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.errors import InputError
+from quacklake.format.limits import Limits
 from quacklake.format.snapshots import Snapshot
-from quacklake.lake.options import Configuring
-from quacklake.lake.speaking import SpeaksSql
-from quacklake.lake.streams import Streaming
-from quacklake.lake.table import Table
-from quacklake.lake.undo import RollingBack, Undropping
-from quacklake.maintenance.backing_up import BackingUp
-from quacklake.maintenance.lake_expiry import Expiring
-from quacklake.maintenance.lake_maintenance import Maintaining
-from quacklake.maintenance.table_maintenance import LakeCompaction
-from quacklake.maintenance.verification import Verifying
-from quacklake.operations import dml, layout
+from quacklake.lake.history import LakeHistory
+from quacklake.lake.reading import LakeReader
+from quacklake.lake.writing import LakeWriter
 from quacklake.operations.boundary import boundary
-from quacklake.operations.column_types import to_schema
-from quacklake.operations.context import Shared
-from quacklake.operations.dataframe import DataFrame
-from quacklake.operations.frames import to_source
-from quacklake.operations.handles import Handle, LakeHandle, SnapshotHandle, TransactionHandle
+from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.operations.history import lake_history
-from quacklake.operations.macros import Parameters, make_variant
-from quacklake.operations.reference import TableRef, name_parts, renamed
+from quacklake.operations.options import LakeOptions
 from quacklake.operations.signature import Signature
-from quacklake.operations.source import Input
-from quacklake.operations.views import View, check_macro, check_view
-from quacklake.scan import Filter
-from quacklake.storage import Store
-from quacklake.tenancy.limits import Limited
-from quacklake.transaction import Transaction
+from quacklake.operations.stream_positions import StreamPositions
+from quacklake.operations.times import Age
+from quacklake.operations.undo import UndoReport
+from quacklake.operations.undoing import Version, roll_back_lake
+from quacklake.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from quacklake.maintenance.backup import BackupReport
+    from quacklake.maintenance.expiry import ExpiryReport
+    from quacklake.maintenance.lake_maintenance import LakeMaintenance
+    from quacklake.maintenance.policy import Policy
+    from quacklake.maintenance.removal import CleanupReport, OnPath
+    from quacklake.maintenance.scheduler import MaintenanceReport
+    from quacklake.maintenance.verify import VerifyReport
 
 __all__ = ["Lake", "LakeAt", "LakeTransaction"]
 
 _SHOWN_TABLES = 30
 
 
-class _Reading(SpeaksSql):
-    """What a lake, a past snapshot and an open transaction have in common."""
-
-    handle: Handle
-
-    @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
-
-    def table(self, name: str) -> Table:
-        """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
-        ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
-        return Table(self.handle, ref)
-
-    def __getitem__(self, name: str) -> Table:
-        """A table that is there: ``lake["t"]``, ``lake["schema.t"]``. Raises ``NotFoundError`` with names like it."""
-        table = self.table(name)
-        view = self.handle.view()
-        ref = TableRef.parse(name)
-        if view.get_table(ref.schema, ref.name) is None and view.objects.get_view(ref.schema, ref.name) is not None:
-            raise NotFoundError(f"{name} is a view, not a table", hint=f'use lake.view("{name}")')
-        view.find_table(ref.schema, ref.name)
-        return table
-
-    def __contains__(self, name: object) -> bool:
-        """True for the name of a table: ``"t" in lake``."""
-        if not isinstance(name, str):
-            return False
-        ref = TableRef.parse(name)
-        return self.handle.view().get_table(ref.schema, ref.name) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of the tables, as ``tables`` gives them."""
-        return iter(self.tables())
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return [name.removeprefix("main.") for name in self.tables()]
-
-    def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> DataFrame:
-        """A lazy frame over a table."""
-        return self.table(name).scan(columns, where)
-
-    def schemas(self) -> list[str]:
-        """The names of the schemas."""
-        return [info.name for info in self.handle.view().schemas()]
-
-    def tables(self, schema: str | None = None) -> list[str]:
-        """The names of the tables, ``schema.table``."""
-        return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
-
-    def _tables(self) -> list[TableInfo]:
-        return self.handle.view().tables()
-
-    def view(self, name: str) -> View:
-        """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
-        ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
-        return View(self.handle, ref)
-
-    def views(self, schema: str | None = None) -> list[str]:
-        """The names of the views, ``schema.view``."""
-        found = self.handle.view().objects.views()
-        return [view.qualified_name for view in found if schema is None or view.schema_name == schema]
-
-    def macros(self, schema: str | None = None) -> list[MacroInfo]:
-        """The macros: their names, parameters and SQL."""
-        return [macro for macro in self.handle.view().objects.macros() if schema is None or macro.schema_name == schema]
-
-    @overload
-    def register(self, target: duckdb.DuckDBPyConnection) -> None: ...
-
-    @overload
-    def register(self, target: str, rows: Any) -> None: ...
-
-    def register(self, target: duckdb.DuckDBPyConnection | str, rows: Any = None) -> None:
-        """Make rows a table for SQL, or every table of the lake a view in a DuckDB connection.
-
-        ``register("wanted", df)`` lets ``sql`` speak of ``wanted`` until ``unregister``: a frame, Arrow data, or what
-        else ``append`` takes, but for files, which SQL reads itself. Other threads see it, too.
-
-        ``register(connection)`` makes views of the tables as they are at this moment: they do not follow the lake, as
-        ``Table.to_duckdb`` does. The connection's own SQL then runs over the lake's files, and views in ``main`` are
-        also there without a schema.
-        """
-        if isinstance(target, str):
-            self._session().register(target, rows)
-            return
-        connection = target
-        view = self.handle.view()
-        connect_store(connection, self._shared.store)
-        for info in view.tables():
-            query = self._shared.engine.bind(connection, view.plan(info))
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
-            connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
-
-    def unregister(self, name: str) -> None:
-        """Forget rows that ``register`` has given a name."""
-        self._session().unregister(name)
-
-
-class _Writing(_Reading):
-    """Schemas and tables, made and dropped."""
-
-    def create_schema(self, name: str, *, parent: str | None = None, if_not_exists: bool = False) -> None:
-        """Add a schema, or with ``parent`` one inside another, which a lake of the format version 1.1 can have.
-
-        Such a schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
-        """
-        full = name if parent is None else full_name([*name_parts(parent), check_name(name, "schema")])
-        self.handle.run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
-
-    def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables and the schemas inside it."""
-        self.handle.run(lambda tx: tx.drop_schema(name, cascade=cascade))
-
-    def create_table(
-        self,
-        name: str,
-        columns: Any,
-        *,
-        primary_key: str | Sequence[str] | None = None,
-        if_not_exists: bool = False,
-        replace: bool = False,
-        partition_by: str | Sequence[str] = (),
-        sort_by: str | Sequence[str] = (),
-    ) -> Table:
-        """Add a table.
-
-        ``columns`` is a mapping of names to types, an Arrow schema, or data: rows or files, as ``Table.append`` takes
-        them, which then fill the table in the same snapshot. A type is SQL's (``"BIGINT"``, ``"VARCHAR NOT NULL"``),
-        Python's (``int``, ``list[str]``, ``{"x": float}`` for a struct), or that of Arrow, pandas or polars.
-        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and
-        a plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
-        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
-        """
-        if replace and if_not_exists:
-            raise InputError("pass replace=True or if_not_exists=True, not both")
-        ref = TableRef.parse(name)
-        schema, source = _schema_of(columns, self._shared.store)
-        keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
-        tag = key_tag(schema, keys) if primary_key is not None else None
-        schema = with_required(schema, keys)
-
-        def work(tx: Transaction) -> None:
-            existing = tx.get_table(ref.schema, ref.name)
-            if if_not_exists and existing is not None:
-                return
-            if replace and existing is not None:
-                tx.drop_table(existing)
-            info = layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
-            if tag is not None:
-                tx.objects.set_tags(info, {PRIMARY_KEY: tag})
-            if source is not None and tag is not None and not source.empty:
-                dml.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
-            elif source is not None:
-                dml.append(self._shared, tx, info, source)
-
-        self.handle.run(work, replayable=source is None or source.replayable)
-        return self.table(name)
-
-    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Drop a table; its rows stay readable at older snapshots."""
-        ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.get_table(ref.schema, ref.name) is None:
-                return
-            tx.drop_table(tx.find_table(ref.schema, ref.name))
-
-        self.handle.run(work)
-
-    def rename_table(self, name: str, new_name: str) -> Table:
-        """Give a table another name in its schema."""
-        ref = TableRef.parse(name)
-        target = renamed(ref, new_name, "table")
-        self.handle.run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
-        return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
-
-    # -- views and macros --------------------------------------------------------------------------------------------
-
-    def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
-        """Add a view: a query over the lake's tables and views that every client can read.
-
-        Tables are named ``table`` or ``schema.table``; a name without a schema means the view's own, then ``main``.
-        ``columns`` are other names for the first columns. Raises ``InputError`` for a query that cannot run.
-        """
-        ref = TableRef.parse(name)
-        aliases = () if columns is None else tuple(check_name(column, "column") for column in columns)
-
-        def work(tx: Transaction) -> None:
-            owner = tx.find_schema(ref.schema)
-            text = check_view(self._shared, tx, owner.name, sql, aliases)
-            tx.objects.create_view(owner.name, ref.name, text, aliases, replacing=replace)
-
-        self.handle.run(work)
-        return self.view(name)
-
-    def drop_view(self, name: str, *, if_exists: bool = False) -> None:
-        """Drop a view; older snapshots keep it."""
-        ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.objects.get_view(ref.schema, ref.name) is None:
-                return
-            tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
-
-        self.handle.run(work)
-
-    def rename_view(self, name: str, new_name: str) -> View:
-        """Give a view another name in its schema."""
-        ref = TableRef.parse(name)
-        target = renamed(ref, new_name, "view")
-        self.handle.run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
-        return self.view(f"{quote(ref.schema)}.{quote(target.name)}")
-
-    def create_macro(
-        self, name: str, parameters: Parameters, sql: str, *, table: bool = False, replace: bool = False
-    ) -> None:
-        """Add a macro that DuckDB clients can call: an expression, or with ``table`` a query.
-
-        ``parameters`` are names, or a mapping of names to defaults (None: it has none).
-        """
-        ref = TableRef.parse(name)
-        given = make_variant(parameters, sql)
-
-        def work(tx: Transaction) -> None:
-            owner = tx.find_schema(ref.schema)
-            variant = check_macro(self._shared, tx, owner.name, given, is_table=table)
-            tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
-
-        self.handle.run(work)
-
-    def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
-        """Drop a macro; older snapshots keep it."""
-        ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.objects.get_macro(ref.schema, ref.name, is_table=table) is None:
-                return
-            tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
-
-        self.handle.run(work)
-
-
 @boundary
-class Lake(
-    RollingBack,
-    _Writing,
-    LakeCompaction,
-    Expiring,
-    Maintaining,
-    Verifying,
-    BackingUp,
-    Configuring,
-    Streaming,
-    Limited,
-):
-    """One metadata database and one data path. Safe to share between threads; also a context manager."""
+class Lake(LakeWriter):
+    """One metadata database and one data path. Safe to share between threads; also a context manager.
+
+    What is less often needed is grouped: ``lake.maintenance``, ``lake.history``, ``lake.options``, ``lake.streams``.
+    """
 
     handle: LakeHandle
 
     def __init__(self, handle: LakeHandle) -> None:
-        self.handle = handle
+        super().__init__(handle)
+        self.options = LakeOptions(handle)
+        self.streams = StreamPositions(handle)
+        self.history = LakeHistory(handle)
+
+    @cached_property
+    def maintenance(self) -> LakeMaintenance:
+        """Compaction, expiry, removal of files, verification and backups."""
+        from quacklake.maintenance.lake_maintenance import LakeMaintenance
+
+        return LakeMaintenance(self.handle)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Give back every connection."""
-        self._end_session()
-        self._shared.engine.close()
-        self._shared.catalog.close()
+        self._sessions.close()
+        self.handle.close()
 
     def __enter__(self) -> Lake:
         return self
@@ -436,15 +184,92 @@ class Lake(
         """Return the bytes that the metadata takes in its database; None for a catalog of a shared lake."""
         return self._shared.catalog.size()
 
+    def limits(self) -> Limits:
+        """What this catalog (tenant) of a shared lake may take; a plain lake has no limits."""
+        self._shared.latest()
+        return self._shared.catalog.limits
+
+    def tag(self, name: str, version: int | None = None, *, replace: bool = False) -> int:
+        """Give a snapshot (default: the newest) a name; returns its number. See ``lake.history``."""
+        return self.history.tag(name, version, replace=replace)
+
+    def rollback(self, to: Version, *, dry_run: bool = False, progress: Progress = silent) -> UndoReport:
+        """Let the whole lake be as it was at a snapshot or a time, in one new snapshot; the history stays.
+
+        Tables made since are dropped, those dropped since come back, all others are restored as ``Table.restore`` does,
+        names too; schemas, views, macros, comments and tags are as they were. Options are in no snapshot and stay.
+        ``dry_run`` changes nothing and tells what would be done.
+        """
+        return roll_back_lake(self.handle, to, dry_run=dry_run, progress=progress)
+
+    # -- maintenance -------------------------------------------------------------------------------------------------
+
+    def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
+        """Do what is due by a policy: flush, expire, merge, rewrite, clean up.
+
+        Raises ``LeaseHeldError`` when another process is doing so.
+        """
+        return self.maintenance.maintain(policy, progress=progress)
+
+    def expire_snapshots(
+        self,
+        older_than: Age | None = None,
+        *,
+        versions: Iterable[int] | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> ExpiryReport:
+        """Remove snapshots, and what only they could see; see ``LakeMaintenance.expire_snapshots``."""
+        return self.maintenance.expire_snapshots(
+            older_than, versions=versions, keep_last=keep_last, dry_run=dry_run, progress=progress
+        )
+
+    def cleanup_old_files(
+        self,
+        older_than: Age | None = None,
+        *,
+        cleanup_all: bool = False,
+        dry_run: bool = False,
+        on_path: OnPath | None = None,
+        progress: Progress = silent,
+    ) -> CleanupReport:
+        """Remove the files that are in no snapshot any more; see ``LakeMaintenance.cleanup_old_files``."""
+        return self.maintenance.cleanup_old_files(
+            older_than, cleanup_all=cleanup_all, dry_run=dry_run, on_path=on_path, progress=progress
+        )
+
+    def delete_orphaned_files(
+        self,
+        older_than: Age | None = None,
+        *,
+        cleanup_all: bool = False,
+        dry_run: bool = False,
+        on_path: OnPath | None = None,
+        progress: Progress = silent,
+    ) -> CleanupReport:
+        """Remove files that the catalog does not name; see ``LakeMaintenance.delete_orphaned_files``."""
+        return self.maintenance.delete_orphaned_files(
+            older_than, cleanup_all=cleanup_all, dry_run=dry_run, on_path=on_path, progress=progress
+        )
+
+    def verify(self, deep: bool = False, progress: Progress = silent) -> VerifyReport:
+        """Hold the lake against every rule of its format; see ``LakeMaintenance.verify``."""
+        return self.maintenance.verify(deep, progress)
+
+    def backup(self, to: str | Path, progress: Progress = silent) -> BackupReport:
+        """Back the lake up to a folder or ``s3://`` URL; see ``LakeMaintenance.backup``."""
+        return self.maintenance.backup(to, progress)
+
 
 @boundary
-class LakeAt(_Reading):
+class LakeAt(LakeReader):
     """A lake at one snapshot. Read-only."""
 
     handle: SnapshotHandle
 
     def __init__(self, handle: SnapshotHandle) -> None:
-        self.handle = handle
+        super().__init__(handle)
 
     @property
     def snapshot_id(self) -> int:
@@ -456,17 +281,24 @@ class LakeAt(_Reading):
 
 
 @boundary
-class LakeTransaction(Undropping, _Writing):
+class LakeTransaction(LakeWriter):
     """An open transaction: the same methods as the lake's, all in one snapshot."""
 
     handle: TransactionHandle
 
     def __init__(self, handle: TransactionHandle) -> None:
-        self.handle = handle
+        super().__init__(handle)
         self.snapshot: Snapshot | None = None
 
+    def rollback(self, to: Version) -> UndoReport:
+        """Not possible in an open transaction, which ``raise`` takes back."""
+        raise InputError(
+            "a lake cannot be rolled back inside a transaction",
+            hint="use lake.rollback(to=…) outside; to give up the transaction, leave its block by an exception",
+        )
+
     def mark(self, stream: str, epoch: int, run: str, position: str | None = None) -> None:
-        """Let this be batch ``epoch`` of a stream, in the lake once and only once; see ``Lake.claim_stream``.
+        """Let this be batch ``epoch`` of a stream, in the lake once and only once; see ``lake.streams.claim``.
 
         The end of the block raises ``StreamBatchDoneError`` when the batch is there already, ``StreamFencedError`` when
         another run has claimed the stream, and ``StreamMismatchError`` when the batch before it is not there.
@@ -480,12 +312,3 @@ class LakeTransaction(Undropping, _Writing):
             else f"open, on snapshot {self.handle.tx.base.id}"
         )
         return f"<Transaction {state}>"
-
-
-def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
-    """The schema to create, and the rows that come with it."""
-    schema = to_schema(columns)
-    if schema is not None:
-        return schema, None
-    source = to_source(columns, store)
-    return from_arrow(source.opened().schema), source

@@ -14,19 +14,17 @@ from quacklake.errors import InputError, NotFoundError
 from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
-from quacklake.lake.undo import Restoring
-from quacklake.maintenance.table_maintenance import TableCompaction
+from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution, layout
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.boundary import boundary
-from quacklake.operations.context import Shared
 from quacklake.operations.dataframe import DataFrame
 from quacklake.operations.dml import MergeResult
 from quacklake.operations.evolution import ColumnType
 from quacklake.operations.feed import Bound, ChangeFrame
 from quacklake.operations.frames import to_source
-from quacklake.operations.handles import Handle
-from quacklake.operations.reference import TableRef
+from quacklake.operations.undo import UndoReport
+from quacklake.operations.undoing import Version, restore_table
 from quacklake.operations.views import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.plan import SECRET
@@ -43,23 +41,12 @@ T = TypeVar("T")
 
 
 @boundary
-class Table(TableCompaction, Restoring):
+class Table(TableMaintenance):
     """One table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``; writing methods make one snapshot each, or belong to the transaction
     the table was taken from. Nothing is read before it is asked for, so a table may be held for long.
     """
-
-    def __init__(self, handle: Handle, ref: TableRef) -> None:
-        self.handle = handle
-        self._ref = ref
-
-    @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
-
-    def _find(self, view: Transaction) -> TableInfo:
-        return view.find_table(self._ref.schema, self._ref.name)
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -399,6 +386,16 @@ class Table(TableCompaction, Restoring):
         from quacklake.operations.history import table_history
 
         return table_history(self._shared, self.info)
+
+    def restore(self, to: Version, *, dry_run: bool = False) -> UndoReport:
+        """Let the table be as it was at a snapshot or a time, in a new snapshot; the history stays.
+
+        Rows come back under their row ids, dropped columns with their values; layout, comments, tags and constraints
+        are as they were. The name stays, and so does a type that is wider now (``kept_types``). ``dry_run`` changes
+        nothing and tells what would be done. Raises ``NotFoundError`` when there is no such snapshot, or it has no such
+        table, and ``SnapshotExpiredError`` when files are gone.
+        """
+        return restore_table(self.handle, self._find, to, dry_run=dry_run)
 
     # -- showing -----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from quacklake.catalog.file_names import ScheduledFile
 from quacklake.errors import PathError
 from quacklake.maintenance.places import absolute_places, locate, named
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.tenancy.sharing import lent_below
 

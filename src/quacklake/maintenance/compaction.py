@@ -23,8 +23,9 @@ from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import sort_of_stored
 from quacklake.maintenance.planning import Group, batches
-from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
+from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.maintenance.sources import TableFiles, read_files
+from quacklake.progress import Progress, silent
 from quacklake.scan import ScanPlan, inlined
 from quacklake.storage import Store
 from quacklake.transaction import (

@@ -17,7 +17,8 @@ from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError,
 from quacklake.format.changes import parse
 from quacklake.format.options import parse_option
 from quacklake.maintenance.places import absolute_places, named, place
-from quacklake.maintenance.reports import Progress, Skipped, silent
+from quacklake.maintenance.reports import Skipped
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.transaction import Retry
 

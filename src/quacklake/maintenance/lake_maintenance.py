@@ -1,118 +1,40 @@
-"""Care for a whole lake: what is due by a policy, or everything at once."""
+"""Maintenance of a whole lake: compaction, expiry, removal of files, verification and backups."""
 
 from __future__ import annotations
 
 import datetime as dt
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from quacklake.maintenance.lake_expiry import DELETE_AFTER
-from quacklake.maintenance.lease import Work
-from quacklake.maintenance.policy import Job, JobKind, Policy
-from quacklake.maintenance.reports import Progress, silent
-from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, Stop
-from quacklake.maintenance.table_maintenance import TableCompaction
+from quacklake.engines.duckdb.audit import DuckDBAudit
+from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFoundError
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.maintenance.backup import BackupReport, back_up
+from quacklake.maintenance.cleanup import cleanup_old_files
+from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
+from quacklake.maintenance.maintainer import DELETE_AFTER, Maintainer
+from quacklake.maintenance.orphans import delete_orphaned_files
+from quacklake.maintenance.policy import Policy
+from quacklake.maintenance.removal import CleanupReport, OnPath
+from quacklake.maintenance.reports import CompactionReport, Skipped
+from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.maintenance.table_maintenance import TableMaintenance, check_sizes, check_threshold
+from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
+from quacklake.operations.stores import open_store
+from quacklake.operations.times import Age, before, check_version
+from quacklake.progress import Progress, silent
+from quacklake.scan import Filter
+from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from quacklake.lake.lake import Lake
+__all__ = ["CheckpointReport", "LakeMaintenance"]
 
-__all__ = ["CheckpointReport", "Maintainer", "Maintaining"]
-
-
-class Maintainer:
-    """Does for a lake what a policy says: once, or until it is told to stop.
-
-    ``table`` gives the tables that are compacted, where it is not the lake itself that compacts them. One pass makes at
-    most ``most_merges`` files of the small ones of a table.
-    """
-
-    def __init__(
-        self,
-        lake: Lake,
-        policy: Policy | None = None,
-        table: Callable[[str], TableCompaction] | None = None,
-        *,
-        most_merges: int | None = None,
-    ) -> None:
-        given = policy or Policy()
-        self.policy = replace(
-            given,
-            expire_older_than=_or_option(lake, given.expire_older_than, "expire_older_than"),
-            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than", DELETE_AFTER),
-        )
-        self._lake = lake
-        self._table = lake.table if table is None else table
-        self._most_merges = most_merges
-        self._scheduler = self._make_scheduler()
-
-    def _make_scheduler(self) -> Scheduler:
-        lake, policy = self._lake, self.policy
-        shared = lake._shared
-        default = int(int(shared.option("target_file_size")) * policy.small_ratio)
-        own = {
-            table.id: int(int(shared.option("target_file_size", table)) * policy.small_ratio)
-            for table in lake.handle.view().tables()
-        }
-        workers: dict[JobKind, Callable[[Job], Any]] = {
-            JobKind.FLUSH: lambda job: self._table(str(job.table)).flush_inlined_data(),
-            JobKind.MERGE: lambda job: self._table(str(job.table)).merge_adjacent_files(
-                self._most_merges, max_file_size=job.below
-            ),
-            JobKind.REWRITE: lambda job: self._table(str(job.table)).rewrite_data_files(
-                delete_threshold=policy.delete_ratio, small_file_size=job.below
-            ),
-            JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
-            JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
-            JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
-        }
-        small_of = {id_: size for id_, size in own.items() if size != default}
-        checks: dict[JobKind, Callable[[Job], bool]] = {
-            JobKind.MERGE: self._merge_is_useful,
-            JobKind.EXPIRE: lambda _: bool(
-                lake.expire_snapshots(older_than=policy.expire_older_than, dry_run=True).snapshots
-            ),
-            JobKind.ORPHANS: lambda _: not self._orphans_are_looked_for(),
-        }
-        return Scheduler(shared.catalog, policy, workers, default, small_of, checks)
-
-    def _merge_is_useful(self, job: Job) -> bool:
-        """Return whether a merge removes as many files as it does in a table without partitions at that number."""
-        assert self.policy.small_files is not None
-        saved = self._lake.table(str(job.table))._files_saved_by_merging(job.below)
-        return saved >= self.policy.small_files - 1
-
-    def _orphans_are_looked_for(self) -> bool:
-        with self._lake._shared.catalog.read() as reader:
-            return reader.lease_left(int(Work.ORPHANS)) > 0
-
-    def due(self) -> list[Job]:
-        """What a pass would do now."""
-        return self._scheduler.due()
-
-    def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """One pass, which ends before its next job when ``stop`` is set.
-
-        Raises ``LeaseHeldError`` when another process maintains the lake.
-        """
-        return self._scheduler.run_once(progress, stop)
-
-    def run(
-        self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
-    ) -> None:
-        """Pass after pass until ``stop`` is set, each report given to ``told``.
-
-        While another process maintains the lake, this one waits, and takes over when that one is gone.
-        """
-        self._scheduler.run(stop, told, progress)
-
-
-def _or_option(
-    lake: Lake, given: dt.timedelta | None, name: str, otherwise: dt.timedelta | None = None
-) -> dt.timedelta | None:
-    found = given if given is not None else lake._shared.option(name)
-    return found if isinstance(found, dt.timedelta) else otherwise
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +44,294 @@ class CheckpointReport:
     reports: dict[str, Any]
 
 
-class Maintaining:
-    """Care for a whole lake."""
+class LakeMaintenance:
+    """The maintenance of a lake. ``table`` makes what compacts a table, where that is not DuckDB.
+
+    Tables whose option ``auto_compact`` is false are left alone, and reported as skipped.
+    """
+
+    def __init__(
+        self, handle: Handle, table: Callable[[Handle, TableRef], TableMaintenance] = TableMaintenance
+    ) -> None:
+        self.handle = handle
+        self._table = table
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
+
+    def table(self, name: str) -> TableMaintenance:
+        """Return the maintenance of one table."""
+        return self._table(self.handle, TableRef.parse(name))
+
+    def flush_inlined_data(
+        self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
+    ) -> list[CompactionReport]:
+        """Move the rows and deletes that are in the catalog into files, table by table."""
+
+        def work(found: TableMaintenance) -> CompactionReport:
+            return found.flush_inlined_data(progress=progress)
+
+        return self._each("flush_inlined_data", schema, table, work)
+
+    def merge_adjacent_files(
+        self,
+        schema: str | None = None,
+        table: str | None = None,
+        *,
+        max_compacted_files: int | None = None,
+        min_file_size: int | None = None,
+        max_file_size: int | None = None,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> list[CompactionReport]:
+        """Make few large files of many small ones, table by table, as ``Table.merge_adjacent_files`` does."""
+        check_sizes(max_compacted_files, min_file_size, max_file_size)
+        _check_where(where, table)
+
+        def work(found: TableMaintenance) -> CompactionReport:
+            sizes = (max_compacted_files, min_file_size, max_file_size)
+            return found.merge_adjacent_files(*sizes, where=where, progress=progress)
+
+        return self._each("merge_adjacent_files", schema, table, work)
+
+    def rewrite_data_files(
+        self,
+        schema: str | None = None,
+        table: str | None = None,
+        *,
+        delete_threshold: float | None = None,
+        where: Filter | None = None,
+        progress: Progress = silent,
+    ) -> list[CompactionReport]:
+        """Write files with many deleted rows anew, table by table, as ``Table.rewrite_data_files`` does."""
+        check_threshold(delete_threshold)
+        _check_where(where, table)
+
+        def work(found: TableMaintenance) -> CompactionReport:
+            return found.rewrite_data_files(delete_threshold, where=where, progress=progress)
+
+        return self._each("rewrite_data_files", schema, table, work)
+
+    def flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
+        """Flush tables as part of an open transaction; also returns the ids of those for which that has to wait."""
+        reports, waiting = [], []
+        for info in tables:
+            report = self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_within(tx, info)
+            if report is None:
+                waiting.append(info.id)
+            else:
+                reports.append(report)
+        return reports, waiting
+
+    def flush_tables(self, ids: Sequence[int]) -> None:
+        """Flush those of these tables that are still there."""
+        for info in self.handle.view().tables():
+            if info.id in ids:
+                self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
+
+    def _each(
+        self,
+        operation: str,
+        schema: str | None,
+        table: str | None,
+        work: Callable[[TableMaintenance], CompactionReport],
+    ) -> list[CompactionReport]:
+        if table is not None:
+            return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
+        view = self.handle.view()
+        owner = None if schema is None else view.find_schema(schema)
+        reports = []
+        for info in view.tables():
+            if owner is not None and info.schema_id != owner.id:
+                continue
+            if not self._shared.option("auto_compact", info):
+                skipped = Skipped(info.qualified_name, "its option auto_compact is false")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+                continue
+            try:
+                reports.append(work(self.table(f"{quote(info.schema_name)}.{quote(info.name)}")))
+            except NotFoundError:
+                skipped = Skipped(info.qualified_name, "the table was dropped")
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+            except ConstraintError as error:  # what files cannot hold stays in the catalog
+                skipped = Skipped(info.qualified_name, error.message)
+                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+        return reports
+
+    def expire_snapshots(
+        self,
+        older_than: Age | None = None,
+        *,
+        versions: Iterable[int] | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> ExpiryReport:
+        """Remove snapshots, and what only they could see; files are then removed by ``cleanup_old_files``.
+
+        ``older_than`` is a time (naive ones are UTC) or a span of time such as ``"7 days"``; without any argument the
+        option ``expire_older_than`` holds, and nothing expires when it is not set. ``versions`` names snapshots
+        instead. ``keep_last`` snapshots stay at least; where no age is given or set, all others go.
+
+        The newest snapshot, snapshots with a tag and those that a table keeps for itself (``set_retention``) stay: the
+        report says so. Raises ``InputError`` when one of them is among ``versions``, ``NotFoundError`` for a version
+        that does not exist.
+        """
+        if versions is not None and (older_than is not None or keep_last is not None):
+            raise InputError(
+                "expire_snapshots cannot specify both 'versions' and 'older_than' or 'keep_last'",
+                hint="pass versions= alone",
+            )
+        if keep_last is not None and check_version(keep_last) < 1:
+            raise InputError(f"keep_last must be a number from 1, not {keep_last!r}")
+        named = None if versions is None else tuple(check_version(version) for version in versions)
+        limit = None if named is not None else self._limit(older_than, "expire_older_than")
+        shared = self._shared
+        return expire_snapshots(
+            shared.catalog,
+            shared.store,
+            ExpiryRequest(limit, named, keep_last),
+            retry=shared.retry,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def _limit(self, older_than: Age | None, option: str) -> dt.datetime | None:
+        """The time before which something is old enough: as given, else as the lake has it, else None."""
+        if older_than is not None:
+            return before(older_than)
+        self._shared.forget_options()
+        age = self._shared.effective(option, None, None)
+        return None if age is None else before(age)
+
+    def cleanup_old_files(
+        self,
+        older_than: Age | None = None,
+        *,
+        cleanup_all: bool = False,
+        dry_run: bool = False,
+        on_path: OnPath | None = None,
+        progress: Progress = silent,
+    ) -> CleanupReport:
+        """Remove the files that are in no snapshot any more, as expiry and compaction have left them.
+
+        They must have been left before ``older_than`` (default: the option ``delete_older_than``, else two days), so
+        that reads which have begun can end; with ``cleanup_all`` all go. A file that a table still has, and one that is
+        not below the data path, is never removed. Files that cannot be removed now stay for the next time. The report
+        has the first paths; ``on_path`` is told every one, also in a dry run.
+        """
+        limit = self._removal_limit(older_than, cleanup_all)
+        if limit is None and not cleanup_all:
+            limit = before(DELETE_AFTER)
+        return self._remove(cleanup_old_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+
+    def delete_orphaned_files(
+        self,
+        older_than: Age | None = None,
+        *,
+        cleanup_all: bool = False,
+        dry_run: bool = False,
+        on_path: OnPath | None = None,
+        progress: Progress = silent,
+    ) -> CleanupReport:
+        """Remove files below the data path that the catalog does not name, left by crashes and failed commits.
+
+        They must have been written before ``older_than`` (default: the setting ``orphan_grace``, or the option
+        ``delete_older_than`` where that is longer). The files of an open transaction are not named either: give it time
+        to end, and use ``cleanup_all`` only when nobody writes. Only files with names of the lake's own kind, in the
+        lake's own folders, are removed. ``on_path`` is told the path of every one.
+        """
+        limit = self._removal_limit(older_than, cleanup_all)
+        if older_than is None and not cleanup_all:
+            grace = before(self._shared.config.orphan_grace)
+            limit = grace if limit is None else min(limit, grace)
+        return self._remove(delete_orphaned_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+
+    def _remove(
+        self,
+        work: Callable[..., CleanupReport],
+        limit: dt.datetime | None,
+        *,
+        dry_run: bool,
+        on_path: OnPath | None,
+        progress: Progress,
+    ) -> CleanupReport:
+        shared = self._shared
+        return work(
+            shared.catalog,
+            shared.store,
+            before=limit,
+            threads=shared.config.cleanup_threads,
+            keep=shared.config.report_paths,
+            dry_run=dry_run,
+            on_path=on_path,
+            progress=progress,
+        )
+
+    def _removal_limit(self, older_than: Age | None, cleanup_all: bool) -> dt.datetime | None:
+        if self._shared.catalog.read_only:
+            raise self._shared.catalog.refusal()
+        if cleanup_all and older_than is not None:
+            raise InputError("pass older_than= or cleanup_all=True, not both")
+        return None if cleanup_all else self._limit(older_than, "delete_older_than")
+
+    def verify(self, deep: bool = False, progress: Progress = silent) -> VerifyReport:
+        """Hold the lake against every rule of its format: catalog, files and footers; with ``deep`` all rows too.
+
+        Nothing is changed. What is wrong is in the report's ``findings``, each with a stable code; a report is ``ok``
+        when there are none. Other clients may write meanwhile.
+        """
+        shared = self._shared
+        return verify(shared.catalog, shared.store, DuckDBAudit(shared.engine) if deep else None, progress)
+
+    def repair(
+        self,
+        findings: VerifyReport | Sequence[Finding] | None = None,
+        dry_run: bool = True,
+        progress: Progress = silent,
+    ) -> RepairReport:
+        """Mend what can be mended without losing anything; with ``dry_run``, the default, only say what that is.
+
+        ``findings`` are those of a verification, which may be a deep one, or some of them; without any the lake is
+        verified first. Everything is one snapshot. Statistics that are wrong are dropped, counters are raised, rows
+        that mean nothing are removed; data is never touched. Raises ``CommitConflict`` when another commit came in
+        between.
+        """
+        shared = self._shared
+        for attempt in range(_ATTEMPTS):
+            report = findings if isinstance(findings, VerifyReport) else self.verify(progress=progress)
+            chosen = None if findings is None or isinstance(findings, VerifyReport) else tuple(findings)
+            try:
+                done = repair(shared.catalog, report, chosen, dry_run=dry_run)
+            except CommitConflict:
+                if findings is not None or attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            shared.forget()
+            return done
+        raise CommitConflict("the lake changed during every repair", hint="try again when less is written")
+
+    def backup(self, to: str | Path, progress: Progress = silent) -> BackupReport:
+        """Back the lake up to a folder or ``s3://`` URL: its catalog as it is now, and the files that are new there.
+
+        Backups in one place share their files. One that is interrupted does not exist, and the next one goes on with
+        what it has copied. ``quacklake.restore_backup`` makes a lake of one, in any kind of database. The image of an
+        encrypted lake's catalog holds the keys of its files. Files outside of the data path are not copied. Raises
+        ``InputError`` for a place inside the lake's own data path, or in that of a shared lake.
+        """
+        shared = self._shared
+        target = open_store(str(to), shared.config)
+        if shared.store.hides(target.root):
+            raise InputError(
+                f"the backup would be in {target.root}, where catalogs of the shared lake have their files",
+                hint="name another folder or bucket",
+            )
+        return back_up(shared.catalog, shared.store, target, progress)
 
     def maintainer(self, policy: Policy | None = None) -> Maintainer:
         """Something that looks after the lake by a policy, for as long as it is wanted."""
-        return Maintainer(cast("Lake", self), policy)
+        return Maintainer(self, policy)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
         """Do what is due by a policy: flush, expire, merge, rewrite, clean up.
@@ -141,17 +345,21 @@ class Maintaining:
 
         Snapshots expire and files go as the options ``expire_older_than`` and ``delete_older_than`` say.
         """
-        lake = cast("Lake", self)
         steps: dict[str, Callable[[], Any]] = {
-            "flush_inlined_data": lake.flush_inlined_data,
-            "expire_snapshots": lake.expire_snapshots,
-            "merge_adjacent_files": lake.merge_adjacent_files,
-            "rewrite_data_files": lake.rewrite_data_files,
-            "cleanup_old_files": lake.cleanup_old_files,
-            "delete_orphaned_files": lake.delete_orphaned_files,
+            "flush_inlined_data": self.flush_inlined_data,
+            "expire_snapshots": self.expire_snapshots,
+            "merge_adjacent_files": self.merge_adjacent_files,
+            "rewrite_data_files": self.rewrite_data_files,
+            "cleanup_old_files": self.cleanup_old_files,
+            "delete_orphaned_files": self.delete_orphaned_files,
         }
         reports: dict[str, Any] = {}
         for number, (name, step) in enumerate(steps.items()):
             progress(name, number, len(steps))
             reports[name] = step()
         return CheckpointReport(reports)
+
+
+def _check_where(where: Filter | None, table: str | None) -> None:
+    if where is not None and table is None:
+        raise InputError("where= is about the columns of one table", hint="pass table=, too")

@@ -13,7 +13,7 @@ from quacklake.errors import ConfigError
 from quacklake.maintenance.known import KnownPaths
 from quacklake.maintenance.places import locate, place
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store
 
 __all__ = ["delete_orphaned_files"]

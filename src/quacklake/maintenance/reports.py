@@ -1,18 +1,11 @@
-"""What maintenance tells of its work: reports, reasons for leaving something alone, and progress."""
+"""What maintenance tells of its work: reports, and reasons for leaving something alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CompactionReport", "Progress", "Skipped", "silent"]
-
-#: Told what is being worked on, how much of it is done and, where it is known, how much there is.
-Progress = Callable[[str, int, int | None], None]
-
-
-def silent(what: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+__all__ = ["CompactionReport", "Skipped"]
 
 
 @dataclass(frozen=True, slots=True)

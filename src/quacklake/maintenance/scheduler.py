@@ -17,7 +17,7 @@ from quacklake.catalog import Catalog
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.maintenance.lease import Work, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.progress import Progress, silent
 
 __all__ = ["JobReport", "MaintenanceReport", "Scheduler", "Stop", "examine"]
 

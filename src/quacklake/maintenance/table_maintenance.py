@@ -1,43 +1,44 @@
-"""Compaction as users call it: on one table, or on all tables of a lake or schema."""
+"""Compaction of the files of one table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from quacklake.engines.duckdb.compaction import CompactionFiles, z_order
-from quacklake.errors import ConstraintError, InputError, NotFoundError
-from quacklake.format.names import quote
+from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.maintenance.compaction import Compactor, Files, Limits
 from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
-from quacklake.maintenance.reports import CompactionReport, Progress, Skipped, silent
+from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.operations import layout, sealing
 from quacklake.operations.context import Shared
 from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
+from quacklake.progress import Progress, silent
 from quacklake.scan import Filter, to_predicate
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from quacklake.lake.table import Table
-
-__all__ = ["LakeCompaction", "TableCompaction"]
+__all__ = ["TableMaintenance", "check_sizes", "check_threshold"]
 
 _MAX_CURVE = 8
 """Columns of a z-order curve: of more, each has too few bits to tell its values apart."""
 
 
-class TableCompaction:
+class TableMaintenance:
     """The part of a table that puts its files in order. Rows, row ids, history and change feed stay as they are."""
 
-    handle: Handle
-    _find: Callable[[Transaction], TableInfo]
+    def __init__(self, handle: Handle, ref: TableRef) -> None:
+        self.handle = handle
+        self._ref = ref
+
+    def _find(self, view: Transaction) -> TableInfo:
+        return view.find_table(self._ref.schema, self._ref.name)
 
     @property
     def _shared(self) -> Shared:
@@ -63,7 +64,7 @@ class TableCompaction:
         ``max_compacted_files`` files are made, from files of ``min_file_size`` to below ``max_file_size`` bytes, and
         only from those that, by their partition and statistics, may have rows that satisfy ``where``.
         """
-        _check_sizes(max_compacted_files, min_file_size, max_file_size)
+        check_sizes(max_compacted_files, min_file_size, max_file_size)
         compactor, table, base = self._compactor(progress)
         limits = compactor.limits
         chosen = self._choice(table, where)
@@ -80,7 +81,7 @@ class TableCompaction:
 
         return compactor.merge(table, base, groups)
 
-    def _files_saved_by_merging(self, max_file_size: int | None = None) -> int:
+    def files_saved_by_merging(self, max_file_size: int | None = None) -> int:
         """Return how many files ``merge_adjacent_files`` would remove: only those of one partition go together."""
         view = self.handle.view()
         table = self._find(view)
@@ -103,7 +104,7 @@ class TableCompaction:
         anew, and put together, for any deleted row. Older snapshots keep the files as they were. ``where`` chooses
         files as it does for ``merge_adjacent_files``.
         """
-        _check_threshold(delete_threshold)
+        check_threshold(delete_threshold)
         _check_count("small_file_size", small_file_size, 1)
         compactor, table, base = self._compactor(progress)
         limits = compactor.limits
@@ -205,7 +206,7 @@ class TableCompaction:
             progress=progress,
         )
 
-    def _flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport | None:
+    def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport | None:
         """Flush as part of an open transaction; None where that has to wait for its commit.
 
         Its own small inserts become files at once, whatever else it did. Committed rows can move where it has changed
@@ -226,111 +227,6 @@ class TableCompaction:
         return self._compactor_of(table, silent).flush_within(tx, table)
 
 
-class LakeCompaction:
-    """The part of a lake that puts the files of its tables in order.
-
-    Tables whose option ``auto_compact`` is false are left alone, and reported as skipped.
-    """
-
-    handle: Handle
-    table: Callable[[str], Table]
-
-    @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
-
-    def flush_inlined_data(
-        self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
-    ) -> list[CompactionReport]:
-        """Move the rows and deletes that are in the catalog into files, table by table."""
-
-        def work(found: Table) -> CompactionReport:
-            return found.flush_inlined_data(progress=progress)
-
-        return self._each("flush_inlined_data", schema, table, work)
-
-    def merge_adjacent_files(
-        self,
-        schema: str | None = None,
-        table: str | None = None,
-        *,
-        max_compacted_files: int | None = None,
-        min_file_size: int | None = None,
-        max_file_size: int | None = None,
-        where: Filter | None = None,
-        progress: Progress = silent,
-    ) -> list[CompactionReport]:
-        """Make few large files of many small ones, table by table, as ``Table.merge_adjacent_files`` does."""
-        _check_sizes(max_compacted_files, min_file_size, max_file_size)
-        _check_where(where, table)
-
-        def work(found: Table) -> CompactionReport:
-            sizes = (max_compacted_files, min_file_size, max_file_size)
-            return found.merge_adjacent_files(*sizes, where=where, progress=progress)
-
-        return self._each("merge_adjacent_files", schema, table, work)
-
-    def rewrite_data_files(
-        self,
-        schema: str | None = None,
-        table: str | None = None,
-        *,
-        delete_threshold: float | None = None,
-        where: Filter | None = None,
-        progress: Progress = silent,
-    ) -> list[CompactionReport]:
-        """Write files with many deleted rows anew, table by table, as ``Table.rewrite_data_files`` does."""
-        _check_threshold(delete_threshold)
-        _check_where(where, table)
-
-        def work(found: Table) -> CompactionReport:
-            return found.rewrite_data_files(delete_threshold, where=where, progress=progress)
-
-        return self._each("rewrite_data_files", schema, table, work)
-
-    def _flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
-        """Flush tables as part of an open transaction; also returns the ids of those for which that has to wait."""
-        reports, waiting = [], []
-        for info in tables:
-            report = self.table(f"{quote(info.schema_name)}.{quote(info.name)}")._flush_within(tx, info)
-            if report is None:
-                waiting.append(info.id)
-            else:
-                reports.append(report)
-        return reports, waiting
-
-    def _flush_tables(self, ids: Sequence[int]) -> None:
-        """Flush those of these tables that are still there."""
-        for info in self.handle.view().tables():
-            if info.id in ids:
-                self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
-
-    def _each(
-        self, operation: str, schema: str | None, table: str | None, work: Callable[[Table], CompactionReport]
-    ) -> list[CompactionReport]:
-        if table is not None:
-            return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
-        view = self.handle.view()
-        owner = None if schema is None else view.find_schema(schema)
-        reports = []
-        for info in view.tables():
-            if owner is not None and info.schema_id != owner.id:
-                continue
-            if not self._shared.option("auto_compact", info):
-                skipped = Skipped(info.qualified_name, "its option auto_compact is false")
-                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
-                continue
-            try:
-                reports.append(work(self.table(f"{quote(info.schema_name)}.{quote(info.name)}")))
-            except NotFoundError:
-                skipped = Skipped(info.qualified_name, "the table was dropped")
-                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
-            except ConstraintError as error:  # what files cannot hold stays in the catalog
-                skipped = Skipped(info.qualified_name, error.message)
-                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
-        return reports
-
-
 def _curve(table: TableInfo, names: Sequence[str]) -> list[Column]:
     """The columns of a z-order curve."""
     columns = [table.schema.find(name) for name in names]
@@ -344,17 +240,12 @@ def _curve(table: TableInfo, names: Sequence[str]) -> list[Column]:
     return columns
 
 
-def _check_sizes(max_compacted_files: int | None, min_file_size: int | None, max_file_size: int | None) -> None:
+def check_sizes(max_compacted_files: int | None, min_file_size: int | None, max_file_size: int | None) -> None:
     _check_count("max_compacted_files", max_compacted_files, 1)
     _check_count("min_file_size", min_file_size, 0)
     _check_count("max_file_size", max_file_size, 1)
     if min_file_size is not None and max_file_size is not None and min_file_size >= max_file_size:
         raise InputError("min_file_size must be less than max_file_size")
-
-
-def _check_where(where: Filter | None, table: str | None) -> None:
-    if where is not None and table is None:
-        raise InputError("where= is about the columns of one table", hint="pass table=, too")
 
 
 def _check_count(name: str, value: object, least: int) -> None:
@@ -368,7 +259,7 @@ def _check_count(name: str, value: object, least: int) -> None:
         raise InputError(f"The {name} option must be greater than zero.")
 
 
-def _check_threshold(value: object) -> None:
+def check_threshold(value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:

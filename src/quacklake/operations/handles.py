@@ -7,7 +7,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
 from quacklake import telemetry
 from quacklake.catalog import Collision, snapshot_tags
@@ -29,7 +30,7 @@ from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.operations.times import instant
 from quacklake.transaction import Transaction, Turn
 
-__all__ = ["Handle", "LakeHandle", "SnapshotHandle", "TransactionHandle"]
+__all__ = ["Handle", "HasHandle", "LakeHandle", "SnapshotHandle", "TransactionHandle"]
 
 T = TypeVar("T")
 
@@ -56,12 +57,33 @@ class Handle(ABC):
         """Work on a snapshot in a transaction of its own, which is not tried again."""
 
 
+class HasHandle(Protocol):
+    """A lake, a past snapshot or an open transaction, as users hold it."""
+
+    @property
+    def handle(self) -> Handle:
+        """The state it shows."""
+
+
 class LakeHandle(Handle):
     """The newest snapshot. Each operation becomes a transaction, and each transaction a snapshot."""
 
     def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
         super().__init__(shared)
         self.signature = signature
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self.shared.engine.close()
+        self.shared.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def begin(self, base: Snapshot | None = None, *, read_only: bool = False) -> Transaction:
         """Start a transaction on a snapshot, by default the newest."""

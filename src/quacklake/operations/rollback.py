@@ -10,9 +10,9 @@ from quacklake.format.changes import parse
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
-from quacklake.maintenance.reports import Progress
 from quacklake.operations.restoring import Undo
 from quacklake.operations.undo import RestoredTable, UndoReport
+from quacklake.progress import Progress
 
 __all__ = ["roll_back"]
 

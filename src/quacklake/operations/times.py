@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from operator import index
 from typing import TypeAlias
 
 from quacklake.config import parse_duration
 from quacklake.errors import InputError
 from quacklake.format.snapshots import parse_time
 
-__all__ = ["Age", "before", "instant", "span"]
+__all__ = ["Age", "before", "check_version", "instant", "span"]
 
 
 def instant(time: object) -> dt.datetime:
@@ -50,3 +51,16 @@ def before(age: object) -> dt.datetime:
         return dt.datetime.now(dt.UTC) - span(age)
     except OverflowError:
         return dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+def check_version(version: object) -> int:
+    """Return the number of a snapshot. Raises ``InputError`` for anything else."""
+    try:
+        if isinstance(version, bool):
+            raise TypeError
+        number = index(version)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"a version is the number of a snapshot, not {version!r}") from None
+    if number < 0:
+        raise InputError(f"a snapshot cannot be {number}", hint="snapshots are numbered from 0")
+    return number

@@ -1,4 +1,4 @@
-"""A view, as users hold it, and how its query is run."""
+"""Views and macros: their queries, checked and run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
-from quacklake.operations.boundary import boundary
 from quacklake.operations.context import Shared
-from quacklake.operations.handles import Handle
 from quacklake.operations.macros import declared
-from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.operations.rows import Rows
+from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.transaction import Transaction
 
 __all__ = [
     "COMMENT",
-    "View",
+    "ViewSession",
     "check_macro",
     "check_tags",
     "check_view",
@@ -43,116 +40,13 @@ _DEPTH = 16
 """How deep views may stand on views."""
 
 
-@boundary
-class View(Rows):
-    """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
-
-    def __init__(self, handle: Handle, ref: TableRef) -> None:
-        self.handle = handle
-        self._ref = ref
-
-    @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
-
-    def _find(self, tx: Transaction) -> ViewInfo:
-        return tx.objects.find_view(self._ref.schema, self._ref.name)
-
-    @property
-    def name(self) -> str:
-        """``schema.view``."""
-        return f"{self._ref.schema}.{self._ref.name}"
-
-    @property
-    def info(self) -> ViewInfo:
-        """The view as the catalog knows it."""
-        return self._find(self.handle.view())
-
-    @property
-    def sql(self) -> str:
-        """The query."""
-        return self.info.sql
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows."""
-        return self._query("SELECT * FROM {view} LIMIT 0").schema
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return list(self.schema.names)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table."""
-        return self._query("SELECT * FROM {view}")
-
-    def count(self) -> int:
-        """The number of rows."""
-        return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
-
-    def _query(self, query: str) -> pa.Table:
-        tx = self.handle.view()
-        view = self._find(tx)
-        with self._shared.engine.gate(), closing(_Session(self._shared, tx)) as session:
-            session.add_view(view)
-            return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
-
-    # -- comments and tags -------------------------------------------------------------------------------------------
-
-    @property
-    def comment(self) -> str | None:
-        """What the view is said to be."""
-        return self._tags().get(COMMENT)
-
-    def set_comment(self, text: str | None) -> None:
-        """Say what the view is; None takes it back."""
-        self.set_tags({COMMENT: text})
-
-    @property
-    def column_comments(self) -> dict[str, str]:
-        """Return the comments of columns by name; only those with a comment."""
-        view = self.handle.view()
-        named = view.objects.tags(self._find(view)).named
-        return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}
-
-    def set_column_comment(self, column: str, text: str | None) -> None:
-        """Say what a column is; None takes it back. A lake of the format version 1.0 has no place for it."""
-        checked = check_tags({COMMENT: text})
-
-        def work(tx: Transaction) -> None:
-            view = self._find(tx)
-            tx.objects.set_tags(view, checked, column_name=view_column(self._shared, tx, view, column))
-
-        self.handle.run(work)
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of the view, without the comment."""
-        return {key: value for key, value in self._tags().items() if key != COMMENT}
-
-    def _tags(self) -> dict[str, str]:
-        view = self.handle.view()
-        return view.objects.tags(self._find(view)).own
-
-    def set_tags(self, tags: Mapping[str, str | None]) -> None:
-        """Set tags; a value of None takes one away, others stay."""
-        checked = check_tags(tags)
-        self.handle.run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
-
-    def __repr__(self) -> str:
-        return f"<View {self.name}: {self.sql}>"
-
-
 def view_rows(shared: Shared, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
     """Return the columns of a view and at most so many of its rows, under the names ``c<number>``.
 
     Values of types that Arrow has not are texts, large whole numbers decimals. Raises ``UnsupportedFeatureError`` for a
     column of a type that a lake has not.
     """
-    with shared.engine.gate(), closing(_Session(shared, tx)) as session:
+    with shared.engine.gate(), closing(ViewSession(shared, tx)) as session:
         session.add_view(view)
         name = f"{quote(view.schema_name)}.{quote(view.name)}"
         found = session.describe(f"SELECT * FROM {name}")
@@ -176,14 +70,14 @@ def _plain(name: str, column: Column) -> str:
 
 def view_tables(shared: Shared, tx: Transaction, view: ViewInfo) -> list[TableInfo]:
     """Return the tables that a view reads, and those of views that it stands on."""
-    with closing(_Session(shared, tx)) as session:
+    with closing(ViewSession(shared, tx)) as session:
         session.add_view(view, empty=True)
         return session.tables
 
 
 def view_column(shared: Shared, tx: Transaction, view: ViewInfo, name: str) -> str:
     """The name of a column of a view, as the view has it. Raises ``NotFoundError``."""
-    with closing(_Session(shared, tx)) as session:
+    with closing(ViewSession(shared, tx)) as session:
         session.add_view(view)
         query = f"SELECT * FROM {quote(view.schema_name)}.{quote(view.name)} LIMIT 0"
         columns: list[str] = session.run(query).schema.names
@@ -203,18 +97,21 @@ def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
 
 def check_view(shared: Shared, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
     """The query of a new view as it is stored. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
-    with closing(_Session(shared, tx)) as session:
+    with closing(ViewSession(shared, tx)) as session:
         return session.check(schema, sql, aliases)
 
 
 def check_macro(shared: Shared, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
     """A form of a new macro as it is stored. Raises ``InputError`` when its SQL is none."""
-    with closing(_Session(shared, tx)) as session:
+    with closing(ViewSession(shared, tx)) as session:
         return session.check_macro(schema, variant, is_table=is_table)
 
 
-class _Session:
-    """A database in memory with only what a view refers to: tables of the lake as scans, views and macros as such."""
+class ViewSession:
+    """A database in memory with only what a view refers to: tables of the lake as scans, views and macros as such.
+
+    ``tables`` are those of the lake that it reads.
+    """
 
     def __init__(self, shared: Shared, tx: Transaction) -> None:
         self._shared = shared

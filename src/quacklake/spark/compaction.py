@@ -14,8 +14,10 @@ from quacklake.catalog import DatedDeletes
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.sorting import SortSpec
-from quacklake.lake.table import Table
 from quacklake.maintenance.compaction import Compactor, Files
+from quacklake.maintenance.table_maintenance import TableMaintenance
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
 from quacklake.scan import ScanPlan
 from quacklake.spark.changes.changes import SparkParts
 from quacklake.spark.read.scan import ROW_ID, SNAPSHOT
@@ -27,7 +29,7 @@ from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Tran
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SparkFiles", "SparkTable"]
+__all__ = ["SparkFiles", "SparkTableMaintenance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +95,12 @@ class SparkFiles:
         return SparkRows(shared, writer, frame, kept=kept, folder=folder, tasks=tasks, order=spark_order(table))
 
 
-class SparkTable(Table):
+class SparkTableMaintenance(TableMaintenance):
     """A table whose files Spark puts in order."""
 
-    _parts: SparkParts
-
-    @classmethod
-    def of(cls, table: Table, parts: SparkParts) -> SparkTable:
-        """The same table, compacted by Spark."""
-        found = cls(table.handle, table._ref)
-        found._parts = parts
-        return found
+    def __init__(self, handle: Handle, ref: TableRef, parts: SparkParts) -> None:
+        super().__init__(handle, ref)
+        self._parts = parts
 
     def _files(self) -> Files:
         return SparkFiles(self._parts, super()._files())

@@ -11,19 +11,19 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.predicate import Predicate
 from quacklake.format.schema import TableSchema, from_arrow
-from quacklake.lake.lake import Lake
 from quacklake.operations import dml, layout
 from quacklake.operations.expression import Expression
+from quacklake.operations.handles import HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
-from quacklake.spark.datasource.registration import has_sources, register_spark, require_pyspark
+from quacklake.spark.datasource.registration import has_sources, require_pyspark
 from quacklake.spark.maintenance import SparkMaintaining
 from quacklake.spark.runtime.settings import parse_version
 from quacklake.spark.runtime.settings import spark_settings as settings_for
-from quacklake.spark.speaking import SparkSpeaking
 from quacklake.spark.streaming import SparkStreaming
 from quacklake.spark.streams.options import choice
+from quacklake.sql.sessions import LakeSessions
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkLake", "spark", "spark_settings"]
 
 
-def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
+def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
     """A lake as Spark reads and writes it.
 
     ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. In it the lake
@@ -47,34 +47,56 @@ def spark(lake: Lake, session: SparkSession | None = None) -> SparkLake:
     ``UnsupportedVersionError`` for a version of Spark that does not work.
     """
     require_pyspark()
-    return SparkLake(lake, session)
+    return SparkLake(_whole(lake), session)
 
 
-def spark_settings(lake: Lake, version: str | None = None) -> dict[str, str]:
+def spark_settings(lake: HasHandle, version: str | None = None) -> dict[str, str]:
     """The settings that a Spark for a lake should have, without secrets: for ``spark-defaults.conf``, or a builder.
 
     ``version`` is that of Spark, such as ``"4.1"``: by default the one that is installed. No session is needed.
     """
-    return settings_for(lake._shared.store, None if version is None else parse_version(version))
+    return settings_for(lake.handle.shared.store, None if version is None else parse_version(version))
 
 
-class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
+def _whole(lake: HasHandle) -> LakeHandle:
+    handle = lake.handle
+    if not isinstance(handle, LakeHandle):
+        raise InputError("Spark works on a whole lake, not on a past snapshot or an open transaction")
+    return handle
+
+
+class SparkLake(SparkMaintaining, SparkStreaming):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
-    def __init__(self, lake: Lake, session: SparkSession | None = None) -> None:
+    def __init__(self, handle: LakeHandle, session: SparkSession | None = None) -> None:
         from quacklake.spark.changes.changes import SparkParts
         from quacklake.spark.runtime.compat import is_connect
 
-        self._lake = lake
-        self._shared = lake._shared
+        self.handle = handle
+        self._shared = handle.shared
+        self._sessions = LakeSessions(handle)
         self._parts = SparkParts.of(self._shared, session)
         self._scan, self._writer = self._parts.scan, self._parts.writer
         self.session: SparkSession = self._writer.session
         if has_sources() and not is_connect(self.session):
-            register_spark(self.session, lake)
+            from quacklake.spark.datasource.format import SparkFormat
+
+            SparkFormat.of(self.session).add(handle)
 
     def __repr__(self) -> str:
-        return f"<SparkLake over {self._lake!r}>"
+        return f"<SparkLake over {self._shared.catalog.url}>"
+
+    def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
+        """Run one statement in the SQL of Spark, over tables of the lake and of Spark; returns its rows.
+
+        Tables of the lake are named ``table``, ``schema.table`` or ``lake.schema.table``, also at a past state
+        (``table VERSION AS OF 3``); other names are Spark's. Changes of the lake are made at once, in one snapshot,
+        and give their numbers as a row. ``params`` are values for ``?`` (a list) or ``:name`` (a dictionary).
+        Raises ``SqlError``, ``NotFoundError``, or what the operation itself raises.
+        """
+        from quacklake.spark.sql.dispatch import run
+
+        return run(self, text, params)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -86,9 +108,9 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         ref = TableRef.parse(name)
         if at is None:
-            view = self._lake.handle.view()
+            view = self.handle.view()
         else:
-            view = (self._lake.at(version=at) if isinstance(at, int) else self._lake.at(timestamp=at)).handle.view()
+            view = (self.handle.at(version=at) if isinstance(at, int) else self.handle.at(timestamp=at)).view()
         info = view.find_table(ref.schema, ref.name)
         frame = self._frame(view, info, to_predicate(where, info.schema))
         if where is None:
@@ -150,7 +172,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
             return layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
 
         if isinstance(columns, StructType):
-            self._lake.handle.run(create)
+            self.handle.run(create)
         else:
             self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
 
@@ -177,7 +199,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
 
         rows = SparkRows(self._shared, self._writer, frame, partial=partial, fetch=fetch or Fetch())
         try:
-            self._lake.handle.run(lambda tx: work(tx, rows))
+            self.handle.run(lambda tx: work(tx, rows))
         except CommitUnknown:
             raise  # the files may be part of the lake
         except QuacklakeError:
@@ -193,7 +215,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         from quacklake.spark.changes.statements import delete
 
-        return self._lake.handle.run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
+        return self.handle.run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
 
     def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
         """Set columns of the rows that satisfy a filter, or of all, in one snapshot. Row ids stay.
@@ -203,7 +225,7 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         """
         from quacklake.spark.changes.statements import update
 
-        return self._lake.handle.run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
+        return self.handle.run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
 
     def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
         """Merge the rows of a DataFrame into a table: add clauses to what this returns, then ``execute()`` it.
@@ -215,13 +237,13 @@ class SparkLake(SparkMaintaining, SparkStreaming, SparkSpeaking):
         from quacklake.spark.runtime.compat import require
 
         require(self.session, "to merge rows")
-        return SparkMerge(self._parts, self._lake.handle.run, self._lake.handle.view, TableRef.parse(name), source, on)
+        return SparkMerge(self._parts, self.handle.run, self.handle.view, TableRef.parse(name), source, on)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, str]:
         """The settings that a session for this lake should have, without secrets."""
-        return spark_settings(self._lake, self.session.version)
+        return spark_settings(self, self.session.version)
 
     def spark_defaults(self) -> str:
         """The same as lines for ``spark-defaults.conf``."""

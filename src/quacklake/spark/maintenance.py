@@ -2,37 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quacklake.lake.lake import Lake
-from quacklake.maintenance.lake_maintenance import Maintainer
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.reports import CompactionReport, Progress, silent
+from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.maintenance.table_maintenance import TableMaintenance
+from quacklake.operations.handles import LakeHandle
+from quacklake.progress import Progress, silent
 from quacklake.scan import Filter
+from quacklake.storage import S3Options, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from quacklake.spark.changes.changes import SparkParts
-    from quacklake.spark.compaction import SparkTable
 
-__all__ = ["SparkMaintaining", "compacted_by"]
+__all__ = ["SparkCompactors", "SparkMaintaining", "spark_maintenance"]
 
 
-def compacted_by(lake: Lake, session: SparkSession | None) -> tuple[Callable[[str], SparkTable], SparkSession]:
-    """The tables of a lake as a session compacts them, and the session: without one the active one, or a new one.
+class SparkCompactors:
+    """Makes what maintains a lake with Spark; one session, found or made when the first lake needs it, for all."""
 
-    What the session means by ``format("quacklake")`` stays as it is.
-    """
-    from quacklake.spark.changes.changes import SparkParts
-    from quacklake.spark.compaction import SparkTable
+    def __init__(self, session: SparkSession | None = None) -> None:
+        from quacklake.spark.datasource.registration import require_pyspark
+
+        require_pyspark()
+        self._session = session
+        self._lock = threading.Lock()
+        self._keys: dict[str, S3Options] = {}
+
+    def __call__(self, handle: LakeHandle) -> LakeMaintenance:
+        """Return the maintenance of a lake; what the session means by ``format("quacklake")`` stays as it is.
+
+        Raises ``UnsupportedFeatureError`` where two catalogs have keys of their own in one bucket.
+        """
+        from quacklake.spark.changes.changes import SparkParts
+        from quacklake.spark.runtime.session import add_keys
+
+        store = handle.shared.store
+        with self._lock:
+            self._note_keys(store)
+            parts = SparkParts.of(handle.shared, self._session)
+            self._session = parts.writer.session
+            add_keys(self._session, store)
+        return spark_maintenance(handle, parts)
+
+    def _note_keys(self, store: Store) -> None:
+        options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
+        if options is None or not options.scoped:
+            return
+        if self._keys.setdefault(bucket, options) != options:
+            raise UnsupportedFeatureError(
+                f"a session of Spark has one pair of keys for the bucket {bucket}, and catalogs there have their own",
+                hint='maintain them with engine="duckdb"',
+            )
+
+
+def spark_maintenance(handle: LakeHandle, parts: SparkParts) -> LakeMaintenance:
+    """Return the maintenance of a lake whose files Spark writes."""
+    from quacklake.spark.compaction import SparkTableMaintenance
     from quacklake.spark.runtime.compat import require
 
-    parts = SparkParts.of(lake._shared, session)
     require(parts.writer.session, "to compact")
-    return (lambda name: SparkTable.of(lake.table(name), parts)), parts.writer.session
+    return LakeMaintenance(handle, lambda handle, ref: SparkTableMaintenance(handle, ref, parts))
 
 
 class SparkMaintaining:
@@ -41,15 +78,16 @@ class SparkMaintaining:
     Plans, commits, conflicts and reports are the same. A job of Spark handles one group of files.
     """
 
-    _lake: Lake
+    handle: LakeHandle
     _parts: SparkParts
 
-    def _compacted(self, name: str) -> SparkTable:
-        from quacklake.spark.compaction import SparkTable
-        from quacklake.spark.runtime.compat import require
+    @property
+    def maintenance(self) -> LakeMaintenance:
+        """The maintenance of the whole lake; Spark compacts."""
+        return spark_maintenance(self.handle, self._parts)
 
-        require(self._parts.writer.session, "to compact")
-        return SparkTable.of(self._lake.table(name), self._parts)
+    def _compacted(self, name: str) -> TableMaintenance:
+        return self.maintenance.table(name)
 
     def flush_inlined_data(self, name: str, *, progress: Progress = silent) -> CompactionReport:
         """Move the rows and deletes of a table that are in the catalog into files, as ``Table.flush_inlined_data``."""
@@ -99,4 +137,4 @@ class SparkMaintaining:
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
         """Do what is due by a policy, as ``Lake.maintain``; Spark compacts."""
-        return Maintainer(self._lake, policy, self._compacted).run_once(progress)
+        return self.maintenance.maintain(policy, progress=progress)

@@ -10,6 +10,7 @@ from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.streams import check_stream
 from quacklake.operations.context import Shared
 from quacklake.operations.feed import Bound
+from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.spark.datasource.registration import require_sources
 from quacklake.spark.streams.options import MODES, OUTPUT_MODES, choice, columns, positive, refuse_unknown, trigger_of
@@ -18,7 +19,6 @@ from quacklake.spark.streams.source import EARLIEST, StreamSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.lake.lake import Lake
     from quacklake.spark.lake import SparkLake
     from quacklake.spark.streams.pipeline import Pipeline, Query
     from quacklake.spark.streams.sink import SparkSink, StreamHandle
@@ -31,7 +31,7 @@ class SparkStreaming:
     """What a lake in Spark does with streams."""
 
     session: SparkSession
-    _lake: Lake
+    handle: LakeHandle
     _shared: Shared
 
     def write_stream(
@@ -108,8 +108,8 @@ class SparkStreaming:
         from quacklake.spark.runtime.session import has_time
         from quacklake.spark.streams.feed import raw_schema, shown_frame
 
-        remote = RemoteLake.of(self._lake, lake_url) if is_connect(self.session) else None
-        view = self._lake.handle.view()
+        remote = RemoteLake.of(self.handle.shared.catalog.tenant, lake_url) if is_connect(self.session) else None
+        view = self.handle.view()
         source = self._source(table, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
         if remote is None:
             raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
@@ -144,10 +144,10 @@ class SparkStreaming:
         """
         known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
         refuse_unknown(unknown, known)
-        view = self._lake.handle.view()
+        view = self.handle.view()
         found = self._source(source, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
         target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
-        if self._lake.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
+        if self.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
         from quacklake.spark.streams.pipeline import Pipeline
 
@@ -197,7 +197,7 @@ class SparkStreaming:
         if order_by is not None and mode != "upsert":
             raise InputError("order_by is for upsert alone", hint='pass mode="upsert"')
         ref = TableRef.parse(table)
-        found = self._lake.handle.view().find_table(ref.schema, ref.name)
+        found = self.handle.view().find_table(ref.schema, ref.name)
         keys = [found.schema.find(key).name for key in keys]
         self._check_session()
         return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)

@@ -13,12 +13,10 @@ from quacklake.config.settings import BY_NAME
 from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS
+from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 
 if TYPE_CHECKING:
-    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.operations.context import Shared
-
-    Handle = Lake | LakeAt | LakeTransaction
 
 __all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "attached_as", "parts_of"]
 
@@ -39,7 +37,7 @@ class Attached:
 
     alias: str
     handle: Handle
-    lake: Lake | None
+    lake: LakeHandle | None
     owned: bool = False
     read_only: bool = False
     metadata_name: str = ""
@@ -47,12 +45,12 @@ class Attached:
     @property
     def shared(self) -> Shared:
         """The parts of the lake."""
-        return self.handle._shared
+        return self.handle.shared
 
     @property
-    def whole(self) -> Lake | None:
+    def whole(self) -> LakeHandle | None:
         """The lake, where the name stands for it as it is now."""
-        return self.lake if self.lake is self.handle else None
+        return self.handle if isinstance(self.handle, LakeHandle) else None
 
     @property
     def metadata(self) -> str:
@@ -60,11 +58,10 @@ class Attached:
         return self.metadata_name or f"{METADATA}{self.alias}"
 
 
-def attached_as(alias: str, handle: Handle) -> Attached:
-    """An open lake, a past snapshot or an open transaction under a name."""
-    from quacklake.lake.lake import Lake
-
-    return Attached(alias, handle, handle if isinstance(handle, Lake) else None)
+def attached_as(alias: str, lake: Handle | HasHandle) -> Attached:
+    """Return an open lake, a past snapshot or an open transaction under a name."""
+    handle = lake if isinstance(lake, Handle) else lake.handle
+    return Attached(alias, handle, handle if isinstance(handle, LakeHandle) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from quacklake import __name__ as PRODUCT
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import SqlError
 from quacklake.format.changes import Change, ChangeKind
@@ -20,10 +19,10 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OPTIONS
 from quacklake.format.snapshots import SnapshotInfo
-from quacklake.lake.lake import Lake
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.feed import ChangeFrame
-from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.handles import LakeHandle, TransactionHandle
+from quacklake.operations.options import LakeOptions
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import metadata
 from quacklake.sql.attached import Attached, Target
@@ -31,6 +30,7 @@ from quacklake.sql.names import missing
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    from quacklake.maintenance.lake_maintenance import LakeMaintenance
     from quacklake.sql.binder import Binder
     from quacklake.sql.session import Session
 
@@ -100,15 +100,22 @@ class Call:
     binder: Binder
     attached: Attached
     given: dict[str, Any]
-    keeper: Any = None
-    """What does the upkeep, where that is not the lake itself."""
+    keeper: LakeMaintenance | None = None
+    """What maintains the lake, where that is not DuckDB."""
 
     @property
-    def lake(self) -> Lake:
+    def lake(self) -> LakeHandle:
         """The whole lake. Raises ``SqlError`` at a single snapshot."""
         if self.attached.lake is None:
             raise SqlError(f'"{self.attached.alias}" stands at one snapshot')
         return self.attached.lake
+
+    @property
+    def maintenance(self) -> LakeMaintenance:
+        """The maintenance of the lake."""
+        from quacklake.maintenance.lake_maintenance import LakeMaintenance
+
+        return self.keeper or LakeMaintenance(self.lake)
 
     def need(self, name: str) -> Any:
         """An argument. Raises ``SqlError`` when it is missing."""
@@ -242,7 +249,7 @@ def last_committed_snapshot(call: Call) -> pa.Table:
 def settings(call: Call) -> pa.Table:
     """What the lake is kept in."""
     shared = call.attached.shared
-    found = {"catalog_type": shared.catalog.database, "extension_version": PRODUCT, "data_path": shared.store.root}
+    found = {"catalog_type": shared.catalog.database, "extension_version": "quacklake", "data_path": shared.store.root}
     return pa.table({name: [value] for name, value in found.items()})
 
 
@@ -337,7 +344,7 @@ def set_option(call: Call) -> pa.Table:
     value = call.given.get("value")
     if fold(str(call.need("option"))) == "data_inlining_row_limit" and str(value) != "0":
         _check_inlining(call, None if table is None else name)
-    call.lake.set_option(
+    LakeOptions(call.lake).set(
         str(call.need("option")), value, schema=None if table is not None or schema is None else str(schema), table=name
     )
     return nothing()

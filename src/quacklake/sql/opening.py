@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.duckdb_versions import connect
 from quacklake.errors import ClosedError
+from quacklake.operations.handles import Handle, HasHandle
 from quacklake.sql.attached import Attachments
 from quacklake.sql.guard import Guard
 from quacklake.sql.session import Session
 
 if TYPE_CHECKING:
     from quacklake.config import Config
-    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.sql.safety import Safety
 
 __all__ = ["late_session", "session", "session_of"]
@@ -28,17 +28,17 @@ _NOT_PLANNED = (
 )
 
 
-def session_of(lake: Lake | LakeAt | LakeTransaction) -> Session:
+def session_of(handle: Handle) -> Session:
     """A session in which a lake is the default catalog, under the name ``lake``. Raises ``ClosedError``."""
-    if lake._shared.catalog.closed:
+    if handle.shared.catalog.closed:
         raise ClosedError
-    made = _configured(lake._shared.config)
-    made.attach(lake, "lake")
+    made = _configured(handle.shared.config)
+    made.attach(handle, "lake")
     made.use("lake")
     return made
 
 
-def late_session(opened: Callable[[], Lake | LakeAt] | None, config: Config) -> Session:
+def late_session(opened: Callable[[], HasHandle] | None, config: Config) -> Session:
     """The same with a lake, if any, that is opened when a statement first speaks of it, and closed by the caller."""
     made = _configured(config)
     if opened is None:

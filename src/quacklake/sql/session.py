@@ -39,7 +39,7 @@ from quacklake.sql.units import Work
 from quacklake.sql.words import Cursor, split
 
 if TYPE_CHECKING:
-    from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
+    from quacklake.operations.handles import Handle, HasHandle
     from quacklake.scan import ScanPlan
     from quacklake.sql.scans import Scan
     from quacklake.sql.titles import Title
@@ -130,7 +130,7 @@ class Session:
     ) -> None:
         self.close()
 
-    def attach(self, lake: Lake | LakeAt | LakeTransaction, alias: str = "lake") -> None:
+    def attach(self, lake: Handle | HasHandle, alias: str = "lake") -> None:
         """Attach an open lake, a past snapshot or an open transaction under a name; the caller keeps it open."""
         self.add(attached_as(alias, lake))
 
@@ -154,7 +154,7 @@ class Session:
         if self.attachments.frames.pop(fold(name), None) is None:
             raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 
-    def attach_late(self, opened: Callable[[], Lake | LakeAt], alias: str = "lake") -> None:
+    def attach_late(self, opened: Callable[[], HasHandle], alias: str = "lake") -> None:
         """Attach a lake that is opened when a statement first speaks of it; the caller closes it."""
 
         def open_now() -> Attached:
@@ -392,13 +392,13 @@ class Session:
             try:
                 version = int(value)
             except ValueError:
-                return self.work.at(attached, ("tag", value), lambda lake: lake.at(tag=str(value)).handle.view())
+                return self.work.at(attached, ("tag", value), lambda lake: lake.at(tag=str(value)).view())
             except TypeError:
                 raise SqlError(f"{value!r} is not a snapshot") from None
-            return self.work.at(attached, ("version", version), lambda lake: lake.at(version=version).handle.view())
+            return self.work.at(attached, ("version", version), lambda lake: lake.at(version=version).view())
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             value = dt.datetime(value.year, value.month, value.day)
-        return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value).handle.view())
+        return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value).view())
 
     def plan(self, scan: Scan) -> ScanPlan:
         """The files of a scan."""

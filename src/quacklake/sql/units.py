@@ -21,7 +21,6 @@ from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
 
 if TYPE_CHECKING:
-    from quacklake.lake.lake import Lake
     from quacklake.transaction import Transaction
 
 __all__ = ["Work"]
@@ -62,15 +61,15 @@ class Work:
         if self.explicit and lake is not None:
             found = self._open.get(key)
             if found is None:
-                found = self._open[key] = lake.handle.begin()
+                found = self._open[key] = lake.begin()
                 self._lakes[key] = attached
             return found
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = attached.handle.handle.view()
+            view = self._views[key] = attached.handle.view()
         return view
 
-    def at(self, attached: Attached, key: tuple[Any, ...], find: Callable[[Lake], Transaction]) -> Transaction:
+    def at(self, attached: Attached, key: tuple[Any, ...], find: Callable[[LakeHandle], Transaction]) -> Transaction:
         """A lake as it was; asked once for each statement."""
         assert attached.lake is not None
         whole = (fold(attached.alias), *key)
@@ -96,7 +95,7 @@ class Work:
             if attached.whole is not None:
                 self._unflush(attached)
                 return work(self.view(attached))
-            return attached.handle.handle.run(work)
+            return attached.handle.run(work)
 
         used: list[Transaction] = []
 
@@ -105,9 +104,9 @@ class Work:
             used[:] = [tx]
             return work(tx)
 
-        handle, lake = attached.handle.handle, attached.whole
+        handle, lake = attached.handle, attached.whole
         if lake is not None and self.signature.given:
-            handle = LakeHandle(lake._shared, self.signature)
+            handle = LakeHandle(lake.shared, self.signature)
             self.signature = NO_SIGNATURE
         result = handle.run(run)
         self._note(attached, used[0])
@@ -118,7 +117,9 @@ class Work:
         lake = attached.whole
         undone = [table.id for table in self.view(attached).unflush()]
         if undone and lake is not None:
-            self.afterwards.append(lambda: lake._flush_tables(undone))
+            from quacklake.maintenance.lake_maintenance import LakeMaintenance
+
+            self.afterwards.append(lambda: LakeMaintenance(lake).flush_tables(undone))
 
     def _note(self, attached: Attached, tx: Transaction) -> None:
         if tx.committed is not None:
@@ -162,7 +163,7 @@ class Work:
                 lake = attached.whole
                 if attached is self.wrote and lake is not None:
                     try:
-                        lake.handle.commit(tx, self.signature)
+                        lake.commit(tx, self.signature)
                         self._note(attached, tx)
                     except BaseException:
                         tx.rollback()

@@ -45,7 +45,7 @@ _ORDERS = ("order_by", "zorder")
 def _run(call: Call, name: str, owner: Any = None, **arguments: Any) -> Any:
     """Call a method of the lake, or of ``owner``, with those arguments that are given."""
     _check_given(call, name)
-    method = getattr(owner or call.keeper or call.lake, name, None)
+    method = getattr(owner or call.maintenance, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
@@ -115,7 +115,7 @@ def flush_inlined_data(call: Call) -> pa.Table:
 
 def _flush_within(call: Call) -> list[Any]:
     """Flush in the open transaction; what cannot be part of it comes after its commit."""
-    lake, work = call.lake, call.session.work
+    maintenance, work = call.maintenance, call.session.work
     tx = call.session.view(call.attached)
     if call.given.get("table_name") is not None:
         tables = [call.table(tx, schema="schema_name")]
@@ -127,9 +127,9 @@ def _flush_within(call: Call) -> list[Any]:
             for info in tx.tables()
             if schema in (None, info.schema_id) and call.attached.shared.option("auto_compact", info)
         ]
-    reports, waiting = lake._flush_within(tx, tables)
+    reports, waiting = maintenance.flush_within(tx, tables)
     if waiting:
-        work.afterwards.append(lambda: lake._flush_tables(waiting))
+        work.afterwards.append(lambda: maintenance.flush_tables(waiting))
     return reports
 
 
@@ -157,7 +157,7 @@ def rewrite_data_files(call: Call) -> pa.Table:
 def optimize(call: Call) -> pa.Table:
     """Write all files of a table anew, in an order or along a z-order curve."""
     info = call.table(call.session.view(call.attached))
-    table = call.lake.table(f"{quote(info.schema_name)}.{quote(info.name)}")
+    table = call.maintenance.table(f"{quote(info.schema_name)}.{quote(info.name)}")
     orders = {key: call.given.get(key) for key in _ORDERS}
     return groups(_run(call, "optimize", table, **orders, where=_filter(call)))
 

@@ -23,7 +23,7 @@ from quacklake.catalog.migrations.versions import WRITABLE_VERSIONS
 from quacklake.errors import UnsupportedVersionError
 from quacklake.format.options import EXPOSED
 from quacklake.maintenance.backup.image import Texts, decoded_pages, make_inlined_table, put_page
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.copying import copy_file
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TypedDict, Unpack
 
 from quacklake.format.limits import Limits
-from quacklake.operations.handles import Handle
 from quacklake.tenancy.tenancy import Tenancy
 
-__all__ = ["Limited", "TenantLimits"]
+__all__ = ["TenantLimits"]
 
 
 class _Given(TypedDict, total=False):
@@ -38,14 +37,3 @@ class TenantLimits:
     def limits(self, name: str | None = None) -> Limits:
         """What a catalog may take, or without a name, each for which nothing else is said."""
         return self._tenancy.limits(name)
-
-
-class Limited:
-    """What a catalog may know of its own limits."""
-
-    handle: Handle
-
-    def limits(self) -> Limits:
-        """What this catalog (tenant) of a shared lake may take; a plain lake has no limits."""
-        self.handle.shared.latest()
-        return self.handle.shared.catalog.limits

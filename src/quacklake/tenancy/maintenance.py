@@ -4,46 +4,41 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
 
 from quacklake.config import Config
-from quacklake.errors import InputError, UnsupportedFeatureError
-from quacklake.lake.lake import Lake
-from quacklake.maintenance.lake_maintenance import Maintainer
+from quacklake.errors import InputError
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.maintenance.maintainer import Maintainer
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.scheduler import MaintenanceReport
-from quacklake.storage import S3Options, Store
+from quacklake.operations.handles import LakeHandle
+from quacklake.progress import Progress, silent
 from quacklake.tenancy.needs import CatalogNeed
 from quacklake.tenancy.rounds import Bounds, Budget, RoundReport, Rounds
 from quacklake.tenancy.tenancy import Tenancy
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["TenantMaintainer"]
 
-__all__ = ["TenantMaintainer", "TenantUpkeep"]
-
-Engine = Literal["duckdb", "spark"]
 _LEAST_FILES = 2
 """A compaction has at least two files to make one of."""
 
 
 class TenantMaintainer:
-    """Looks after the catalogs of a shared lake by a policy: a round, or rounds until it is told to stop."""
+    """Looks after the catalogs of a shared lake by a policy: a round, or rounds until it is told to stop.
+
+    ``maintenance`` makes what maintains a catalog, where that is not DuckDB.
+    """
 
     def __init__(
         self,
         tenancy: Tenancy,
-        open_: Callable[..., Lake],
+        open_: Callable[..., LakeHandle],
         config: Config,
         policy: Policy | None,
         bounds: Bounds | None,
         threads: int,
-        engine: Engine,
-        session: SparkSession | None,
+        maintenance: Callable[[LakeHandle], LakeMaintenance] = LakeMaintenance,
     ) -> None:
-        if engine not in ("duckdb", "spark"):
-            raise InputError(f"engine must be duckdb or spark, not {engine!r}")
         if threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}")
         if tenancy.database == "duckdb":
@@ -51,7 +46,7 @@ class TenantMaintainer:
         self.policy = policy or Policy()
         self._open = open_
         self._most_files = config.compaction_max_files
-        self._spark = _Spark(session) if engine == "spark" else None
+        self._maintenance = maintenance
         self._rounds = Rounds(tenancy, self.policy, self._visit, bounds or Bounds(), threads)
 
     def due(self) -> list[str]:
@@ -73,86 +68,8 @@ class TenantMaintainer:
         left = max(budget.files_left, _LEAST_FILES)
         files = min(left, self._most_files)
         with self._open(need.name, compaction_max_files=files) as lake:
-            row = lake._shared.catalog.tenant_row
+            row = lake.shared.catalog.tenant_row
             if row is None or row.id != need.id:
                 return MaintenanceReport()  # another has the name now; its turn comes
-            table = None if self._spark is None else self._spark.tables(lake)
-            return Maintainer(lake, self.policy, table, most_merges=max(left // files, 1)).run_once(stop=budget)
-
-
-class _Spark:
-    """One session of Spark, found or made when the first catalog needs it, for all of them."""
-
-    def __init__(self, session: SparkSession | None) -> None:
-        from quacklake.spark.datasource.registration import require_pyspark
-
-        require_pyspark()
-        self._session = session
-        self._lock = threading.Lock()
-        self._keys: dict[str, S3Options] = {}
-
-    def tables(self, lake: Lake) -> Callable[[str], Any]:
-        """The tables of a lake, as Spark compacts them.
-
-        Raises ``UnsupportedFeatureError`` where two catalogs have keys of their own in one bucket.
-        """
-        from quacklake.spark.maintenance import compacted_by
-        from quacklake.spark.runtime.session import add_keys
-
-        with self._lock:
-            self._note_keys(lake._shared.store)
-            table, self._session = compacted_by(lake, self._session)
-            add_keys(self._session, lake._shared.store)
-        return table
-
-    def _note_keys(self, store: Store) -> None:
-        options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
-        if options is None or not options.scoped:
-            return
-        if self._keys.setdefault(bucket, options) != options:
-            raise UnsupportedFeatureError(
-                f"a session of Spark has one pair of keys for the bucket {bucket}, and catalogs there have their own",
-                hint='maintain them with engine="duckdb"',
-            )
-
-
-class TenantUpkeep:
-    """Care for all catalogs."""
-
-    _tenancy: Tenancy
-    _config: Config
-
-    def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
-        raise NotImplementedError
-
-    def maintainer(
-        self,
-        policy: Policy | None = None,
-        *,
-        bounds: Bounds | None = None,
-        threads: int = 1,
-        engine: Engine = "duckdb",
-        session: SparkSession | None = None,
-    ) -> TenantMaintainer:
-        """Something that looks after the catalogs for as long as it is wanted; see ``maintain``."""
-        return TenantMaintainer(self._tenancy, self.open, self._config, policy, bounds, threads, engine, session)
-
-    def maintain(
-        self,
-        policy: Policy | None = None,
-        *,
-        bounds: Bounds | None = None,
-        threads: int = 1,
-        engine: Engine = "duckdb",
-        session: SparkSession | None = None,
-        progress: Progress = silent,
-    ) -> RoundReport:
-        """One round: do what is due by a policy in the catalogs that want care, as ``Lake.maintain`` does in each.
-
-        It goes on where the last one stopped, whoever made that, and ends when all had their turn or ``bounds`` are
-        reached. ``threads`` catalogs are visited at a time. With ``engine="spark"`` Spark compacts, all in one session:
-        ``session``, else the active one, or a new one. What goes wrong with one is in the report and keeps no other
-        from its turn. Raises ``InputError`` and ``MissingExtraError``.
-        """
-        found = self.maintainer(policy, bounds=bounds, threads=threads, engine=engine, session=session)
-        return found.run_once(progress)
+            maintainer = Maintainer(self._maintenance(lake), self.policy, most_merges=max(left // files, 1))
+            return maintainer.run_once(stop=budget)

@@ -15,8 +15,8 @@ from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
 from quacklake.format.tenants import check_tenant_name
-from quacklake.maintenance.reports import Progress, silent
 from quacklake.operations.stores import open_store
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.apart import overlap
 from quacklake.tenancy.copying import Moved, move_catalog

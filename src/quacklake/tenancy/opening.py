@@ -12,7 +12,6 @@ from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.tenants import check_tenant_name
-from quacklake.lake.lake import Lake
 from quacklake.operations.context import Shared
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.scan_gate import ScanGate
@@ -21,13 +20,13 @@ from quacklake.storage import Store
 from quacklake.tenancy.tenancy import Tenancy
 from quacklake.transaction import TableCache
 
-__all__ = ["check_enabled", "connect", "create_lake", "folder_path", "new_root", "open_metadata"]
+__all__ = ["check_enabled", "create_lake", "folder_path", "new_root", "open_lake", "open_metadata"]
 
 T = TypeVar("T")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
-def connect(
+def open_lake(
     url: str | None = None,
     data_path: str | Path | None = None,
     *,
@@ -38,21 +37,8 @@ def connect(
     migrate: bool | None = None,
     config_file: str | Path | None = None,
     **settings: Any,
-) -> Lake:
-    """Open a lake, or make one.
-
-    ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
-    or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
-    ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
-    ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
-    catalog holds; opening one needs nothing. ``catalog`` names one of the catalogs (tenants) of a shared lake, each a
-    lake of its own in one database; a missing one is made with ``create=True``, its files in ``data_path/<catalog>``.
-    ``format_version="1.1"`` makes a lake of the coming version of the format, ``"1.0"`` is the default; a lake that
-    exists keeps its own. One of an older version opens read-only, or with ``migrate`` is brought to 1.0; a shared lake
-    of an older layout is unless it is false. Any setting may be passed by its name.
-
-    Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
-    """
+) -> LakeHandle:
+    """Open a lake, or make one; see ``quacklake.connect``."""
     flags = {"url": url, "catalog": catalog, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
     check_enabled(config)
@@ -93,7 +79,7 @@ def connect(
         gate=ScanGate(metadata, config.limit_wait_ms / 1000),
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    return Lake(LakeHandle(Shared(metadata, store, engine, config, TableCache(metadata), writer)))
+    return LakeHandle(Shared(metadata, store, engine, config, TableCache(metadata), writer))
 
 
 def check_enabled(config: Config) -> None:

@@ -22,8 +22,9 @@ from quacklake.errors import ConfigError, InternalError, LeaseHeldError, NotFoun
 from quacklake.format.options import option
 from quacklake.maintenance.lease import Work
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.reports import CompactionReport, Progress, silent
+from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.progress import Progress, silent
 from quacklake.tenancy.needs import CatalogNeed, Thresholds
 from quacklake.tenancy.tenancy import Tenancy
 

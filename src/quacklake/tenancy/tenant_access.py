@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quacklake.format.names import check_name
-from quacklake.lake.lake import Lake
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.operations.handles import LakeHandle
 from quacklake.tenancy.tenancy import Tenancy
 
 __all__ = ["Exposure", "TenantAccess"]
@@ -25,7 +26,7 @@ class TenantAccess:
 
     _tenancy: Tenancy
 
-    def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
+    def open_handle(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> LakeHandle:
         raise NotImplementedError
 
     def secure(self, *, dry_run: bool = False) -> list[str]:
@@ -61,8 +62,8 @@ class TenantAccess:
         begun = tenancy.begin_exposing(row, dry_run=dry_run)
         try:
             if begun and not dry_run:
-                with self.open(name) as lake:
-                    lake.flush_inlined_data()
+                with self.open_handle(name) as lake:
+                    LakeMaintenance(lake).flush_inlined_data()
             made = tenancy.finish_exposing(row, role, writable=writable, fresh=bool(begun), dry_run=dry_run)
         except BaseException:
             if begun and not dry_run:

@@ -9,28 +9,29 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from quacklake.catalog import CatalogRow, CatalogTotals, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
 from quacklake.format.tenants import check_tenant_name, former_name
-from quacklake.lake.lake import Lake
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.operations.boundary import boundary
+from quacklake.operations.handles import LakeHandle
 from quacklake.operations.stores import open_store
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.apart import overlap
 from quacklake.tenancy.folders import Occupancy
 from quacklake.tenancy.limits import TenantLimits
-from quacklake.tenancy.maintenance import TenantUpkeep
 from quacklake.tenancy.moving import Moving
-from quacklake.tenancy.opening import check_enabled, connect, create_lake, folder_path, migrate_layout, open_metadata
+from quacklake.tenancy.opening import check_enabled, create_lake, folder_path, migrate_layout, open_lake, open_metadata
 from quacklake.tenancy.tenancy import Tenancy
 from quacklake.tenancy.tenant_access import TenantAccess
 
-__all__ = ["PurgeReport", "Tenant", "TenantStats", "Tenants", "tenants"]
+__all__ = ["PurgeReport", "Tenant", "TenantCatalogs", "TenantStats", "open_tenants"]
 
+T = TypeVar("T", bound="TenantCatalogs")
 _PAGE = 1_000
 _ROWS = 10_000
 _FILES = 1_000
@@ -77,8 +78,8 @@ class PurgeReport:
 
 
 @boundary
-class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
-    """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
+class TenantCatalogs(Moving, TenantAccess, TenantLimits):
+    """The catalogs of a shared lake."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
         self._tenancy = tenancy
@@ -100,7 +101,7 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         """Give back every connection; lakes that were opened stay open."""
         self._tenancy.close()
 
-    def __enter__(self) -> Tenants:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -253,13 +254,13 @@ class Tenants(Moving, TenantAccess, TenantLimits, TenantUpkeep):
         names = {row.id: row.name for row in rows}
         return [_stats(names[found.id], found) for found in self._tenancy.totals(builtins.list(names))]
 
-    def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
-        """A catalog as a lake, with the settings that were given for all; see ``quacklake.connect``."""
+    def open_handle(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> LakeHandle:
+        """Open a catalog with the settings that were given for all."""
         given = _settings(self._config) | settings
-        return connect(self._url, catalog=name, create=create, read_only=read_only, **given)
+        return open_lake(self._url, catalog=name, create=create, read_only=read_only, **given)
 
 
-def tenants(
+def open_tenants(
     url: str | None = None,
     data_path: str | Path | None = None,
     *,
@@ -267,15 +268,10 @@ def tenants(
     convert: str | None = None,
     migrate: bool = True,
     config_file: str | Path | None = None,
+    kind: type[T] = TenantCatalogs,  # type: ignore[assignment]
     **settings: Any,
-) -> Tenants:
-    """The catalogs (tenants) of the shared lake at a URL, which is made when ``data_path`` is given and there is none.
-
-    ``create=False`` forbids that. With ``convert`` a plain lake there becomes a shared one, whose first catalog, 0, has
-    this name; its files stay, and new catalogs have theirs in ``data_path``. Stock DuckDB cannot open it any more. A
-    shared lake of an older layout is migrated, unless ``migrate`` is false. Raises ``NotFoundError``, and
-    ``ConfigError`` when the lake there is a plain one.
-    """
+) -> T:
+    """Open the catalogs of a shared lake, or make or convert it; see ``quacklake.tenants``."""
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
     check_enabled(config)
@@ -302,7 +298,7 @@ def tenants(
     except BaseException:
         tenancy.close()
         raise
-    return Tenants(tenancy, config.url, config, facts.data_path)
+    return kind(tenancy, config.url, config, facts.data_path)
 
 
 def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
@@ -326,11 +322,11 @@ def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None)
 
 def _flush(config: Config, root: Store) -> str:
     """Write the inlined rows of a plain lake into files; returns its data path, which must be apart from ``root``."""
-    with connect(config.url, catalog="", migrate=True, **_settings(config)) as lake:
-        own = open_store(lake.data_path, config)
+    with open_lake(config.url, catalog="", migrate=True, **_settings(config)) as lake:
+        own = open_store(lake.shared.store.root, config)
         if overlap(root, own):
-            raise InputError(f"{root.root} is not apart from {lake.data_path}, where the files of the lake are")
-        lake.flush_inlined_data()
+            raise InputError(f"{root.root} is not apart from {own.root}, where the files of the lake are")
+        LakeMaintenance(lake).flush_inlined_data()
     return own.root
 
 

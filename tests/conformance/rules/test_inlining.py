@@ -50,7 +50,7 @@ def test_f6_3_the_limit_of_the_table_comes_before_that_of_the_schema_and_the_lak
     counts = []
     for change in ({}, {"value": 2}, {"value": 9, "schema": "main"}, {"value": 3, "table": "t"}):
         if change:
-            lake.set_option("data_inlining_row_limit", **change)
+            lake.options.set("data_inlining_row_limit", **change)
         lake.table("t").append([{"a": i} for i in range(5)])
         counts.append(lake.table("t").files().num_rows)
     assert counts == [0, 1, 1, 2]

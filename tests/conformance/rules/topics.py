@@ -117,7 +117,7 @@ def foreign_folder(site: LakeSite) -> Path:
 
 def _option(name: str, value: Any, words: str = "", **where: str) -> Both:
     given = f"'{value}'" if isinstance(value, str) else str(value).lower()
-    return Both(f"CALL l.set_option('{name}', {given}{words})", lambda lake: lake.set_option(name, value, **where))
+    return Both(f"CALL l.set_option('{name}', {given}{words})", lambda lake: lake.options.set(name, value, **where))
 
 
 def topics(site: LakeSite) -> Mapping[str, Topic]:

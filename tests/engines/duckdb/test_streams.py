@@ -47,7 +47,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     folder = tmp_path_factory.mktemp("large")
     with quacklake.connect(f"sqlite:///{folder / 'lake.db'}", data_path=folder / "data", duckdb_threads=1) as opened:
         opened.create_table("t", {"id": pa.int64(), "text": pa.string()})
-        opened.set_option("parquet_row_group_size", 20_000)
+        opened.options.set("parquet_row_group_size", 20_000)
         with duckdb.connect() as source:
             for n in range(12):
                 query = f"SELECT range AS id, md5(range::VARCHAR) || sha256(range::VARCHAR) AS text FROM range({n}00000, {n + 1}00000)"

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def lake(folder: Path) -> Iterator[quacklake.Lake]:
     with quacklake.connect(f"sqlite:///{folder}/lake.db", data_path=folder / "data", data_inlining_row_limit=0) as lake:
-        lake.set_option("write_deletion_vectors", True)
+        lake.options.set("write_deletion_vectors", True)
         lake.create_table("t", pa.table({"i": range(1000)}))
         yield lake
 
@@ -83,7 +83,7 @@ def test_a_file_with_a_vector_can_be_emptied(lake: quacklake.Lake, folder: Path)
 
 
 def test_deletes_in_the_catalog_become_a_vector_when_their_file_ends(lake: quacklake.Lake, folder: Path) -> None:
-    lake.set_option("data_inlining_row_limit", 5)
+    lake.options.set("data_inlining_row_limit", 5)
     table = lake.table("t")
     table.delete("i < 4")
     assert delete_files(folder) == []
@@ -94,7 +94,7 @@ def test_deletes_in_the_catalog_become_a_vector_when_their_file_ends(lake: quack
 
 def test_the_option_holds_for_the_table_it_is_set_for(lake: quacklake.Lake, folder: Path) -> None:
     lake.create_table("other", pa.table({"i": range(100)}))
-    lake.set_option("write_deletion_vectors", False, table="other")
+    lake.options.set("write_deletion_vectors", False, table="other")
     lake.table("other").delete("i < 50")
     assert delete_files(folder) == [("parquet", 50, 3, None, None)]
 

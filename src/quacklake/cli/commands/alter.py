@@ -218,10 +218,10 @@ def option(
         raise InputError("--reset takes no value")
     with context.open(write=reset or value is not None) as lake:
         if reset:
-            lake.unset_option(name, schema=schema, table=table)
+            lake.options.unset(name, schema=schema, table=table)
         elif value is not None:
-            lake.set_option(name, value, schema=schema, table=table)
-        found = lake.option(name, schema=schema, table=table)
+            lake.options.set(name, value, schema=schema, table=table)
+        found = lake.options.get(name, schema=schema, table=table)
         place = table or (f"schema {schema}" if schema else "the lake")
         context.output.result(
             f"{name} is {json.dumps(found, default=str)} for {place}",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.lake.lake import Lake
-    from quacklake.maintenance.reports import CompactionReport, Progress
+    from quacklake.maintenance.reports import CompactionReport
+    from quacklake.progress import Progress
 
 __all__ = ["compact"]
 
@@ -96,9 +97,9 @@ def _compact(
         ]
     else:
         reports = [
-            *lake.flush_inlined_data(progress=progress),
-            *lake.merge_adjacent_files(progress=progress),
-            *lake.rewrite_data_files(delete_threshold=share, progress=progress),
+            *lake.maintenance.flush_inlined_data(progress=progress),
+            *lake.maintenance.merge_adjacent_files(progress=progress),
+            *lake.maintenance.rewrite_data_files(delete_threshold=share, progress=progress),
         ]
     return [report for report in reports if report.snapshot is not None or report.skipped]
 

@@ -92,13 +92,13 @@ def maintain(
 
     One process at a time does so: with --watch others wait and take over when it is gone, else it is an error.
     """
-    from quacklake.maintenance.lake_maintenance import Maintainer
+    from quacklake.maintenance.maintainer import Maintainer
 
     ages = (flush_age, expire_older_than, delete_older_than)
     policy = policy_of(interval, flush_rows, small_files, delete_ratio, ages, orphans_every)
     check_watch(watch, dry_run)
     with context.open(write=True) as lake:
-        maintainer = Maintainer(lake, policy)
+        maintainer = Maintainer(lake.maintenance, policy)
         if dry_run:
             _tell(context, [_job_facts(job) for job in maintainer.due()])
         elif watch:

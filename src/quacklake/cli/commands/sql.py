@@ -59,7 +59,7 @@ def sql(
         from quacklake.cli.shell import run_shell
 
         shown = view()
-        with closing(Statements(session_of(shown))) as statements:
+        with closing(Statements(session_of(shown.handle))) as statements:
             run_shell(context, shown, statements)
 
 

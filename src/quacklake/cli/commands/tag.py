@@ -42,7 +42,7 @@ def tag(
         if at is not None or replace or delete:
             raise InputError("a name is missing")
         with context.open() as lake:
-            context.output.rows(lake.tags())
+            context.output.rows(lake.history.tags())
         return
     if delete:
         if at is not None or replace:
@@ -60,7 +60,7 @@ def _delete(context: Context, name: str, *, dry_run: bool, yes: bool) -> None:
     with context.open(write=not dry_run) as lake:
         if dry_run:
             tags = dict(
-                zip(*(lake.tags().column(column).to_pylist() for column in ("tag", "snapshot_id")), strict=True)
+                zip(*(lake.history.tags().column(column).to_pylist() for column in ("tag", "snapshot_id")), strict=True)
             )
             if name not in tags:
                 raise NotFoundError(f'no snapshot has the tag "{name}"', hint=nearest(name, tags))
@@ -69,5 +69,5 @@ def _delete(context: Context, name: str, *, dry_run: bool, yes: bool) -> None:
             )
             return
         context.confirm(f"Take the tag {name} away? Its snapshot can then expire.", yes=yes)
-        lake.untag(name)
+        lake.history.untag(name)
         context.output.result(f"{name} is no tag any more", {"tag": name, "snapshot": None})

@@ -14,7 +14,8 @@ from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from quacklake.tenancy.tenants import Tenant, Tenants
+    from quacklake.lake.tenants import Tenants
+    from quacklake.tenancy.tenants import Tenant
 
 __all__ = [
     "Name",
@@ -40,7 +41,7 @@ Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="H
 
 def tenants_of(context: Context, *, make: bool = False, convert: str | None = None) -> Tenants:
     """The shared lake that is meant, made of a plain one if ``convert`` is the name of its first catalog."""
-    from quacklake.tenancy.tenants import tenants
+    from quacklake.lake.tenants import tenants
 
     if context.config.url is None:
         raise ConfigError("no lake was given", hint="pass --lake, or set QUACKLAKE_URL")

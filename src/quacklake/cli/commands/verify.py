@@ -36,7 +36,7 @@ def verify(
         with stages() as progress:
             report = lake.verify(deep=deep, progress=progress)
         if repair:
-            done = lake.repair(report, dry_run=not yes)
+            done = lake.maintenance.repair(report, dry_run=not yes)
             _print_repair(context, done)
             return _BROKEN if any(found.severity == "error" for found in _remaining(done)) else 0
     if context.output.for_people and report.ok:

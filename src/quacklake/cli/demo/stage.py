@@ -13,9 +13,9 @@ from rich.rule import Rule
 from rich.text import Text
 
 from quacklake.config import SETTINGS
+from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.operations.display import print_table
-from quacklake.tenancy.opening import connect
 
 __all__ = ["Stage", "open_lake", "own_settings"]
 

@@ -18,7 +18,7 @@ from quacklake.cli.demo.stage import Stage, open_lake
 from quacklake.cli.progress import stages
 from quacklake.errors import QuacklakeError
 from quacklake.lake.lake import Lake
-from quacklake.maintenance.reports import Progress
+from quacklake.progress import Progress
 
 __all__ = ["stream"]
 

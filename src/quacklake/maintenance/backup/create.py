@@ -19,7 +19,8 @@ from quacklake.errors import CorruptFileError, InputError, PathError, StorageUna
 from quacklake.maintenance.backup.image import ImageFile, image_files, write_image
 from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id, remove_unfinished, write_manifest
 from quacklake.maintenance.backup.pruning import check_not_pruned
-from quacklake.maintenance.reports import Progress, Skipped, silent
+from quacklake.maintenance.reports import Skipped
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.apart import overlap
 from quacklake.storage.copying import copy_file

@@ -32,7 +32,7 @@ from quacklake.maintenance.backup.manifest import (
 )
 from quacklake.maintenance.known import KnownPaths
 from quacklake.maintenance.removal import BATCH
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store
 
 __all__ = ["PruneReport", "check_not_pruned", "prune"]

@@ -14,7 +14,7 @@ from quacklake.catalog.image import IMAGED, ImageWriter, InlinedId
 from quacklake.errors import AlreadyExistsError
 from quacklake.maintenance.backup.image import Texts, fill_inlined, image_files, make_inlined, read_batches
 from quacklake.maintenance.backup.manifest import BackupInfo, folder_of
-from quacklake.maintenance.reports import Progress, silent
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.copying import copy_file
 

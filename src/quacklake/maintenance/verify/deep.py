@@ -16,9 +16,9 @@ from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.types import StatsKind, scalar
-from quacklake.maintenance.reports import Progress
 from quacklake.maintenance.verify.context import Collector, Known
 from quacklake.maintenance.verify.findings import Fix, finding
+from quacklake.progress import Progress
 from quacklake.scan import ScanPlan
 from quacklake.scan.measures import FileMeasure, PositionMeasure
 from quacklake.scan.plan import FILES

@@ -13,9 +13,9 @@ from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import CorruptFileError, PathError, StorageUnavailableError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, RESERVED_FIELDS, DataFile, DeleteFile
 from quacklake.format.vectors import blobs_of, decode
-from quacklake.maintenance.reports import Progress
 from quacklake.maintenance.verify.context import Collector, Known
 from quacklake.maintenance.verify.findings import Finding, finding
+from quacklake.progress import Progress
 from quacklake.storage import Store
 from quacklake.storage.parquet import Glance, glance
 

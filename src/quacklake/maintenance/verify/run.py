@@ -5,13 +5,13 @@ from __future__ import annotations
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import NotFoundError
-from quacklake.maintenance.reports import Progress, silent
 from quacklake.maintenance.verify.catalog_checks import CATALOG_CHECKS
 from quacklake.maintenance.verify.context import Collector, Known
 from quacklake.maintenance.verify.deep import DeepChecks, Reading
 from quacklake.maintenance.verify.file_checks import FileChecks
 from quacklake.maintenance.verify.findings import RULES, VerifyReport, finding
 from quacklake.maintenance.verify.row_checks import ROW_CHECKS
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 
 __all__ = ["verify"]

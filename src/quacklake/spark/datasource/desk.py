@@ -27,8 +27,8 @@ from quacklake.errors import (
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.tenants import tenant_key
-from quacklake.lake.lake import Lake, LakeAt
 from quacklake.operations.feed import Bound
+from quacklake.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.scan import to_predicate
 from quacklake.scan.feed_slices import state_slices
 from quacklake.spark.datasource.filters import PushedFilter, all_of, pushed_sql
@@ -40,7 +40,7 @@ from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.feed import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
-from quacklake.tenancy.opening import connect
+from quacklake.tenancy.opening import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,10 +76,10 @@ class Desk:
 
     def __init__(self, session: SparkSession | None = None) -> None:
         self._session = session
-        self._default: Lake | None = None
-        self._named: dict[str, Lake] = {}
-        self._known: weakref.WeakValueDictionary[_Place, Lake] = weakref.WeakValueDictionary()
-        self._opened: dict[_Place, Lake] = {}
+        self._default: LakeHandle | None = None
+        self._named: dict[str, LakeHandle] = {}
+        self._known: weakref.WeakValueDictionary[_Place, LakeHandle] = weakref.WeakValueDictionary()
+        self._opened: dict[_Place, LakeHandle] = {}
         self._streams: dict[str, _Served] = {}
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
         self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
@@ -109,9 +109,9 @@ class Desk:
 
     # -- lakes -------------------------------------------------------------------------------------------------------
 
-    def add(self, lake: Lake, name: str | None = None) -> None:
+    def add(self, lake: LakeHandle, name: str | None = None) -> None:
         """Let a lake be the one that is meant where none is said, and be called ``name``."""
-        self._default = self._known[_place(lake.url, lake.catalog)] = lake
+        self._default = self._known[_place(str(lake.shared.catalog.url), lake.shared.catalog.tenant)] = lake
         if name is not None:
             self._named[name] = lake
 
@@ -121,7 +121,7 @@ class Desk:
         self._streams[id_] = _Served(source, starting)
         return id_
 
-    def _lake(self, options: FormatOptions) -> Lake:
+    def _lake(self, options: FormatOptions) -> LakeHandle:
         given, catalog = options.get("lake"), options.get("catalog")
         if catalog is not None and (given is None or given in self._named):
             raise ConfigError(
@@ -137,19 +137,21 @@ class Desk:
         name = catalog or url.catalog
         place = _place(str(url), name)
         known = self._known.get(place) or self._opened.get(place)
-        if known is not None and name is not None and not known._shared.catalog.is_called(name):
+        if known is not None and name is not None and not known.shared.catalog.is_called(name):
             known = None
         if known is None:
-            known = self._opened[place] = connect(given, catalog=catalog, create=False, read_only=self._session is None)
+            known = self._opened[place] = open_lake(
+                given, catalog=catalog, create=False, read_only=self._session is None
+            )
             self._known.pop(place, None)
         return known
 
-    def _at(self, options: FormatOptions, pin: int | None) -> LakeAt:
+    def _at(self, options: FormatOptions, pin: int | None) -> SnapshotHandle:
         """The lake as a read sees it: at the snapshot that is asked for, or ``pin``, that of when it was made."""
         lake, asked = self._lake(options), options.bound("version", "timestamp")
         if pin is None and asked is not None:
             return lake.at(timestamp=asked) if options.get("version") is None else lake.at(version=asked)  # type: ignore[arg-type]
-        return lake.at(version=lake.current_snapshot() if pin is None else pin)
+        return lake.at(version=lake.shared.latest().id if pin is None else pin)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -158,13 +160,13 @@ class Desk:
         found = FormatOptions.parse(options, READ_ANY)
         at = self._at(found, None)
         if found.get(UUID) is not None:
-            return raw_schema(self._source(found, at.snapshot_id)), at.snapshot_id
-        table = at.handle.view().find_table(found.table.schema, found.table.name)
+            return raw_schema(self._source(found, at.tx.base.id)), at.tx.base.id
+        table = at.view().find_table(found.table.schema, found.table.name)
         time = self._session is not None and has_time(self._session)
         fields = [f"{quote(column.name)} {_shown(column, time=time)}" for column in table.schema.columns]
         if found.flag("readChangeFeed"):
             fields.append(FEED_TYPES)
-        return ", ".join(fields), at.snapshot_id
+        return ", ".join(fields), at.tx.base.id
 
     def _pushes(self) -> bool:
         """Whether the session pushes filters; Spark refuses sources that take them where it does not."""
@@ -181,20 +183,20 @@ class Desk:
             until = found.bound("endingVersion", "endingTimestamp")
             lake = self._lake(found)
             if until is None:
-                last = lake.current_snapshot()
+                last = lake.shared.latest().id
             else:
                 named = found.get("endingVersion") is not None
-                last = (lake.at(version=until) if named else lake.at(timestamp=until)).snapshot_id  # type: ignore[arg-type]
+                last = (lake.at(version=until) if named else lake.at(timestamp=until)).tx.base.id  # type: ignore[arg-type]
             start = source.start(found.starting)
             if last <= start["after"] and "state" not in start:
                 return []
             return self._packed(source, start, {**start, "after": last}, schema)
-        view = self._at(found, pin).handle.view()
+        view = self._at(found, pin).view()
         table = view.find_table(found.table.schema, found.table.name)
         columns, time = _asked(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
         where = all_of([found.get("where"), pushed])
-        shared = self._lake(found)._shared
+        shared = self._lake(found).shared
         plan = view.plan(table, to_predicate(where, table.schema), max_files=shared.config.plan_max_files)
         names = tuple(column.name for column in columns)
         return [
@@ -210,8 +212,8 @@ class Desk:
         limits = options.number("maxFilesPerTrigger"), options.number("maxBytesPerTrigger")
         key = (lake, options.table, pin, changes, *limits)
         if key not in self._sources:
-            table = self._at(options, pin).handle.view().find_table(options.table.schema, options.table.name)
-            source = StreamSource(lake._shared, table, changes, *limits)
+            table = self._at(options, pin).view().find_table(options.table.schema, options.table.name)
+            source = StreamSource(lake.shared, table, changes, *limits)
             source.check()
             self._sources[key] = source
         found = self._sources[key]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
-    from quacklake.lake.lake import Lake
+    from quacklake.operations.handles import LakeHandle
 
 __all__ = ["FORMAT", "SparkFormat", "source_class"]
 
@@ -57,7 +57,7 @@ class SparkFormat:
             _formats[session] = cls(session)
         return _formats[session]
 
-    def add(self, lake: Lake, name: str | None = None) -> None:
+    def add(self, lake: LakeHandle, name: str | None = None) -> None:
         """Let a lake be the one that is meant where none is said, and be called ``name``."""
         self._desk.add(lake, name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError
-from quacklake.lake.lake import Lake
+from quacklake.operations.handles import HasHandle, LakeHandle
 from quacklake.spark.runtime.settings import STEADY, installed_version, parse_version
 
 if TYPE_CHECKING:
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["has_sources", "register_spark", "require_pyspark", "require_sources"]
 
 
-def register_spark(session: SparkSession | None = None, lake: Lake | None = None, *, name: str | None = None) -> None:
+def register_spark(
+    session: SparkSession | None = None, lake: HasHandle | None = None, *, name: str | None = None
+) -> None:
     """Let plain Spark code and SQL use ``format("quacklake")`` in a session; without one, in the active one.
 
     ``lake`` is the one that is meant where no option ``lake`` is given, and the one that ``name`` means there; a URL
@@ -43,7 +45,9 @@ def register_spark(session: SparkSession | None = None, lake: Lake | None = None
         return
     known = SparkFormat.of(found)
     if lake is not None:
-        known.add(lake, name)
+        if not isinstance(lake.handle, LakeHandle):
+            raise InputError("Spark works on a whole lake, not on a past snapshot or an open transaction")
+        known.add(lake.handle, name)
     elif name is not None:
         raise InputError("a name is given, but no lake", hint='pass register_spark(session, lake, name="sales")')
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from quacklake.catalog import parse_url
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
-from quacklake.lake.lake import Lake
 from quacklake.operations.feed import Bound
 from quacklake.spark.datasource.format import FORMAT, source_class
 from quacklake.spark.datasource.options import UUID
@@ -40,7 +39,7 @@ class RemoteLake:
     catalog: str | None
 
     @classmethod
-    def of(cls, lake: Lake, url: str | None) -> RemoteLake:
+    def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
         """Raises ``UnsupportedFeatureError`` without a URL, and for a database that lets only one process in."""
         if url is None:
             raise UnsupportedFeatureError(
@@ -50,7 +49,7 @@ class RemoteLake:
         parsed = parse_url(url)
         if parsed.database == "duckdb":
             raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
-        return cls(url, None if parsed.catalog is not None else lake.catalog)
+        return cls(url, None if parsed.catalog is not None else catalog)
 
     def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
         """A streaming DataFrame of a source, as it is at a version; its rows are as they travel."""

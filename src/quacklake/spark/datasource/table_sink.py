@@ -22,6 +22,7 @@ from quacklake.format.streams import check_stream
 from quacklake.operations import dml
 from quacklake.operations.conform import match_given
 from quacklake.operations.frames import to_source
+from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.datasource.options import WRITE, WRITE_STREAM, FormatOptions
 from quacklake.spark.streams.options import choice
@@ -30,7 +31,7 @@ from quacklake.spark.write.tasks import TaskRows, write_task
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from quacklake.lake.lake import Lake
+    from quacklake.operations.handles import LakeHandle
 
 __all__ = ["BatchEnd", "TableSink"]
 
@@ -41,7 +42,7 @@ _OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
 class _Write:
     """One write that has begun, or one batch of a stream: what is asked of it, and where the files are."""
 
-    lake: Lake
+    lake: LakeHandle
     options: FormatOptions
     overwrite: bool = False
     dynamic: bool = False
@@ -70,7 +71,7 @@ class _Batch:
 class TableSink:
     """Where writes with ``format("quacklake")`` end. Safe to share between threads."""
 
-    def __init__(self, find_lake: Callable[[FormatOptions], Lake], usually_dynamic: Callable[[], bool]) -> None:
+    def __init__(self, find_lake: Callable[[FormatOptions], LakeHandle], usually_dynamic: Callable[[], bool]) -> None:
         self._find_lake = find_lake
         self._usually_dynamic = usually_dynamic
         self._writes: dict[str, _Write] = {}
@@ -161,14 +162,14 @@ class TableSink:
             raise
 
     def _commit(self, write: _Write, rows: Sequence[TaskRows], batch: _Batch | None) -> None:
-        shared, options = write.lake._shared, write.options
+        shared, options = write.lake.shared, write.options
         files = [file for each in rows for file in each.files]
         few = [each.few for each in rows if each.few is not None]
         rest = to_source(pa.concat_tables(few)) if few else None
         restart = batch is not None and options.flag("restart")
         stream = "" if batch is None else _stream_name(options)
         if batch is not None and (stream, batch.run) not in self._claimed:
-            write.lake.claim_stream(stream, batch.query, run=batch.run, restart=restart)
+            StreamPositions(write.lake).claim(stream, batch.query, run=batch.run, restart=restart)
             self._claimed.add((stream, batch.run))
 
         def work(tx: Transaction) -> None:
@@ -189,17 +190,17 @@ class TableSink:
             if batch is not None:
                 tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)
 
-        write.lake.handle.run(work)
+        write.lake.run(work)
 
 
 def _task(write: _Write, schema: str) -> bytes:
     lake, ref = write.lake, write.options.table
     rows = StructType.fromJson(json.loads(schema))
-    table = lake.handle.view().find_table(ref.schema, ref.name)
+    table = lake.view().find_table(ref.schema, ref.name)
     given = given_columns(rows, table, time="time(" in rows.simpleString())
     matches = match_given(given, table.schema, table.qualified_name)
-    task = write_task(lake._shared, table, matches, given, {})
-    few = lake._shared.inline_limit(table) if all(carries(each, given) for each in matches) else 0
+    task = write_task(lake.shared, table, matches, given, {})
+    few = lake.shared.inline_limit(table) if all(carries(each, given) for each in matches) else 0
     return pickle.dumps(replace(task, limit=few))
 
 
@@ -208,7 +209,7 @@ def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
 
 
 def _remove(write: _Write, rows: Sequence[TaskRows]) -> None:
-    write.lake._shared.store.delete([each.table.location + file.path for each in rows for file in each.files])
+    write.lake.shared.store.delete([each.table.location + file.path for each in rows for file in each.files])
 
 
 def _refuse_altered(rows: Sequence[TaskRows], table: TableInfo) -> None:

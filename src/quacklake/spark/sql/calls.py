@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
-from quacklake.maintenance.table_maintenance import LakeCompaction
 from quacklake.spark.sql.metadata import argument, arguments
 from quacklake.spark.sql.statement import Statement
 from quacklake.spark.sql.words import SparkCursor
@@ -21,7 +20,6 @@ from quacklake.sql.functions import FUNCTIONS, bind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from quacklake.spark.lake import SparkLake
 
 __all__ = ["call"]
 
@@ -29,14 +27,6 @@ __all__ = ["call"]
 _ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
 _OPTIMIZE = ("table_name", "order_by", "zorder")
 _FILTER = ("where", "filter")
-
-
-class _Keeper(LakeCompaction):
-    """The compaction of a lake, with Spark as what reads and writes the files."""
-
-    def __init__(self, spark: SparkLake) -> None:
-        self.handle = spark._lake.handle
-        self.table = spark._compacted
 
 
 def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -60,7 +50,7 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return statement.lake_sql(f"CALL {quote(name)}({text})", values)
     given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
     made = Call(
-        statement.session, Binder(statement.session), statement.attached, given, keeper=_Keeper(statement.spark)
+        statement.session, Binder(statement.session), statement.attached, given, keeper=statement.spark.maintenance
     )
     rows: pa.Table = getattr(upkeep, name)(made)
     return statement.rows(rows)

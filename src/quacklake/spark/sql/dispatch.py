@@ -45,7 +45,7 @@ def run(spark: SparkLake, text: str, params: Parameters = None) -> DataFrame:
     """Run one statement; returns its rows, or what it did. Raises ``SqlError``, or what the operation itself raises."""
     sql = with_values(only_statement(text), params)
     # with a transaction of its own, whatever the thread's session is about
-    with spark._lake._session().cursor() as session:
+    with spark._sessions.current().cursor() as session:
         statement = Statement(spark, session)
         return _handler(SparkCursor(sql))(statement, SparkCursor(sql))
 

@@ -12,7 +12,7 @@ from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, quote
 from quacklake.format.names import literal as lake_literal
 from quacklake.format.objects import TableInfo
-from quacklake.operations.history import table_history
+from quacklake.operations.history import lake_history, table_history
 from quacklake.spark.sql.words import SparkCursor
 from quacklake.spark.streams.feed import batch_frame
 from quacklake.spark.streams.source import EARLIEST, StreamSource
@@ -67,7 +67,7 @@ def _history(statement: Statement, table: TableInfo, tx: Transaction) -> DataFra
 
 def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
     """The snapshots at which a table can be read."""
-    rows = _until(statement.spark._lake.snapshots(), tx)
+    rows = _until(lake_history(statement.spark._shared), tx)
     made = table_history(statement.spark._shared, table)
     created = made.filter(pc.match_substring(made.column("changes"), "created_table"))
     first = pc.max(created.column("snapshot_id")).as_py() or 0

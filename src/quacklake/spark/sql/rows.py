@@ -244,7 +244,7 @@ def _changed(
         info = tx.find_table(table.schema_name, table.name)
         return change_rows(statement.within(tx), tx, info, alias, where, assigned)
 
-    return statement.spark._lake.handle.run(work)
+    return statement.spark.handle.run(work)
 
 
 def change_rows(

@@ -61,7 +61,7 @@ class Statement:
         if travel is not None:
             return self.session.at(self.attached, travel.unit, self.moment(travel))
         if self.tx is None:
-            self.tx = self.spark._lake.handle.view()
+            self.tx = self.spark.handle.view()
         return self.tx
 
     def within(self, tx: Transaction) -> Statement:

@@ -43,7 +43,7 @@ class ConnectHandle(StreamHandle):
                 "a stream of Spark Connect would put rows of an encrypted lake into plain files",
                 hint="use a classic session, or a pipeline",
             )
-        found = sink.spark._lake.handle.view().find_table(table.schema, table.name)
+        found = sink.spark.handle.view().find_table(table.schema, table.name)
         self._store = shared.store
         self._folder = f"{found.location}staged-{uuid7()}"
         self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)

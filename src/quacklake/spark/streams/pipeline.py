@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from quacklake import faults
 from quacklake.errors import InputError, StreamMismatchError
 from quacklake.operations.feed import Bound
+from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.streams.feed import batch_frame
 from quacklake.spark.streams.sink import BatchReport, SparkSink
 from quacklake.spark.streams.source import Position, StreamSource
@@ -112,7 +113,7 @@ class Pipeline:
         """Make the pipeline this process's own, and learn how far it has come."""
         sink = self._sink
         query = f"pipeline of {self._source.table.uuid}"
-        mark = sink.spark._lake.claim_stream(self.name, query, restart=self._restart)
+        mark = StreamPositions(sink.spark.handle).claim(self.name, query, restart=self._restart)
         sink.run, self._epoch = mark.run, mark.epoch
         if mark.position is None:
             self._position = self._source.start(self._starting)

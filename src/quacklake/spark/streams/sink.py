@@ -16,6 +16,7 @@ from quacklake.errors import StreamBatchDoneError
 from quacklake.format.streams import marked
 from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
+from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.keys import conform_keys
 from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.read.feed_names import FEED_NAMES
@@ -123,7 +124,7 @@ class SparkSink:
     def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         if self.mode == "append":
             return self._append(frame, epoch, position)
-        table = self.spark._lake.handle.view().find_table(self.table.schema, self.table.name)
+        table = self.spark.handle.view().find_table(self.table.schema, self.table.name)
         time = has_time(self.spark.session)
         given = given_columns(frame.schema, table, time=time)
         few = self.fetch.few(frame) if carried_alike(given, table) else None
@@ -170,7 +171,7 @@ class SparkSink:
                 done = upsert(shared, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
             return {**self._mark(tx, epoch, position), "deleted": done.deleted}
 
-        return self.spark._lake.handle.run(work)
+        return self.spark.handle.run(work)
 
     def _merge(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         """The rows of a large batch by their keys: the executors compare them."""
@@ -184,10 +185,10 @@ class SparkSink:
                 counts.update(rows=done.rows_inserted + done.rows_updated, deleted=done.rows_deleted)
                 return done
 
-            return self.spark._lake.handle.run(marked)
+            return self.spark.handle.run(marked)
 
         rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
-        merge = SparkMerge(self.spark._parts, run, self.spark._lake.handle.view, self.table, rows, self.on)
+        merge = SparkMerge(self.spark._parts, run, self.spark.handle.view, self.table, rows, self.on)
         merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
         (merge.with_schema_evolution() if self.evolve else merge).execute()
         return counts
@@ -270,7 +271,7 @@ class StreamHandle:
         self.query = query
         try:
             run = str(query.runId)
-            self._sink.spark._lake.claim_stream(self.name, str(query.id), run=run, restart=restart)
+            StreamPositions(self._sink.spark.handle).claim(self.name, str(query.id), run=run, restart=restart)
             self._sink.run = run
         except BaseException as error:
             self._error = error

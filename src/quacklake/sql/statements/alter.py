@@ -16,6 +16,7 @@ from quacklake.format.type_text import parse_column
 from quacklake.operations import evolution, layout
 from quacklake.operations.context import Shared
 from quacklake.operations.expression import Expression
+from quacklake.operations.options import LakeOptions
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.names import missing
@@ -110,11 +111,11 @@ def _options(session: Session, cursor: Cursor, target: Target, params: Any, *, i
         name = item.name()
         if not setting:
             item.end()
-            target.attached.lake.unset_option(name, table=named)
+            LakeOptions(target.attached.lake).unset(name, table=named)
             continue
         item.expect("=")
         value = Binder(session, params).evaluate_text(item.rest())
-        target.attached.lake.set_option(name, value, table=named)
+        LakeOptions(target.attached.lake).set(name, value, table=named)
     return Result()
 
 

@@ -11,15 +11,15 @@ from quacklake.config.settings import BY_NAME
 from quacklake.errors import ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
-from quacklake.lake.lake import Lake
+from quacklake.operations.handles import LakeHandle
 from quacklake.sql import tree
 from quacklake.sql.attached import METADATA, SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements.secrets import with_secret
 from quacklake.sql.words import Cursor
-from quacklake.tenancy.opening import connect
-from quacklake.tenancy.tenants import tenants
+from quacklake.tenancy.opening import open_lake
+from quacklake.tenancy.tenants import open_tenants
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
@@ -144,12 +144,12 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
         raise
     for name, value in options.items():
         if name in OPTIONS and name not in _CONNECT:
-            lake._shared.overrides[name] = parse_option(name, format_option(name, value))
+            lake.shared.overrides[name] = parse_option(name, format_option(name, value))
     metadata = str(options.get("metadata_catalog") or "")
     return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
 
 
-def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> Lake:
+def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> LakeHandle:
     """Open a lake; what is wrong is told in the words of ATTACH.
 
     A catalog of a shared lake is named by the statement itself, never by the settings: they are about another lake.
@@ -158,7 +158,7 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> Lake:
         if catalog and given.get("migrate") and not given.get("read_only") and _is_plain(url, given):
             _share(url, catalog, given)
             given = {name: value for name, value in given.items() if name != "data_path"}
-        return connect(url, catalog=catalog, **given)
+        return open_lake(url, catalog=catalog, **given)
     except QuacklakeError as error:
         place = parse_url(url)
         shut = given.get("read_only") or given.get("create") is False
@@ -182,7 +182,7 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> Lake:
 def _is_plain(url: str, given: dict[str, Any]) -> bool:
     """True when there is a plain lake, which has no catalogs."""
     try:
-        connect(url, catalog="", create=False, read_only=True, metadata_schema=given.get("metadata_schema")).close()
+        open_lake(url, catalog="", create=False, read_only=True, metadata_schema=given.get("metadata_schema")).close()
     except (ConfigError, NotFoundError):
         return False
     return True
@@ -190,7 +190,7 @@ def _is_plain(url: str, given: dict[str, Any]) -> bool:
 
 def _share(url: str, catalog: str, given: dict[str, Any]) -> None:
     """Make a shared lake of a plain one, which becomes its first catalog; ``DATA_PATH`` is where others have theirs."""
-    tenants(url, given.get("data_path"), convert=catalog, metadata_schema=given.get("metadata_schema")).close()
+    open_tenants(url, given.get("data_path"), convert=catalog, metadata_schema=given.get("metadata_schema")).close()
 
 
 def detach(session: Session, cursor: Cursor, params: Any) -> Result:

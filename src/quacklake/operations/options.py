@@ -13,19 +13,20 @@ from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.transaction import features
 
-__all__ = ["Configuring"]
+__all__ = ["LakeOptions"]
 
 
-class Configuring:
-    """Reading and setting the options of a lake."""
+class LakeOptions:
+    """The options of a lake, of its schemas and of its tables."""
 
-    handle: Handle
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
 
     @property
     def _shared(self) -> Shared:
         return self.handle.shared
 
-    def options(self) -> pa.Table:
+    def list(self) -> pa.Table:
         """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
         self._shared.forget_options()
         with self._shared.catalog.read() as reader:
@@ -36,7 +37,7 @@ class Configuring:
         columns = zip(*((row.key, row.value, row.scope, row.scope_id) for row in rows), strict=True)
         return pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
 
-    def option(self, name: str, *, schema: str | None = None, table: str | None = None) -> Any:
+    def get(self, name: str, *, schema: str | None = None, table: str | None = None) -> Any:
         """What an option is for the lake, a schema or a table.
 
         The table's own setting wins over its schema's, that over the lake's, that over what ``connect`` was given.
@@ -45,7 +46,7 @@ class Configuring:
         self._shared.forget_options()
         return self._shared.effective(name, schema_id, table_id)
 
-    def set_option(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
+    def set(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
         """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
 
         Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
@@ -60,7 +61,7 @@ class Configuring:
             writer.put_option(row)
         self._shared.forget_options()
 
-    def unset_option(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
+    def unset(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
         """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
         row = self._option_row(name, "", schema, table)
         with self._shared.catalog.commit() as writer:

@@ -11,7 +11,7 @@ from quacklake.format.streams import StreamMark, check_stream, claimed
 from quacklake.operations.context import Shared
 from quacklake.operations.handles import Handle
 
-__all__ = ["Streaming"]
+__all__ = ["StreamPositions"]
 
 _LISTED = pa.schema(
     [
@@ -24,16 +24,17 @@ _LISTED = pa.schema(
 )
 
 
-class Streaming:
+class StreamPositions:
     """The streams that write into a lake, whatever engine runs them."""
 
-    handle: Handle
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
 
     @property
     def _shared(self) -> Shared:
         return self.handle.shared
 
-    def claim_stream(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
+    def claim(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
         """Make a stream one's own, before its first batch; every run that had it before can commit no more.
 
         ``query`` is what counts the batches, such as the id of a checkpoint: batches count from 0, without gaps. What
@@ -49,7 +50,7 @@ class Streaming:
             streams.put(writer, mark, new=known is None)
         return mark
 
-    def streams(self) -> pa.Table:
+    def list(self) -> pa.Table:
         """Every stream: its name, its last batch that is in the lake, where it has come to, and its query."""
         with self._shared.catalog.read() as reader:
             reader.check_there()
@@ -58,13 +59,13 @@ class Streaming:
         columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
         return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
 
-    def forget_stream(self, name: str) -> None:
+    def forget(self, name: str) -> None:
         """Forget how far a stream has come; one that still runs can commit no more. Raises ``NotFoundError``."""
         with self._shared.catalog.commit() as writer:
             writer.check_there()
             known = [mark.name for mark in streams.streams(writer)]
             if name not in known:
                 raise NotFoundError(
-                    f'there is no stream "{name}"', hint=nearest(name, known) or "lake.streams() lists them"
+                    f'there is no stream "{name}"', hint=nearest(name, known) or "lake.streams.list() lists them"
                 )
             streams.remove(writer, name)

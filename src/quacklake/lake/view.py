@@ -1,0 +1,123 @@
+"""A view, as users hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+import pyarrow as pa
+
+from quacklake.format.names import quote
+from quacklake.format.objects import ViewInfo
+from quacklake.operations.boundary import boundary
+from quacklake.operations.context import Shared
+from quacklake.operations.handles import Handle
+from quacklake.operations.reference import TableRef
+from quacklake.operations.rows import Rows
+from quacklake.operations.views import COMMENT, ViewSession, check_tags, view_column
+from quacklake.transaction import Transaction
+
+__all__ = ["View"]
+
+
+@boundary
+class View(Rows):
+    """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
+
+    def __init__(self, handle: Handle, ref: TableRef) -> None:
+        self.handle = handle
+        self._ref = ref
+
+    @property
+    def _shared(self) -> Shared:
+        return self.handle.shared
+
+    def _find(self, tx: Transaction) -> ViewInfo:
+        return tx.objects.find_view(self._ref.schema, self._ref.name)
+
+    @property
+    def name(self) -> str:
+        """``schema.view``."""
+        return f"{self._ref.schema}.{self._ref.name}"
+
+    @property
+    def info(self) -> ViewInfo:
+        """The view as the catalog knows it."""
+        return self._find(self.handle.view())
+
+    @property
+    def sql(self) -> str:
+        """The query."""
+        return self.info.sql
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self._query("SELECT * FROM {view} LIMIT 0").schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self._query("SELECT * FROM {view}")
+
+    def count(self) -> int:
+        """The number of rows."""
+        return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
+
+    def _query(self, query: str) -> pa.Table:
+        tx = self.handle.view()
+        view = self._find(tx)
+        with self._shared.engine.gate(), closing(ViewSession(self._shared, tx)) as session:
+            session.add_view(view)
+            return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
+
+    # -- comments and tags -------------------------------------------------------------------------------------------
+
+    @property
+    def comment(self) -> str | None:
+        """What the view is said to be."""
+        return self._tags().get(COMMENT)
+
+    def set_comment(self, text: str | None) -> None:
+        """Say what the view is; None takes it back."""
+        self.set_tags({COMMENT: text})
+
+    @property
+    def column_comments(self) -> dict[str, str]:
+        """Return the comments of columns by name; only those with a comment."""
+        view = self.handle.view()
+        named = view.objects.tags(self._find(view)).named
+        return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}
+
+    def set_column_comment(self, column: str, text: str | None) -> None:
+        """Say what a column is; None takes it back. A lake of the format version 1.0 has no place for it."""
+        checked = check_tags({COMMENT: text})
+
+        def work(tx: Transaction) -> None:
+            view = self._find(tx)
+            tx.objects.set_tags(view, checked, column_name=view_column(self._shared, tx, view, column))
+
+        self.handle.run(work)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the view, without the comment."""
+        return {key: value for key, value in self._tags().items() if key != COMMENT}
+
+    def _tags(self) -> dict[str, str]:
+        view = self.handle.view()
+        return view.objects.tags(self._find(view)).own
+
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
+        """Set tags; a value of None takes one away, others stay."""
+        checked = check_tags(tags)
+        self.handle.run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
+
+    def __repr__(self) -> str:
+        return f"<View {self.name}: {self.sql}>"

@@ -1,0 +1,192 @@
+"""What a lake and an open transaction have in common: schemas, tables, views and macros, made and dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quacklake.errors import InputError
+from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
+from quacklake.format.names import check_name, quote
+from quacklake.format.nested import full_name
+from quacklake.format.operations import Operation
+from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.lake.reading import LakeReader
+from quacklake.lake.table import Table
+from quacklake.lake.view import View
+from quacklake.operations import dml, layout
+from quacklake.operations.column_types import to_schema
+from quacklake.operations.frames import to_source
+from quacklake.operations.macros import Parameters, make_variant
+from quacklake.operations.reference import TableRef, name_parts, renamed
+from quacklake.operations.source import Input
+from quacklake.operations.undo import UndoReport
+from quacklake.operations.undoing import undrop
+from quacklake.operations.views import check_macro, check_view
+from quacklake.storage import Store
+from quacklake.transaction import Transaction
+
+__all__ = ["LakeWriter"]
+
+
+class LakeWriter(LakeReader):
+    """Schemas and tables, made and dropped."""
+
+    def create_schema(self, name: str, *, parent: str | None = None, if_not_exists: bool = False) -> None:
+        """Add a schema, or with ``parent`` one inside another, which a lake of the format version 1.1 can have.
+
+        Such a schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
+        """
+        full = name if parent is None else full_name([*name_parts(parent), check_name(name, "schema")])
+        self.handle.run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
+
+    def drop_schema(self, name: str, *, cascade: bool = False) -> None:
+        """Drop a schema; with ``cascade`` also its tables and the schemas inside it."""
+        self.handle.run(lambda tx: tx.drop_schema(name, cascade=cascade))
+
+    def create_table(
+        self,
+        name: str,
+        columns: Any,
+        *,
+        primary_key: str | Sequence[str] | None = None,
+        if_not_exists: bool = False,
+        replace: bool = False,
+        partition_by: str | Sequence[str] = (),
+        sort_by: str | Sequence[str] = (),
+    ) -> Table:
+        """Add a table.
+
+        ``columns`` is a mapping of names to types, an Arrow schema, or data: rows or files, as ``Table.append`` takes
+        them, which then fill the table in the same snapshot. A type is SQL's (``"BIGINT"``, ``"VARCHAR NOT NULL"``),
+        Python's (``int``, ``list[str]``, ``{"x": float}`` for a struct), or that of Arrow, pandas or polars.
+        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and
+        a plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
+        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
+        """
+        if replace and if_not_exists:
+            raise InputError("pass replace=True or if_not_exists=True, not both")
+        ref = TableRef.parse(name)
+        schema, source = _schema_of(columns, self._shared.store)
+        keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+        tag = key_tag(schema, keys) if primary_key is not None else None
+        schema = with_required(schema, keys)
+
+        def work(tx: Transaction) -> None:
+            existing = tx.get_table(ref.schema, ref.name)
+            if if_not_exists and existing is not None:
+                return
+            if replace and existing is not None:
+                tx.drop_table(existing)
+            info = layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
+            if tag is not None:
+                tx.objects.set_tags(info, {PRIMARY_KEY: tag})
+            if source is not None and tag is not None and not source.empty:
+                dml.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
+            elif source is not None:
+                dml.append(self._shared, tx, info, source)
+
+        self.handle.run(work, replayable=source is None or source.replayable)
+        return self.table(name)
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a table; its rows stay readable at older snapshots."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.get_table(ref.schema, ref.name) is None:
+                return
+            tx.drop_table(tx.find_table(ref.schema, ref.name))
+
+        self.handle.run(work)
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Give a table another name in its schema."""
+        ref = TableRef.parse(name)
+        target = renamed(ref, new_name, "table")
+        self.handle.run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
+        return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
+
+    # -- views and macros --------------------------------------------------------------------------------------------
+
+    def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
+        """Add a view: a query over the lake's tables and views that every client can read.
+
+        Tables are named ``table`` or ``schema.table``; a name without a schema means the view's own, then ``main``.
+        ``columns`` are other names for the first columns. Raises ``InputError`` for a query that cannot run.
+        """
+        ref = TableRef.parse(name)
+        aliases = () if columns is None else tuple(check_name(column, "column") for column in columns)
+
+        def work(tx: Transaction) -> None:
+            owner = tx.find_schema(ref.schema)
+            text = check_view(self._shared, tx, owner.name, sql, aliases)
+            tx.objects.create_view(owner.name, ref.name, text, aliases, replacing=replace)
+
+        self.handle.run(work)
+        return self.view(name)
+
+    def drop_view(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a view; older snapshots keep it."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.objects.get_view(ref.schema, ref.name) is None:
+                return
+            tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
+
+        self.handle.run(work)
+
+    def rename_view(self, name: str, new_name: str) -> View:
+        """Give a view another name in its schema."""
+        ref = TableRef.parse(name)
+        target = renamed(ref, new_name, "view")
+        self.handle.run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
+        return self.view(f"{quote(ref.schema)}.{quote(target.name)}")
+
+    def create_macro(
+        self, name: str, parameters: Parameters, sql: str, *, table: bool = False, replace: bool = False
+    ) -> None:
+        """Add a macro that DuckDB clients can call: an expression, or with ``table`` a query.
+
+        ``parameters`` are names, or a mapping of names to defaults (None: it has none).
+        """
+        ref = TableRef.parse(name)
+        given = make_variant(parameters, sql)
+
+        def work(tx: Transaction) -> None:
+            owner = tx.find_schema(ref.schema)
+            variant = check_macro(self._shared, tx, owner.name, given, is_table=table)
+            tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
+
+        self.handle.run(work)
+
+    def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
+        """Drop a macro; older snapshots keep it."""
+        ref = TableRef.parse(name)
+
+        def work(tx: Transaction) -> None:
+            if if_exists and tx.objects.get_macro(ref.schema, ref.name, is_table=table) is None:
+                return
+            tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
+
+        self.handle.run(work)
+
+    def undrop(self, name: str, *, as_: str | None = None) -> UndoReport:
+        """Let the table, view or macro of that name that was dropped last come back as it was just before.
+
+        ``as_`` is another name in its schema, for when the old one is taken. A table has its id and its history again;
+        one whose schema was dropped too comes back as a copy, in a new schema of that name. Raises
+        ``AlreadyExistsError`` for a name in use, ``NotFoundError`` when nothing of that name was dropped or its
+        snapshots have expired.
+        """
+        return undrop(self.handle, name, as_)
+
+
+def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
+    """The schema to create, and the rows that come with it."""
+    schema = to_schema(columns)
+    if schema is not None:
+        return schema, None
+    source = to_source(columns, store)
+    return from_arrow(source.opened().schema), source

@@ -1,0 +1,12 @@
+"""How long work tells of its progress."""
+
+from collections.abc import Callable
+
+__all__ = ["Progress", "silent"]
+
+#: Told what is being worked on, how much of it is done and, where it is known, how much there is.
+Progress = Callable[[str, int, int | None], None]
+
+
+def silent(what: str, done: int, total: int | None) -> None:
+    """Tell nobody."""
