@@ -118,7 +118,7 @@ def test_a_table_of_the_metadata_that_is_dropped_is_caught(oracle: Oracle, tmp_p
         for statement in ("DROP TABLE ducklake_tag", 'DROP TABLE IF EXISTS "quacklake_commits"'):
             with (
                 pytest.raises(AssertionError, match="was not made by this call"),
-                lake._shared.catalog.commit() as writer,
+                lake._context.catalog.commit() as writer,
             ):
                 writer._connection.execute(sa.text(statement))
         assert len(oracle.mistakes) == 2

@@ -79,7 +79,7 @@ def test_a_fork_in_the_middle_of_a_commit_leaves_it_to_the_parent(tmp_path: Path
     settings: dict[str, Any] = {"busy_timeout_ms": 200, "ducklake_max_retry_count": 0}
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", **settings) as lake:
         table = lake.create_table("t", [{"id": 0}])
-        with lake._shared.catalog.commit() as writer:
+        with lake._context.catalog.commit() as writer:
             writer.run_sql("UPDATE ducklake_metadata SET value = value")
             with pytest.raises(quacklake.errors.CatalogUnavailableError):
                 in_child(lambda: table.append([{"id": 1}]))
@@ -100,7 +100,7 @@ def test_a_duckdb_file_that_the_parent_has_open_is_refused_in_the_child(tmp_path
 def test_a_session_of_the_parent_is_refused_in_the_child(tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
         lake.create_table("t", [{"id": 0}])
-        session = lake._session()
+        session = lake._sessions.current()
         with pytest.raises(SqlError, match="forked"):
             in_child(lambda: session.statement("FROM t"))
         assert in_child(lambda: lake.sql("SELECT count(*) FROM t").fetchall()) == [(1,)]

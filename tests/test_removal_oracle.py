@@ -30,7 +30,7 @@ def test_a_cleanup_that_does_not_ask_who_names_a_file_is_caught(
         lake.table("a").overwrite(ROWS)
         lake.expire_snapshots(keep_last=1)
         lake.create_table("b", {"id": "BIGINT"}).add_files(str(file))
-        with lake._shared.catalog.commit() as writer:
+        with lake._context.catalog.commit() as writer:
             cleanup.file_names.schedule(writer, [(0, "main/a/" + file.name)], dt.datetime.now(dt.UTC))
         with monkeypatch.context() as patch:
             patch.setattr(cleanup, "named", lambda *_: set())

@@ -46,14 +46,14 @@ def new_lake(url: str, tmp_path: Path) -> Iterator[Lake]:
 @contextmanager
 def writing(lake: Lake) -> Iterator[sa.Connection]:
     """A transaction that may change the metadata, for damage by hand."""
-    catalog = lake._shared.catalog
+    catalog = lake._context.catalog
     with catalog._engine.connect() as connection, catalog._database.begin_commit(connection).begin():
         yield connection
 
 
 def classify(lake: Lake, statement: str) -> Failure:
     """What the catalog makes of the error that a statement raises."""
-    catalog = lake._shared.catalog
+    catalog = lake._context.catalog
     with catalog._engine.connect() as connection, pytest.raises(sa.exc.DBAPIError) as caught:
         catalog._database.begin_commit(connection).exec_driver_sql(statement)
     assert caught.value.orig is not None
@@ -83,7 +83,7 @@ def test_nonsense_is_something_else(database: str, new_url: NewUrl, tmp_path: Pa
 def test_a_connection_that_was_cut_is_unavailable(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     with new_lake(new_url(database), tmp_path) as lake:
         kill = "SELECT pg_terminate_backend(pg_backend_pid())" if database == "postgres" else "KILL CONNECTION_ID()"
-        catalog = lake._shared.catalog
+        catalog = lake._context.catalog
         with catalog._engine.connect() as connection, pytest.raises(sa.exc.DBAPIError) as caught:
             connection.exec_driver_sql(kill)
             connection.exec_driver_sql("SELECT 1")
@@ -113,7 +113,7 @@ def test_deadlocks_timeouts_and_serialization_failures_of_postgres_can_be_tried_
 def test_a_full_disk_under_a_duckdb_file_is_no_lost_race(tmp_path: Path) -> None:
     with new_lake(f"duckdb:///{tmp_path}/lake.db", tmp_path) as lake:
         error = duckdb.TransactionException('Failed to commit: Could not write file "x": No space left on device')
-        assert lake._shared.catalog._database.classify(error) is Failure.FULL
+        assert lake._context.catalog._database.classify(error) is Failure.FULL
 
 
 @pytest.mark.mysql
@@ -302,7 +302,7 @@ def test_a_table_that_mysql_made_after_a_read_began_holds_nothing_for_it(mysql_u
         lake.options.set("data_inlining_row_limit", 0)
         table = lake.create_table("u", [{"id": id_} for id_ in range(100)])
         lake.options.set("data_inlining_row_limit", 10)
-        with other._shared.catalog.read() as reader:
+        with other._context.catalog.read() as reader:
             before = reader.latest()
             assert table.delete("id = 1") == 1
             assert reader.inlined_deletes(before, table.info.id).num_rows == 0

@@ -154,7 +154,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_catalog_without_room_is_told_at_once(path: Path) -> None:
     with quacklake.connect(f"sqlite:///{path}") as lake:
-        with lake._shared.catalog._connection() as connection:
+        with lake._context.catalog._connection() as connection:
             driver = connection.connection.driver_connection
             assert driver is not None
             (pages,) = driver.execute("PRAGMA page_count").fetchone()

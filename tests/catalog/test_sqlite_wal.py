@@ -58,7 +58,7 @@ def test_a_log_that_is_replaced_during_a_commit_is_a_lost_answer_and_the_commit_
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "data", sqlite_journal="wal") as lake:
         table = lake.create_table("t", [{"id": 1}])
-        database = lake._shared.catalog._database
+        database = lake._context.catalog._database
         asked: list[bool] = []
 
         def replaced_once(connection: object) -> bool:
@@ -89,6 +89,6 @@ def test_a_commit_whose_answer_never_comes_is_unknown(tmp_path: Path, monkeypatc
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "data", ducklake_retry_wait_ms=1) as lake:
         table = lake.create_table("t", [{"id": 1}])
-        monkeypatch.setattr(lake._shared.catalog._database, "committed", lambda connection: False)
+        monkeypatch.setattr(lake._context.catalog._database, "committed", lambda connection: False)
         with pytest.raises(CommitUnknown):
             table.append([{"id": 2}])

@@ -35,7 +35,7 @@ NUMBER = 918273645
 def captured(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The text of every statement, also of those that go to the driver directly."""
     statements: list[str] = []
-    engine = lake._shared.catalog._engine
+    engine = lake._context.catalog._engine
 
     def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
         statements.append(statement)

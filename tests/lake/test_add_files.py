@@ -158,7 +158,7 @@ def test_statistics_prune_added_files(lake: quacklake.Lake, outside: Path) -> No
 def test_a_plan_takes_the_mapping_along(lake: quacklake.Lake, outside: Path) -> None:
     lake.table("t").add_files(put(outside / "f.parquet", rows(0)))
     plan = ScanPlan.from_ipc(lake.table("t").plan().to_ipc())
-    assert lake._shared.engine.count(plan, "name = 'n3'") == 1
+    assert lake._context.engine.count(plan, "name = 'n3'") == 1
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.L
 
 
 def _state(lake: quacklake.Lake) -> tuple[Any, ...]:
-    return lake.current_snapshot(), lake.tables(), sorted(entry.path for entry in lake._shared.store.list())
+    return lake.current_snapshot(), lake.tables(), sorted(entry.path for entry in lake._context.store.list())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_table_may_have_an_odd_name_but_never_an_odd_folder(lake: quacklake.La
     quoted = '"' + name.replace('"', '""') + '"'
     table = lake.create_table(quoted, pa.table({"id": range(20)}))
     assert table.count() == 20
-    assert all(".." not in entry.path for entry in lake._shared.store.list())
+    assert all(".." not in entry.path for entry in lake._context.store.list())
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_no_key_is_shown_anywhere(
 
 def test_a_plan_takes_the_keys_along_for_who_will_run_it(lake: quacklake.Lake) -> None:
     plan = ScanPlan.from_ipc(lake.table("t").plan().to_ipc())
-    assert lake._shared.engine.count(plan, "id >= 0") == 898
+    assert lake._context.engine.count(plan, "id >= 0") == 898
 
 
 def test_what_a_lake_is_cannot_be_changed(lake: quacklake.Lake, tmp_path: Path) -> None:

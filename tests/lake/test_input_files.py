@@ -338,7 +338,7 @@ def test_files_are_read_again_after_a_lost_race(tmp_path: Path, lake: quacklake.
         return done
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operations, "merge", racing)
+        patch.setattr(dml, "merge", racing)
         assert table.merge("b.csv", on="id").updated == 1
     assert lost
     assert table.to_pylist(where="id = 1") == [{"id": 1, "code": "new"}]

@@ -81,7 +81,7 @@ def test_ctrl_c_right_after_a_select_of_a_commit_leaves_no_lock_behind(tmp_path:
     settings: dict[str, Any] = {"sqlite_journal": journal}
     with quacklake.connect(url, data_path=tmp_path / "data", **settings) as lake:
         lake.create_table("t", [{"id": 1}])
-        engine = lake._shared.catalog._engine
+        engine = lake._context.catalog._engine
 
         @sa.event.listens_for(engine, "after_cursor_execute")
         def interrupt(connection: sa.Connection, cursor: Any, statement: str, *others: Any) -> None:

@@ -99,7 +99,7 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
         folder.symlink_to(outside)
         with suppress(StorageError):
             lake.cleanup_old_files(cleanup_all=True)
-        lake._shared.store.prune(str(folder.relative_to(tmp_path / "data")))
+        lake._context.store.prune(str(folder.relative_to(tmp_path / "data")))
     assert sorted(path.name for path in outside.iterdir()) == sorted(["empty", "kept.parquet", name])
 
 

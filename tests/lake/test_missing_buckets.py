@@ -82,7 +82,7 @@ def test_one_file_that_is_missing_is_still_damage(s3_server: S3Server, s3_bucket
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=f"{s3_bucket}/lake/", **_settings(s3_server)) as lake:
         table = lake.create_table("t", pa.table({"id": range(50)}))
-        lake._shared.store.delete(table.files().column("path").to_pylist())
+        lake._context.store.delete(table.files().column("path").to_pylist())
         with pytest.raises(CorruptFileError):
             table.to_arrow()
         assert [finding.code for finding in lake.verify().findings] == ["V070"]

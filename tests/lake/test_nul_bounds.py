@@ -19,7 +19,7 @@ def test_a_bound_with_a_nul_is_left_out(database: str, new_url: Callable[[str], 
         assert t.count("a >= 'd'") == 3
         assert t.to_pylist(where="a < 'b'") == [{"a": "a\0b", "b": "x"}]
         assert not lake.verify(deep=True).errors
-        with lake._shared.catalog.read() as reader:
+        with lake._context.catalog.read() as reader:
             stats = reader._t["table_column_stats"]
             rows = reader.run("test", stats.select().order_by(stats.c.column_id)).mappings().all()
     assert [(row["min_value"], row["max_value"]) for row in rows] == [(None, None), ("x", "z")]

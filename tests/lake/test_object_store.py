@@ -50,7 +50,7 @@ def test_rows_are_written_to_and_read_from_s3(lake: quacklake.Lake) -> None:
 
 
 def test_files_in_s3_are_appended_by_their_paths(lake: quacklake.Lake, s3_bucket: str) -> None:
-    filesystem, folder = lake._shared.store.filesystem, s3_bucket.partition("://")[2]
+    filesystem, folder = lake._context.store.filesystem, s3_bucket.partition("://")[2]
     for year, name in ((2024, "a.parquet"), (2025, "b.parquet")):
         with filesystem.open_output_stream(f"{folder}/in/year={year}/{name}") as file:
             pq.write_table(pa.table({"id": [year]}), file)
@@ -65,7 +65,7 @@ def test_files_in_s3_are_appended_by_their_paths(lake: quacklake.Lake, s3_bucket
 
 
 def test_files_and_tables_of_any_name_are_read_and_changed(lake: quacklake.Lake, s3_bucket: str) -> None:
-    filesystem, folder = lake._shared.store.filesystem, s3_bucket.partition("://")[2]
+    filesystem, folder = lake._context.store.filesystem, s3_bucket.partition("://")[2]
     table = lake.create_table("a b+c%20#?[x]é", pa.schema([("id", pa.int64())]))
     for number, name in enumerate(_NAMES):
         with filesystem.open_output_stream(f"{folder}/data/in/{name}/{name}.parquet") as file:
@@ -82,7 +82,7 @@ def test_files_and_tables_of_any_name_are_read_and_changed(lake: quacklake.Lake,
 
 def test_an_object_that_duckdb_cannot_name_is_refused(lake: quacklake.Lake, s3_bucket: str) -> None:
     table = lake.create_table("t", pa.schema([("id", pa.int64())]))
-    with lake._shared.store.filesystem.open_output_stream(f"{s3_bucket[5:]}/data/why?.parquet") as file:
+    with lake._context.store.filesystem.open_output_stream(f"{s3_bucket[5:]}/data/why?.parquet") as file:
         pq.write_table(pa.table({"id": [1]}), file)
     for add in (table.add_files, table.append):
         with pytest.raises(quacklake.errors.PathError, match="question mark"):
@@ -118,7 +118,7 @@ def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> Non
         assert tx.table("t").count() == 1000
         raise ZeroDivisionError
     assert lake.table("t").count() == 0
-    assert list(lake._shared.store.list()) == []
+    assert list(lake._context.store.list()) == []
 
 
 def test_a_wrong_key_is_an_error_without_the_key(
@@ -152,7 +152,7 @@ def test_an_encrypted_lake_on_s3(
         table.delete("id BETWEEN 10 AND 500")
         table.delete("id BETWEEN 501 AND 520")
         assert table.count("id >= 0") == 489
-        store = lake._shared.store
+        store = lake._context.store
         assert all(store.read(entry.path).endswith(b"PARE") for entry in store.list())
 
 

@@ -31,7 +31,7 @@ def overwrite(lake: quacklake.Lake, new: pa.Table, name: str = "t") -> None:
     def work(tx: Transaction) -> Any:
         table = tx.find_table("main", name)
         add = dml.append
-        return overwrite_partitions(lake._shared, tx, table, lambda: add(lake._shared, tx, table, to_source(new)))
+        return overwrite_partitions(lake._context, tx, table, lambda: add(lake._context, tx, table, to_source(new)))
 
     lake.handle.run(work)
 
@@ -89,7 +89,7 @@ def test_what_others_add_to_such_a_partition_meanwhile_is_seen(lake: quacklake.L
         table = tx.find_table("main", "t")
         add = dml.append
         overwrite_partitions(
-            lake._shared, tx, table, lambda: add(lake._shared, tx, table, to_source(rows((10, "a", 1))))
+            lake._context, tx, table, lambda: add(lake._context, tx, table, to_source(rows((10, "a", 1))))
         )
         other = next(turns, None)
         if other is not None:

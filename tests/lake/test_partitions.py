@@ -62,7 +62,7 @@ def ordered(table: quacklake.Table, where: str | None = None) -> list[dict[str, 
 
 
 def query(lake: quacklake.Lake, sql: str) -> list[tuple[Any, ...]]:
-    with lake._shared.catalog.read() as reader:
+    with lake._context.catalog.read() as reader:
         return [tuple(row) for row in by_hand(reader, sql)]
 
 
@@ -79,7 +79,7 @@ def values(lake: quacklake.Lake) -> set[tuple[Any, ...]]:
 
 
 def stored(lake: quacklake.Lake) -> set[str]:
-    return {entry.path for entry in lake._shared.store.list()}
+    return {entry.path for entry in lake._context.store.list()}
 
 
 def test_rows_go_into_a_file_and_a_folder_for_each_combination_of_keys(lake: quacklake.Lake) -> None:
@@ -179,10 +179,10 @@ def test_files_keep_the_partitioning_they_were_written_under(lake: quacklake.Lak
 
 def test_a_value_that_cannot_be_read_keeps_its_file(lake: quacklake.Lake) -> None:
     table = lake.create_table("t", events(100), partition_by="bucket(4, id)")
-    with lake._shared.catalog.commit() as writer:
+    with lake._context.catalog.commit() as writer:
         by_hand(writer, "UPDATE ducklake_file_partition_value SET partition_value = 'three'")
     assert len(table.plan("id = 42").files) == 4
-    with lake._shared.catalog.commit() as writer:
+    with lake._context.catalog.commit() as writer:
         by_hand(writer, "UPDATE ducklake_partition_column SET transform = 'moon(3)'")
     with quacklake.connect(lake.url) as again:
         assert again.table("t").count("id = 42") == 1
@@ -329,7 +329,7 @@ def test_saying_the_same_again_changes_nothing(lake: quacklake.Lake) -> None:
 
 def test_a_table_partitioned_by_a_later_format_is_read_but_not_written(lake: quacklake.Lake) -> None:
     lake.create_table("t", events(60), partition_by="day(ts)")
-    with lake._shared.catalog.commit() as writer:
+    with lake._context.catalog.commit() as writer:
         by_hand(writer, "UPDATE ducklake_partition_column SET transform = 'epoch_day'")
         by_hand(
             writer,

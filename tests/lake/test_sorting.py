@@ -149,7 +149,7 @@ def test_bad_keys_are_refused_and_change_nothing(lake: quacklake.Lake, key: str,
 
 def test_a_key_in_another_dialect_is_passed_over(lake: quacklake.Lake) -> None:
     lake.create_table("t", shuffled(0).schema, sort_by=["name", "id DESC"])
-    with lake._shared.catalog.commit() as writer:
+    with lake._context.catalog.commit() as writer:
         by_hand(writer, "UPDATE ducklake_sort_expression SET dialect = 'spark' WHERE sort_key_index = 0")
     with quacklake.connect(lake.url, data_inlining_row_limit=0) as again:
         again.table("t").append(shuffled(300))

@@ -65,7 +65,7 @@ def test_a_batch_is_in_the_lake_once_in_every_database(
         assert lake.streams.list().to_pylist() == [
             {"stream": "in", "epoch": 2, "position": None, "snapshot_id": before + 1, "query": "query 1"}
         ]
-        assert StreamSource(lake._shared, lake.table("t").info).start("earliest") == {"table": 1, "after": -1}
+        assert StreamSource(lake._context, lake.table("t").info).start("earliest") == {"table": 1, "after": -1}
         assert lake.verify().ok
 
 

@@ -31,7 +31,7 @@ def overtaken(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     def delete(shared: object, *rest: object) -> object:
         found = real(shared, *rest)  # type: ignore[arg-type]
-        if shared is not other._shared:
+        if shared is not other._context:
             try:
                 other.table("t").delete(f"id = {50 + len(told)}")
                 told.append("overtaken")
@@ -39,7 +39,7 @@ def overtaken(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator
                 told.append("waited")
         return found
 
-    monkeypatch.setattr(operations, "delete", delete)
+    monkeypatch.setattr(dml, "delete", delete)
     yield told
     other.close()
 

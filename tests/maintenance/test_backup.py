@@ -233,7 +233,7 @@ def test_files_that_a_cleanup_removes_meanwhile_have_the_catalog_read_anew(
             if not done.is_set():
                 # as an expiry and a cleanup would: the row goes, then the file
                 done.set()
-                with lake._shared.catalog.commit() as writer:
+                with lake._context.catalog.commit() as writer:
                     by_hand(writer, "DELETE FROM ducklake_delete_file")
                 for path in (tmp_path / "data").rglob("*-delete.parquet"):
                     path.unlink()

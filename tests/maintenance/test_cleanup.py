@@ -167,7 +167,7 @@ def s3_lake(
 def test_files_in_an_object_store_are_removed_too(s3_lake: quacklake.Lake) -> None:
     table = s3_lake.create_table("t", pa.table({"id": range(100)}))
     table.overwrite(pa.table({"id": range(50)}))
-    store = s3_lake._shared.store
+    store = s3_lake._context.store
     store.write("main/t/ducklake-lost.parquet", b"lost")
     store.write("main/t/other.txt", b"kept")
     s3_lake.expire_snapshots("0 seconds")

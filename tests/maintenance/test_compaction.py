@@ -287,7 +287,7 @@ def test_a_file_from_elsewhere_is_copied_and_never_deleted(tmp_path: Path) -> No
         before, last = past(lake), lake.current_snapshot()
         assert table.merge_adjacent_files().files_before == 3
         assert past(lake, until=last) == before
-        with lake._shared.catalog.read() as reader:
+        with lake._context.catalog.read() as reader:
             found = reader.run("q", reader._t["files_scheduled_for_deletion"].select()).all()
         assert len(found) == 1 and not any(str(outside) in str(row) for row in found)
         assert table.plan().files.column("mapping_id").to_pylist() == [None]

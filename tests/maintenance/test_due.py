@@ -86,7 +86,7 @@ def test_orphans_are_due_again_after_their_time(lake: Lake) -> None:
     lake.maintain(policy)
     assert _due(lake, policy) == []
     lake.maintain(Policy(orphans_every=dt.timedelta(0)))
-    with lake._shared.catalog.commit() as writer:
+    with lake._context.catalog.commit() as writer:
         table = writer._t.own["leases"]
         writer.run("forget", table.update().values(expires_ms=1))
     assert _due(lake, policy) == [JobKind.ORPHANS]

@@ -27,7 +27,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.L
 
 def listed(lake: quacklake.Lake) -> tuple[list[int], list[int]]:
     """The versions that the catalog names, and those that the database has tables of."""
-    with lake._shared.catalog.read() as reader:
+    with lake._context.catalog.read() as reader:
         named = [parse_table_name(name) for name in reader.stored_tables()]
         known = sorted(reader.inlined_tables(lake.handle.view().find_table("main", "t").id))
     return known, sorted(found[1] for found in named if found is not None and found[1] is not None)
@@ -67,7 +67,7 @@ def test_an_expiry_drops_older_tables_without_rows(lake: quacklake.Lake) -> None
 
 
 def test_a_reader_that_knows_of_a_table_still_finds_it(lake: quacklake.Lake) -> None:
-    catalog = lake._shared.catalog
+    catalog = lake._context.catalog
     base, info = lake.handle.view().base, lake.handle.view().find_table("main", "t")
     with catalog.read() as reader:
         versions = reader.inlined_tables(info.id)

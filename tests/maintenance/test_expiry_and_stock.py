@@ -61,7 +61,7 @@ def test_a_table_that_was_dropped_goes_with_all_its_names(tmp_path: Path) -> Non
         lake.rename_table("e", "f")
         lake.drop_table("f")
         lake.expire_snapshots(keep_last=1)
-        with lake._shared.catalog.read() as reader:
+        with lake._context.catalog.read() as reader:
             assert reader._connection.exec_driver_sql("SELECT count(*) FROM ducklake_table").scalar() == 0
 
 
@@ -102,7 +102,7 @@ def test_one_file_in_two_rows_of_a_snapshot_is_told(tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
         table = lake.create_table("t", {"id": list(range(20))})
         table.append({"id": list(range(20))})
-        with lake._shared.catalog.commit() as writer:
+        with lake._context.catalog.commit() as writer:
             by_hand(writer, "UPDATE ducklake_data_file SET path = (SELECT min(path) FROM ducklake_data_file)")
         assert "V061" in {each.code for each in lake.verify().errors}
 

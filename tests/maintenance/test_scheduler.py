@@ -38,7 +38,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def catalog_of(lake: Lake) -> Catalog:
-    return lake._shared.catalog
+    return lake._context.catalog
 
 
 def fill(lake: Lake) -> None:

@@ -208,7 +208,7 @@ class Work:
 
         def stop() -> None:
             while not self._ended.wait(0.001):
-                self._lake._shared.engine.interrupt(self._thread.ident or 0)
+                self._lake._context.engine.interrupt(self._thread.ident or 0)
 
         threading.Thread(target=stop).start()
 

@@ -18,7 +18,8 @@ import quacklake
 from quacklake import Lake
 from quacklake.catalog import parse_url
 from quacklake.catalog.totals import TotalsCache
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
+from quacklake.operations.handles import LakeHandle
 from quacklake.transaction import TableCache
 from services import DatabaseServer, MySQLServer, PostgresServer
 from tests.catalog.stock import Rows
@@ -78,20 +79,20 @@ class Stand:
         """One of the two clients, as if it had just come."""
         while len(self._clients) <= number:
             self._clients.append(self.home.connect())
-        known = self._clients[number]._shared
+        known = self._clients[number]._context
         catalog = known.catalog
         catalog.prepare()
         catalog._cache.clear()
         catalog.totals = TotalsCache()
         return Lake(
-            LakeHandle(Shared(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer))
+            LakeHandle(LakeContext(catalog, known.store, known.engine, known.config, TableCache(catalog), known.writer))
         )
 
     def release(self) -> None:
         """Let go of files, which others may open or replace then."""
         if self._server is None:
             for client in self._clients:
-                client._shared.catalog.give_back()
+                client._context.catalog.give_back()
 
     def close(self) -> None:
         for client in self._clients:

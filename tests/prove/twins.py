@@ -63,7 +63,7 @@ class Twins:
     def __init__(self, folder: Path, catalog: str = "sqlite") -> None:
         database = {"sqlite": f"sqlite:///{folder}/twin.db", "duckdb": f"duckdb:///{folder}/twin.duckdb"}[catalog]
         self.lake = quacklake.connect(database, data_path=f"{folder}/data/")
-        self.session = self.lake._session()
+        self.session = self.lake._sessions.current()
         self.safe = quacklake.session(safety=quacklake.Safety())
         self.safe.attach(self.lake)
         self.safe.use("lake")

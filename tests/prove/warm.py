@@ -43,7 +43,7 @@ def rehearse() -> None:
         for url in (f"sqlite:///{folder}/lake.db", f"duckdb:///{folder}/lake.duckdb", *_given()):
             with quacklake.connect(url, data_path=f"{folder}/{len(_warm)}", duckdb_threads=1) as lake:
                 _rehearse(lake)
-                catalog = lake._shared.catalog
+                catalog = lake._context.catalog
             _warm[catalog.database] = catalog._engine
     Catalog.__init__ = _opened  # type: ignore[method-assign]
 

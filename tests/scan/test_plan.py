@@ -144,7 +144,7 @@ def test_a_real_plan_runs_after_a_round_trip(tmp_path: Path) -> None:
         assert plan.deletes.num_rows == 1
         assert plan.inlined is not None
         found = ScanPlan.from_ipc(plan.to_ipc())
-        engine = lake._shared.engine
+        engine = lake._context.engine
         assert engine.scan(found).reader.read_all().equals(engine.scan(plan).reader.read_all())
         assert found.count() == plan.count() == t.count() or plan.count() is None
         assert t.count() == 40 - 15 - 1 + 1

@@ -214,7 +214,7 @@ _JUNK = {
 def test_statistics_that_cannot_be_read_never_leave_a_file_out(pruned: Pruned, column: str) -> None:
     """Each file has bounds of another kind, and no filter may leave any of them out."""
     assert len(_JUNK[column]) <= FILES
-    catalog = pruned.lake._shared.catalog
+    catalog = pruned.lake._context.catalog
     table = catalog._tables["file_column_stats"]
     id_ = pruned.table.info.schema.find(column).id
     wanted = [

@@ -55,7 +55,7 @@ def all_agree(site: LakeSite, session: SparkSession, versions: Iterable[int] | N
 
     Every day Spark is asked for the last one only.
     """
-    chosen = [site.lake()._shared.latest().id] if versions is None else list(versions)
+    chosen = [site.lake()._context.latest().id] if versions is None else list(versions)
     lake = site.lake()
     ours = {version: _ours(lake, table, version) for version in chosen}
     for version in chosen if LONG else chosen[-1:]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import quacklake
 from quacklake import faults
+from quacklake.operations.stream_positions import StreamPositions
 from tests.seeds import chance
 from tests.spark.streaming import POINTS, Stage
 
@@ -58,7 +59,7 @@ def _death(pattern: str, at: int, *, clean: bool) -> Iterator[None]:
 def sink_of(spark: quacklake.SparkLake, mode: str) -> SparkSink:
     """Where the batches of a new run of the stream go, without a query of Spark."""
     sink = spark._sink("t", "in", mode, None if mode == "append" else "id", evolve=False, restart=False)
-    sink.run = spark._lake.streams.claim("in", "a query").run
+    sink.run = StreamPositions(spark.handle).claim("in", "a query").run
     return sink
 
 

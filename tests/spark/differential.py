@@ -127,7 +127,7 @@ def compare(lake: quacklake.Lake, spark: SparkLake, texts: Sequence[str], *, row
     schema = lake.handle.view().find_table("main", "edges").schema
     table = lake.table("edges").to_arrow()
     found: dict[str, tuple[str, str, list[Any], list[int]]] = {}
-    with duckdb.connect() as own, lake._shared.engine.connection() as connection:
+    with duckdb.connect() as own, lake._context.engine.connection() as connection:
         own.execute("SET TimeZone = 'UTC'")
         own.register("source", table)
         names = ", ".join(

@@ -75,7 +75,7 @@ def test_everybody_sees_what_spark_deletes_updates_and_merges(
     monkeypatch.setattr(places, "_MOST_PLACES", each)  # one by one, or by bits
     monkeypatch.setattr(changes, "_FILES_HERE", files)  # and their delete files written there
     site = make_site("sqlite", 10)
-    first = furnished(site)._shared.latest().id
+    first = furnished(site)._context.latest().id
     before = all_agree(site, session, versions=[first])
     spark = quacklake.spark(site.lake(), session)
     known = everything(site)
@@ -101,7 +101,7 @@ def test_everybody_sees_what_spark_deletes_updates_and_merges(
     fresh = [i for i in range(190, 320, 2) if i not in values(wanted, 1)]
     assert (done.rows_deleted, done.rows_updated, done.rows_inserted) == (1, len(matched) - 1, len(fresh))
 
-    latest = site.lake()._shared.latest().id
+    latest = site.lake()._context.latest().id
     assert latest == first + 3
     after = all_agree(site, session, versions=range(first, latest + 1))
     kept, now = row_ids(wanted), row_ids(after)
@@ -163,7 +163,7 @@ def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: Spar
     )
     lake.table("t").set_not_null("id")
     spark = quacklake.spark(lake, session)
-    version, files = lake._shared.latest().id, everything(site)
+    version, files = lake._context.latest().id, everything(site)
     twice = keyed(session, [(i % 9, "x") for i in range(30)])
     with pytest.raises(ConstraintError, match=r"several rows.*main\.t \(id\): 0, 1, 2, 3, 4 and more"):
         spark.merge("t", twice, on="id").when_matched_update_all().execute()
@@ -185,7 +185,7 @@ def test_what_a_merge_refuses_changes_nothing(make_site: MakeSite, session: Spar
         spark.update("t", {"id": None}, "id = 3")
     with pytest.raises(InputError, match="no column"):
         spark.update("t", {"nothing": 1})
-    assert (lake._shared.latest().id, everything(site)) == (version, files)
+    assert (lake._context.latest().id, everything(site)) == (version, files)
     done = spark.merge("t", twice, on="id").when_matched_delete().execute()
     assert (done.rows_deleted, lake.table("t").count()) == (9, 31), "to delete a row twice is clear enough"
 
@@ -267,7 +267,7 @@ def test_a_task_that_fails_leaves_the_lake_as_it_was(make_site: MakeSite, sessio
     fails = f.when(f.col("id") == 77, f.raise_error(f.lit("no"))).otherwise(f.lit("b"))
     with pytest.raises(InputError, match="Spark cannot compute the rows"):
         spark.update("t", {"w": fails}, "id > 50")
-    assert lake._shared.latest().id == 1
+    assert lake._context.latest().id == 1
     assert everything(site) == files
     assert lake.verify().ok
 
@@ -309,7 +309,7 @@ def test_values_of_every_type_stay_what_they_are(columns: str, make_site: MakeSi
 
     def seen() -> Rows:
         # intervals and times inside of lists come out of Arrow in another form
-        return all_agree(site, session) if plain else rows_of(site, "t", site.lake()._shared.latest().id)
+        return all_agree(site, session) if plain else rows_of(site, "t", site.lake()._context.latest().id)
 
     before = seen()
     done = quacklake.spark(site.lake(), session).update("t", {key: expr(f"{key} + 1")}, f"{key} % {2 * step} = 0")

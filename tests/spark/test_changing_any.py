@@ -134,6 +134,6 @@ def test_any_statements_leave_what_the_model_holds(
     for step in [model.append, model.append, *chance.choices(steps, weights=[2, 2, 3, 1, 1], k=8 if LONG else 4)]:
         step()
         found = model.check(found) if LONG or step is not model.append else found
-    versions = range(1, site.lake()._shared.latest().id + 1)
+    versions = range(1, site.lake()._context.latest().id + 1)
     all_agree(site, session, versions)
     assert site.lake().verify(deep=True).ok

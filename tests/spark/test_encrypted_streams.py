@@ -100,7 +100,7 @@ def test_each_task_gets_the_keys_of_its_own_files_only(site: LakeSite, monkeypat
     monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
     lake = site.lake()
     keys = [key.encode() for key in lake.table("t").plan().files.column("encryption_key").to_pylist()]
-    source = StreamSource(lake._shared, lake.table("t").info)
+    source = StreamSource(lake._context, lake.table("t").info)
     start = source.start(EARLIEST)
     parts = [pickle.dumps(part) for part in slices_of(source, source.plan(start, source.latest(start)))]
     assert [[key for key in keys if key in part] for part in parts] == [[key] for key in keys]
@@ -113,7 +113,7 @@ def test_a_file_without_a_key_is_not_read(site: LakeSite, starting: str) -> None
     lake = site.lake()
     if starting == "state":
         lake.expire_snapshots(versions=[0, 1])
-    source = StreamSource(lake._shared, lake.table("t").info, changes=True)
+    source = StreamSource(lake._context, lake.table("t").info, changes=True)
     start = source.start(EARLIEST)
     assert ("state" in start) == (starting == "state")
     end = source.latest(start)

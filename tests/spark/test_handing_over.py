@@ -86,7 +86,7 @@ def handle_of(lake: quacklake.Lake, taken: list[int], claim: Any = lambda *_, **
 
     inner = SimpleNamespace(_view=lake.handle.view, claim_stream=claim)
     session = SimpleNamespace(read=SimpleNamespace(parquet=lambda path: path))
-    spark: Any = SimpleNamespace(_shared=lake._shared, _lake=inner, session=session)
+    spark: Any = SimpleNamespace(_context=lake._context, _lake=inner, session=session)
     sink: Any = SimpleNamespace(spark=spark, table=TableRef.parse("t"), name="s", write=write, lock=threading.Lock())
     return ConnectHandle(sink)
 

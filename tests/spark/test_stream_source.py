@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> Iterator[quacklake.Lake]:
 
 
 def source_of(lake: quacklake.Lake, name: str = "t", **options: Any) -> StreamSource:
-    return StreamSource(lake._shared, lake.table(name).info, **options)
+    return StreamSource(lake._context, lake.table(name).info, **options)
 
 
 def read(source: StreamSource, start: Position, end: Position) -> list[tuple[Any, ...]]:

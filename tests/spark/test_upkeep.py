@@ -42,8 +42,8 @@ def scattered(site: LakeSite) -> quacklake.Lake:
 
 def test_spark_merges_flushes_rewrites_and_sorts(make_site: MakeSite, session: SparkSession) -> None:
     site = make_site("sqlite", 10)
-    spark = quacklake.spark(scattered(site), session)
-    lake = spark._lake
+    lake = scattered(site)
+    spark = quacklake.spark(lake, session)
     merged = spark.merge_adjacent_files("t")
     assert (merged.files_before, merged.files_after, merged.rows) == (12, 4, 120)
     assert [waiting.what for waiting in merged.skipped] == ["6 files"]  # those from before a column was added
@@ -53,7 +53,7 @@ def test_spark_merges_flushes_rewrites_and_sorts(make_site: MakeSite, session: S
     lake.table("t").delete("id IN (1, 3, 5)")
     rewritten = spark.rewrite_data_files("t", delete_threshold=0.5)
     assert (rewritten.files_before, rewritten.rows) == (2, 12)
-    first = lake._shared.latest().id
+    first = lake._context.latest().id
     before = all_agree(site, session, versions=range(2, first + 1))
     spark = quacklake.spark(site.lake(), session)
     ordered = spark.optimize("t", order_by="x DESC")

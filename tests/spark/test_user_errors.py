@@ -42,11 +42,11 @@ def spark(tmp_path: Path, session: SparkSession) -> SparkLake:
 
 
 def test_an_expression_that_fails_is_an_error_of_the_user(spark: SparkLake, session: SparkSession) -> None:
-    version = spark._lake.current_snapshot()
+    version = spark.handle.context.latest().id
     for text, said in WRONG.items():
         with pytest.raises(InputError, match=said):
             spark.append(session.range(100).selectExpr("id", f"CAST({text} AS BIGINT) AS v"), "t")
-    assert spark._lake.current_snapshot() == version
+    assert spark.handle.context.latest().id == version
 
 
 def test_so_it_is_in_every_statement(spark: SparkLake, session: SparkSession) -> None:
@@ -58,11 +58,11 @@ def test_so_it_is_in_every_statement(spark: SparkLake, session: SparkSession) ->
         lambda: spark.merge("t", source, on="id").when_matched_update_all().execute(),
         lambda: spark.create_table("u", source),
     ]
-    version = spark._lake.current_snapshot()
+    version = spark.handle.context.latest().id
     for work in works:
         with pytest.raises(InputError, match=said):
             work()
-    assert spark._lake.current_snapshot() == version
+    assert spark.handle.context.latest().id == version
 
 
 def test_a_function_of_the_user_that_raises_is_an_error_of_the_user(spark: SparkLake, session: SparkSession) -> None:
@@ -78,7 +78,7 @@ def test_a_function_of_the_user_that_raises_is_an_error_of_the_user(spark: Spark
 
 
 def test_a_store_that_fails_is_one_of_storage(spark: SparkLake, session: SparkSession) -> None:
-    folder = Path(str(spark._lake.data_path))
+    folder = Path(str(spark.handle.context.store.root))
     files = list(folder.rglob("*.parquet"))
     copy = session.createDataFrame(session.range(100).selectExpr("id", "id AS v").collect())
     for file in files:

@@ -68,7 +68,7 @@ def test_columns_without_a_name_are_called_by_what_was_written(lake: quacklake.L
 
 
 def test_a_query_runs_as_it_was_written(lake: quacklake.Lake) -> None:
-    session = lake._session()
+    session = lake._sessions.current()
     bound = Binder(session).bind(
         "SELECT lower( name ), lake.main.t.id FROM lake.main.t WHERE id>1e0 /* many */ LIMIT 5"
     )

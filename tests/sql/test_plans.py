@@ -68,7 +68,7 @@ def test_what_is_remembered_is_not_believed_for_long(lake: quacklake.Lake, monke
 
 def test_the_footers_of_only_so_many_files_are_kept(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_MOST_FOOTERS", 1)
-    connection = lake._session().connection
+    connection = lake._sessions.current().connection
 
     def kept() -> object:
         return connection.execute("SELECT current_setting('parquet_metadata_cache')").fetchall()[0][0]
@@ -86,7 +86,7 @@ def test_what_statements_leave_behind_is_dropped_now_and_then(lake: quacklake.La
     lake.sql("CREATE MACRO twice(x) AS x * 2; CREATE VIEW v AS SELECT twice(id) AS id FROM t")
     for _ in range(40):
         assert lake.sql("SELECT max(id), twice(1) FROM v").fetchone() == (198, 2)
-    connection = lake._session().connection
+    connection = lake._sessions.current().connection
     left = connection.execute("SELECT count(*) FROM duckdb_views() WHERE starts_with(view_name, 'qls_')").fetchall()
     macros = connection.execute("SELECT count(*) FROM duckdb_functions() WHERE starts_with(function_name, 'qls_')")
     assert left[0][0] < 60

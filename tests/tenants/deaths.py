@@ -54,7 +54,7 @@ def contend(url: str, data: str, how: str) -> int | str:
     try:
         if how == "connect":
             with quacklake.connect(url, data, catalog="acme", create=True, duckdb_threads=1) as lake:
-                row: Any = lake._shared.catalog.tenant_row
+                row: Any = lake._context.catalog.tenant_row
                 return int(row.id)
         with quacklake.tenants(url, data) as tenants:
             return tenants.create("acme", if_not_exists=how == "either").id

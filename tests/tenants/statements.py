@@ -41,7 +41,7 @@ def unbound(sql: str) -> list[str]:
 def sent(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Every statement that reaches the database, those that go around SQLAlchemy too."""
     found: list[str] = []
-    engine = lake._shared.catalog._engine
+    engine = lake._context.catalog._engine
     if engine.dialect.name == "sqlite":
         engine.dispose()
 

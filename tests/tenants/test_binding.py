@@ -40,13 +40,13 @@ def test_a_table_of_the_lake_that_cannot_be_bound_is_an_error(tmp_path: Path) ->
             sa.insert(Tables.of()["table"]).values(table_name="x"),
             sa.text("SELECT * FROM ducklake_table"),
         ):
-            with lake._shared.catalog._engine.connect() as connection, pytest.raises(sa.exc.CompileError):
+            with lake._context.catalog._engine.connect() as connection, pytest.raises(sa.exc.CompileError):
                 connection.execute(statement)
 
 
 def test_a_connection_that_names_no_catalog_can_read_nothing(tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/l.db", tmp_path / "data", catalog="acme") as lake:
-        engine = lake._shared.catalog._engine
+        engine = lake._context.catalog._engine
         table = Tables.of(shared=True)["table"]
         with engine.connect().execution_options(**{scoped.CATALOG: None}) as connection:
             assert connection.execute(sa.select(table.c.table_id)).all() == []
@@ -74,4 +74,4 @@ def test_metadata_cannot_be_changed_by_hand(tmp_path: Path) -> None:
         quacklake.connect(f"sqlite:///{tmp_path}/l.db", tmp_path / "data", catalog="acme") as lake,
         pytest.raises(quacklake.errors.UnsupportedFeatureError),
     ):
-        lake._shared.catalog.run_sql(lambda prefix: f"DELETE FROM {prefix}ducklake_table")
+        lake._context.catalog.run_sql(lambda prefix: f"DELETE FROM {prefix}ducklake_table")

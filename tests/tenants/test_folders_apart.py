@@ -51,7 +51,7 @@ def test_a_converted_lake_with_a_relative_data_path_keeps_its_own_folder(
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, tmp_path / "beta") as lake:
         lake.create_table("t", ROWS)
-        with lake._shared.catalog.commit() as writer:  # as stock DuckDB stores what was typed
+        with lake._context.catalog.commit() as writer:  # as stock DuckDB stores what was typed
             by_hand(writer, "UPDATE ducklake_metadata SET value = 'beta/' WHERE key = 'data_path'")
     with quacklake.tenants(url, "shared/", convert="acme") as tenants:
         assert tenants.get("acme").data_path == f"{tmp_path}/beta/"

@@ -138,5 +138,5 @@ def test_a_catalog_cannot_take_the_files_of_another(tmp_path: Path) -> None:
         two.delete_orphaned_files(cleanup_all=True)
         assert file.exists()
         with pytest.raises(quacklake.QuacklakeError):
-            two._shared.store.read("../one/" + file.relative_to(tmp_path / "data" / "one").as_posix())
+            two._context.store.read("../one/" + file.relative_to(tmp_path / "data" / "one").as_posix())
         assert mine.count() == 1

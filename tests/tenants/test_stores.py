@@ -132,7 +132,7 @@ def test_an_open_catalog_has_the_keys_of_no_other(stage: Stage) -> None:
     with stage.tenants({"acme": ACME, "beta": BETA}) as tenants:
         fill(tenants, stage.buckets)
         with tenants.open("acme") as lake:
-            shared = lake._shared
+            shared = lake._context
             assert shared.config.stores is None
             assert shared.config.s3_secret_key is not None
             assert shared.config.s3_secret_key.reveal() == ACME["secret_key"]

@@ -97,7 +97,7 @@ def test_one_that_fails_is_told_and_keeps_no_other_from_its_turn(
         return opened(self, name, **settings)
 
     monkeypatch.setattr(Tenants, "open", open_)
-    with opened(tenants, "held") as lake, hold(lake._shared.catalog, Work.MAINTENANCE, dt.timedelta(minutes=5)):
+    with opened(tenants, "held") as lake, hold(lake._context.catalog, Work.MAINTENANCE, dt.timedelta(minutes=5)):
         report = tenants.maintain(MERGING)
     assert visited(report) == ["broken", "closed", "gone", "held", "well"]
     found = {visit.name: visit for visit in report.tenants}

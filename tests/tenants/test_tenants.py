@@ -86,7 +86,7 @@ def test_a_catalog_is_opened_with_the_settings_for_all(url: str, tmp_path: Path)
         quacklake.tenants(url, tmp_path / "data", data_inlining_row_limit=0, s3_secret_key="s", pool_size=2) as tenants,
         tenants.open("acme", create=True, pool_size=3) as lake,
     ):
-        config = lake._shared.config
+        config = lake._context.config
         assert (config.data_inlining_row_limit, config.pool_size) == (0, 3)
         assert config.s3_secret_key is not None and config.s3_secret_key.reveal() == "s"
         assert lake.create_table("t", [{"a": 1}]).files().num_rows == 1

@@ -194,7 +194,7 @@ def test_a_lake_that_is_older_than_the_transaction_is_a_conflict(tmp_path: Path)
     shutil.copy(tmp_path / "lake.db", tmp_path / "backup.db")
     with quacklake.connect(f"sqlite:///{tmp_path / 'lake.db'}") as lake:
         lake.table("t").append([{"x": 2}])
-        base = lake._shared.latest()
+        base = lake._context.latest()
     with quacklake.connect(f"sqlite:///{tmp_path / 'backup.db'}") as restored:
         tx = restored._transaction(base)
         tx.drop_table(tx.find_table("main", "t"))

@@ -21,7 +21,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.L
 
 
 def _files(lake: quacklake.Lake) -> list[str]:
-    return sorted(entry.path for entry in lake._shared.store.list())
+    return sorted(entry.path for entry in lake._context.store.list())
 
 
 def test_a_transaction_sees_its_own_changes_and_others_do_not(lake: quacklake.Lake) -> None:

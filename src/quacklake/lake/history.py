@@ -11,7 +11,7 @@ from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError
 from quacklake.format.options import format_option
 from quacklake.format.snapshot_tags import SnapshotTag, check_tag
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.times import check_version, span
@@ -26,8 +26,8 @@ class LakeHistory:
         self.handle = handle
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def set_retention(self, table: str, keep: dt.timedelta | str | None) -> None:
         """Let a table keep its history longer than the lake: snapshots of that span that changed it do not expire.
@@ -38,8 +38,8 @@ class LakeHistory:
         text = None
         if keep is not None:
             wanted = span(keep)
-            self._shared.forget_options()
-            whole = self._shared.effective("expire_older_than", None, None)
+            self._context.forget_options()
+            whole = self._context.effective("expire_older_than", None, None)
             if whole is not None and wanted < whole:
                 raise ConfigError(
                     f"a table cannot keep its history for less time than the lake, which keeps {whole}",
@@ -48,13 +48,13 @@ class LakeHistory:
             text = format_option("expire_older_than", keep)
         ref = TableRef.parse(table)
         found = self.handle.view().find_table(ref.schema, ref.name)
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             writer.check_there()
             snapshot_tags.put_retention(writer, found.id, text)
 
     def retentions(self) -> dict[str, str]:
         """The tables that keep their history longer than the lake, and for how long."""
-        with self._shared.catalog.read() as reader:
+        with self._context.catalog.read() as reader:
             reader.check_there()
             spans = snapshot_tags.retention(reader)
             names = names_of(reader, sorted(spans))
@@ -67,7 +67,7 @@ class LakeHistory:
         reads it. With ``replace`` a tag may move. Raises ``InvalidNameError``, ``AlreadyExistsError``.
         """
         check_tag(name)
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             snapshot = writer.latest() if version is None else writer.at_version(check_version(version))
             tag = SnapshotTag(name, snapshot.id, dt.datetime.now(dt.UTC))
             snapshot_tags.add_tag(writer, tag, replace=replace)
@@ -76,13 +76,13 @@ class LakeHistory:
     def untag(self, name: str) -> None:
         """Take a tag away; its snapshot may expire then. Raises ``NotFoundError``."""
         check_tag(name)
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             writer.check_there()
             snapshot_tags.remove_tag(writer, name)
 
     def tags(self) -> pa.Table:
         """Every tag: its name, its snapshot and when it was given."""
-        with self._shared.catalog.read() as reader:
+        with self._context.catalog.read() as reader:
             reader.check_there()
             found = snapshot_tags.tags(reader)
         columns = {

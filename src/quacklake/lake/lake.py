@@ -84,22 +84,22 @@ class Lake(LakeWriter):
     @property
     def url(self) -> str:
         """Where the metadata is; never with a password."""
-        return str(self._shared.catalog.url)
+        return str(self._context.catalog.url)
 
     @property
     def catalog(self) -> str | None:
         """The name by which this catalog (tenant) of a shared lake was opened; None for a plain lake."""
-        return self._shared.catalog.tenant
+        return self._context.catalog.tenant
 
     @property
     def data_path(self) -> str:
         """Where the files are."""
-        return self._shared.store.root
+        return self._context.store.root
 
     @property
     def version(self) -> str:
         """The version of the DuckLake format of this lake."""
-        return self._shared.catalog.version
+        return self._context.catalog.version
 
     def migrate(self, to: str | None = None) -> str:
         """Bring the lake to another format version, ``"1.0"`` or ``"1.1"``; returns the version it has then.
@@ -108,14 +108,14 @@ class Lake(LakeWriter):
         a lake goes back to 1.0 unless it holds what 1.0 has no place for: then ``UnsupportedFeatureError`` lists it.
         All or nothing (on MySQL: run it again after a failure). Whoever has the lake open has to open it again.
         """
-        self._shared.catalog.migrate(to)
-        self._shared.forget()
+        self._context.catalog.migrate(to)
+        self._context.forget()
         return self.version
 
     def __repr__(self) -> str:
-        if self._shared.catalog.closed:
+        if self._context.catalog.closed:
             return f"<Lake {self.url}, closed>"
-        state = f"snapshot {self._shared.latest().id}, {len(self.tables())} tables"
+        state = f"snapshot {self._context.latest().id}, {len(self.tables())} tables"
         which = "" if self.catalog is None else f", catalog {self.catalog}"
         return f"<Lake {self.url}{which} at {state}, data in {self.data_path}>"
 
@@ -135,7 +135,7 @@ class Lake(LakeWriter):
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
         """The same lake, whose operations sign their snapshots; closing either closes both."""
-        return Lake(LakeHandle(self._shared, Signature(author, message, extra)))
+        return Lake(LakeHandle(self._context, Signature(author, message, extra)))
 
     @contextmanager
     def transaction(
@@ -146,7 +146,7 @@ class Lake(LakeWriter):
         Inside, reads see the block's own changes. Raises ``CommitConflict`` at the end when another commit excludes it.
         """
         tx = self.handle.begin()
-        opened = LakeTransaction(TransactionHandle(self._shared, tx))
+        opened = LakeTransaction(TransactionHandle(self._context, tx))
         try:
             yield opened
             opened.snapshot = self.handle.commit(tx, Signature(author, message, extra))
@@ -174,20 +174,20 @@ class Lake(LakeWriter):
         ``changes`` are the codes of the format. ``operation`` is what was asked, such as ``MERGE`` or ``RESTORE``, and
         ``description`` says what it did to which table. Of commits of other clients the operation is told by the codes.
         """
-        return lake_history(self._shared)
+        return lake_history(self._context)
 
     def current_snapshot(self) -> int:
         """The id of the newest snapshot."""
-        return self._shared.latest().id
+        return self._context.latest().id
 
     def catalog_bytes(self) -> int | None:
         """Return the bytes that the metadata takes in its database; None for a catalog of a shared lake."""
-        return self._shared.catalog.size()
+        return self._context.catalog.size()
 
     def limits(self) -> Limits:
         """What this catalog (tenant) of a shared lake may take; a plain lake has no limits."""
-        self._shared.latest()
-        return self._shared.catalog.limits
+        self._context.latest()
+        return self._context.catalog.limits
 
     def tag(self, name: str, version: int | None = None, *, replace: bool = False) -> int:
         """Give a snapshot (default: the newest) a name; returns its number. See ``lake.history``."""

@@ -11,7 +11,7 @@ from quacklake.format.names import quote
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.dataframe import DataFrame
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
@@ -43,12 +43,12 @@ class LakeReader:
         return self._sessions.current()._from(text, params)
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def table(self, name: str) -> Table:
         """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
-        ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
+        ref = TableRef.parse(name, nested=self._context.catalog.is_next)
         return Table(self.handle, ref)
 
     def __getitem__(self, name: str) -> Table:
@@ -92,7 +92,7 @@ class LakeReader:
 
     def view(self, name: str) -> View:
         """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
-        ref = TableRef.parse(name, nested=self._shared.catalog.is_next)
+        ref = TableRef.parse(name, nested=self._context.catalog.is_next)
         return View(self.handle, ref)
 
     def views(self, schema: str | None = None) -> list[str]:
@@ -125,9 +125,9 @@ class LakeReader:
             return
         connection = target
         view = self.handle.view()
-        connect_store(connection, self._shared.store)
+        connect_store(connection, self._context.store)
         for info in view.tables():
-            query = self._shared.engine.bind(connection, view.plan(info))
+            query = self._context.engine.bind(connection, view.plan(info))
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
             connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
 

@@ -225,14 +225,14 @@ class Table(TableMaintenance):
         one key the first.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
-        source = to_source(data, self._shared.store)
+        source = to_source(data, self._context.store)
         if dedup:
             return self._write(
-                lambda tx, table: dml.append_new(self._shared, tx, table, source, _key(tx, table), evolve=evolve),
+                lambda tx, table: dml.append_new(self._context, tx, table, source, _key(tx, table), evolve=evolve),
                 source=source,
             )
         return self._write(
-            lambda tx, table: dml.append(self._shared, tx, table, source, evolve=evolve) or 0,
+            lambda tx, table: dml.append(self._context, tx, table, source, evolve=evolve) or 0,
             blind=True,
             source=source,
         )
@@ -254,38 +254,38 @@ class Table(TableMaintenance):
         """
         patterns = to_patterns(paths)
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
-        return self._write(lambda tx, table: add_files(self._shared, tx, table, patterns, options))
+        return self._write(lambda tx, table: add_files(self._context, tx, table, patterns, options))
 
     def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
-        source = to_source(data, self._shared.store)
+        source = to_source(data, self._context.store)
         return self._write(
-            lambda tx, table: dml.overwrite(self._shared, tx, table, source, where, evolve=evolve) or 0,
+            lambda tx, table: dml.overwrite(self._context, tx, table, source, where, evolve=evolve) or 0,
             source=source,
         )
 
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that satisfy a filter (all without one); returns how many where that is known."""
-        return self._write(lambda tx, table: dml.delete(self._shared, tx, table, where))
+        return self._write(lambda tx, table: dml.delete(self._context, tx, table, where))
 
     def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
         """Set columns of the rows that satisfy a filter; returns how many.
 
         Python values are literals; ``quacklake.expr("n + 1")`` is SQL over the row.
         """
-        return self._write(lambda tx, table: dml.update(self._shared, tx, table, values, where))
+        return self._write(lambda tx, table: dml.update(self._context, tx, table, values, where))
 
     def merge(self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False) -> MergeResult:
         """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
 
         Without ``on`` the primary key decides. Two rows with one key are a ``ConstraintError`` that names it.
         """
-        source = to_source(data, self._shared.store)
+        source = to_source(data, self._context.store)
         given = [on] if isinstance(on, str) else on
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
             keys = _key(tx, table) if given is None else list(given)
-            return dml.merge(self._shared, tx, table, source, keys, evolve=evolve)
+            return dml.merge(self._context, tx, table, source, keys, evolve=evolve)
 
         return self._write(work, source=source)
 
@@ -308,7 +308,7 @@ class Table(TableMaintenance):
 
         Without more said, a key is ascending and NULL comes last. Raises ``InputError``; then nothing is changed.
         """
-        self._write(lambda tx, table: layout.sort(self._shared, tx, table, keys))
+        self._write(lambda tx, table: layout.sort(self._context, tx, table, keys))
 
     def reset_sorted_by(self) -> None:
         """Write rows in the order in which they come from now on."""
@@ -326,38 +326,38 @@ class Table(TableMaintenance):
         ``type`` is an Arrow type or DuckDB's text for one, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. The
         values of a list are called ``element``, those of a map ``key`` and ``value``: ``items.element.price``.
         """
-        self._write(lambda tx, table: evolution.add_column(self._shared, tx, table, path, type, default))
+        self._write(lambda tx, table: evolution.add_column(self._context, tx, table, path, type, default))
 
     def drop_column(self, path: str) -> None:
         """Drop a column, or a field of a struct; older snapshots keep it."""
-        self._write(lambda tx, table: evolution.drop_column(self._shared, tx, table, path))
+        self._write(lambda tx, table: evolution.drop_column(self._context, tx, table, path))
 
     def rename_column(self, path: str, new_name: str) -> None:
         """Give a column, or a field of a struct, another name."""
-        self._write(lambda tx, table: evolution.rename_column(self._shared, tx, table, path, new_name))
+        self._write(lambda tx, table: evolution.rename_column(self._context, tx, table, path, new_name))
 
     def alter_column(self, path: str, type: ColumnType) -> None:
         """Widen the type of a column or field; a nested type may also gain and lose fields, matched by name.
 
         Raises ``InputError`` for a change that could lose a value.
         """
-        self._write(lambda tx, table: evolution.alter_column(self._shared, tx, table, path, type))
+        self._write(lambda tx, table: evolution.alter_column(self._context, tx, table, path, type))
 
     def set_default(self, path: str, value: Any) -> None:
         """Let new rows that lack a column have a value in it: a literal, or ``quacklake.expr("now()")``."""
-        self._write(lambda tx, table: evolution.set_default(self._shared, tx, table, path, value))
+        self._write(lambda tx, table: evolution.set_default(self._context, tx, table, path, value))
 
     def drop_default(self, path: str) -> None:
         """Let a column have no default any more."""
-        self._write(lambda tx, table: evolution.drop_default(self._shared, tx, table, path))
+        self._write(lambda tx, table: evolution.drop_default(self._context, tx, table, path))
 
     def set_not_null(self, path: str) -> None:
         """Refuse NULL in a column from now on. Raises ``ConstraintError`` when a row has one."""
-        self._write(lambda tx, table: evolution.set_not_null(self._shared, tx, table, path))
+        self._write(lambda tx, table: evolution.set_not_null(self._context, tx, table, path))
 
     def drop_not_null(self, path: str) -> None:
         """Allow NULL in a column."""
-        self._write(lambda tx, table: evolution.drop_not_null(self._shared, tx, table, path))
+        self._write(lambda tx, table: evolution.drop_not_null(self._context, tx, table, path))
 
     # -- history -----------------------------------------------------------------------------------------------------
 
@@ -385,7 +385,7 @@ class Table(TableMaintenance):
         """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
         from quacklake.operations.history import table_history
 
-        return table_history(self._shared, self.info)
+        return table_history(self._context, self.info)
 
     def restore(self, to: Version, *, dry_run: bool = False) -> UndoReport:
         """Let the table be as it was at a snapshot or a time, in a new snapshot; the history stays.

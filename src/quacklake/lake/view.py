@@ -10,7 +10,7 @@ import pyarrow as pa
 from quacklake.format.names import quote
 from quacklake.format.objects import ViewInfo
 from quacklake.operations.boundary import boundary
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
@@ -29,8 +29,8 @@ class View(Rows):
         self._ref = ref
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def _find(self, tx: Transaction) -> ViewInfo:
         return tx.objects.find_view(self._ref.schema, self._ref.name)
@@ -73,7 +73,7 @@ class View(Rows):
     def _query(self, query: str) -> pa.Table:
         tx = self.handle.view()
         view = self._find(tx)
-        with self._shared.engine.gate(), closing(ViewSession(self._shared, tx)) as session:
+        with self._context.engine.gate(), closing(ViewSession(self._context, tx)) as session:
             session.add_view(view)
             return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
 
@@ -101,7 +101,7 @@ class View(Rows):
 
         def work(tx: Transaction) -> None:
             view = self._find(tx)
-            tx.objects.set_tags(view, checked, column_name=view_column(self._shared, tx, view, column))
+            tx.objects.set_tags(view, checked, column_name=view_column(self._context, tx, view, column))
 
         self.handle.run(work)
 

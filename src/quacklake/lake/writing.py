@@ -67,7 +67,7 @@ class LakeWriter(LakeReader):
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
         ref = TableRef.parse(name)
-        schema, source = _schema_of(columns, self._shared.store)
+        schema, source = _schema_of(columns, self._context.store)
         keys = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
         tag = key_tag(schema, keys) if primary_key is not None else None
         schema = with_required(schema, keys)
@@ -78,13 +78,13 @@ class LakeWriter(LakeReader):
                 return
             if replace and existing is not None:
                 tx.drop_table(existing)
-            info = layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
+            info = layout.create_table(self._context, tx, ref, schema, partition_by, sort_by)
             if tag is not None:
                 tx.objects.set_tags(info, {PRIMARY_KEY: tag})
             if source is not None and tag is not None and not source.empty:
-                dml.merge(self._shared, tx, info, source, keys, asked=Operation.INSERT)
+                dml.merge(self._context, tx, info, source, keys, asked=Operation.INSERT)
             elif source is not None:
-                dml.append(self._shared, tx, info, source)
+                dml.append(self._context, tx, info, source)
 
         self.handle.run(work, replayable=source is None or source.replayable)
         return self.table(name)
@@ -120,7 +120,7 @@ class LakeWriter(LakeReader):
 
         def work(tx: Transaction) -> None:
             owner = tx.find_schema(ref.schema)
-            text = check_view(self._shared, tx, owner.name, sql, aliases)
+            text = check_view(self._context, tx, owner.name, sql, aliases)
             tx.objects.create_view(owner.name, ref.name, text, aliases, replacing=replace)
 
         self.handle.run(work)
@@ -156,7 +156,7 @@ class LakeWriter(LakeReader):
 
         def work(tx: Transaction) -> None:
             owner = tx.find_schema(ref.schema)
-            variant = check_macro(self._shared, tx, owner.name, given, is_table=table)
+            variant = check_macro(self._context, tx, owner.name, given, is_table=table)
             tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
 
         self.handle.run(work)

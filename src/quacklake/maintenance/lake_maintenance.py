@@ -23,7 +23,7 @@ from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.maintenance.scheduler import MaintenanceReport
 from quacklake.maintenance.table_maintenance import TableMaintenance, check_sizes, check_threshold
 from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stores import open_store
@@ -57,8 +57,8 @@ class LakeMaintenance:
         self._table = table
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def table(self, name: str) -> TableMaintenance:
         """Return the maintenance of one table."""
@@ -145,7 +145,7 @@ class LakeMaintenance:
         for info in view.tables():
             if owner is not None and info.schema_id != owner.id:
                 continue
-            if not self._shared.option("auto_compact", info):
+            if not self._context.option("auto_compact", info):
                 skipped = Skipped(info.qualified_name, "its option auto_compact is false")
                 reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
                 continue
@@ -187,12 +187,12 @@ class LakeMaintenance:
             raise InputError(f"keep_last must be a number from 1, not {keep_last!r}")
         named = None if versions is None else tuple(check_version(version) for version in versions)
         limit = None if named is not None else self._limit(older_than, "expire_older_than")
-        shared = self._shared
+        context = self._context
         return expire_snapshots(
-            shared.catalog,
-            shared.store,
+            context.catalog,
+            context.store,
             ExpiryRequest(limit, named, keep_last),
-            retry=shared.retry,
+            retry=context.retry,
             dry_run=dry_run,
             progress=progress,
         )
@@ -201,8 +201,8 @@ class LakeMaintenance:
         """The time before which something is old enough: as given, else as the lake has it, else None."""
         if older_than is not None:
             return before(older_than)
-        self._shared.forget_options()
-        age = self._shared.effective(option, None, None)
+        self._context.forget_options()
+        age = self._context.effective(option, None, None)
         return None if age is None else before(age)
 
     def cleanup_old_files(
@@ -244,7 +244,7 @@ class LakeMaintenance:
         """
         limit = self._removal_limit(older_than, cleanup_all)
         if older_than is None and not cleanup_all:
-            grace = before(self._shared.config.orphan_grace)
+            grace = before(self._context.config.orphan_grace)
             limit = grace if limit is None else min(limit, grace)
         return self._remove(delete_orphaned_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
 
@@ -257,21 +257,21 @@ class LakeMaintenance:
         on_path: OnPath | None,
         progress: Progress,
     ) -> CleanupReport:
-        shared = self._shared
+        context = self._context
         return work(
-            shared.catalog,
-            shared.store,
+            context.catalog,
+            context.store,
             before=limit,
-            threads=shared.config.cleanup_threads,
-            keep=shared.config.report_paths,
+            threads=context.config.cleanup_threads,
+            keep=context.config.report_paths,
             dry_run=dry_run,
             on_path=on_path,
             progress=progress,
         )
 
     def _removal_limit(self, older_than: Age | None, cleanup_all: bool) -> dt.datetime | None:
-        if self._shared.catalog.read_only:
-            raise self._shared.catalog.refusal()
+        if self._context.catalog.read_only:
+            raise self._context.catalog.refusal()
         if cleanup_all and older_than is not None:
             raise InputError("pass older_than= or cleanup_all=True, not both")
         return None if cleanup_all else self._limit(older_than, "delete_older_than")
@@ -282,8 +282,8 @@ class LakeMaintenance:
         Nothing is changed. What is wrong is in the report's ``findings``, each with a stable code; a report is ``ok``
         when there are none. Other clients may write meanwhile.
         """
-        shared = self._shared
-        return verify(shared.catalog, shared.store, DuckDBAudit(shared.engine) if deep else None, progress)
+        context = self._context
+        return verify(context.catalog, context.store, DuckDBAudit(context.engine) if deep else None, progress)
 
     def repair(
         self,
@@ -298,17 +298,17 @@ class LakeMaintenance:
         that mean nothing are removed; data is never touched. Raises ``CommitConflict`` when another commit came in
         between.
         """
-        shared = self._shared
+        context = self._context
         for attempt in range(_ATTEMPTS):
             report = findings if isinstance(findings, VerifyReport) else self.verify(progress=progress)
             chosen = None if findings is None or isinstance(findings, VerifyReport) else tuple(findings)
             try:
-                done = repair(shared.catalog, report, chosen, dry_run=dry_run)
+                done = repair(context.catalog, report, chosen, dry_run=dry_run)
             except CommitConflict:
                 if findings is not None or attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            shared.forget()
+            context.forget()
             return done
         raise CommitConflict("the lake changed during every repair", hint="try again when less is written")
 
@@ -320,14 +320,14 @@ class LakeMaintenance:
         encrypted lake's catalog holds the keys of its files. Files outside of the data path are not copied. Raises
         ``InputError`` for a place inside the lake's own data path, or in that of a shared lake.
         """
-        shared = self._shared
-        target = open_store(str(to), shared.config)
-        if shared.store.hides(target.root):
+        context = self._context
+        target = open_store(str(to), context.config)
+        if context.store.hides(target.root):
             raise InputError(
                 f"the backup would be in {target.root}, where catalogs of the shared lake have their files",
                 hint="name another folder or bucket",
             )
-        return back_up(shared.catalog, shared.store, target, progress)
+        return back_up(context.catalog, context.store, target, progress)
 
     def maintainer(self, policy: Policy | None = None) -> Maintainer:
         """Something that looks after the lake by a policy, for as long as it is wanted."""

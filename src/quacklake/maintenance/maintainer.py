@@ -47,10 +47,10 @@ class Maintainer:
 
     def _make_scheduler(self) -> Scheduler:
         lake, policy = self._lake, self.policy
-        shared = lake.handle.shared
-        default = int(int(shared.option("target_file_size")) * policy.small_ratio)
+        context = lake.handle.context
+        default = int(int(context.option("target_file_size")) * policy.small_ratio)
         own = {
-            table.id: int(int(shared.option("target_file_size", table)) * policy.small_ratio)
+            table.id: int(int(context.option("target_file_size", table)) * policy.small_ratio)
             for table in lake.handle.view().tables()
         }
         workers: dict[JobKind, Callable[[Job], Any]] = {
@@ -73,7 +73,7 @@ class Maintainer:
             ),
             JobKind.ORPHANS: lambda _: not self._orphans_are_looked_for(),
         }
-        return Scheduler(shared.catalog, policy, workers, default, small_of, checks)
+        return Scheduler(context.catalog, policy, workers, default, small_of, checks)
 
     def _merge_is_useful(self, job: Job) -> bool:
         """Return whether a merge removes as many files as it does in a table without partitions at that number."""
@@ -82,7 +82,7 @@ class Maintainer:
         return saved >= self.policy.small_files - 1
 
     def _orphans_are_looked_for(self) -> bool:
-        with self._lake.handle.shared.catalog.read() as reader:
+        with self._lake.handle.context.catalog.read() as reader:
             return reader.lease_left(int(Work.ORPHANS)) > 0
 
     def due(self) -> list[Job]:
@@ -109,5 +109,5 @@ class Maintainer:
 def _or_option(
     lake: LakeMaintenance, given: dt.timedelta | None, name: str, otherwise: dt.timedelta | None = None
 ) -> dt.timedelta | None:
-    found = given if given is not None else lake.handle.shared.option(name)
+    found = given if given is not None else lake.handle.context.option(name)
     return found if isinstance(found, dt.timedelta) else otherwise

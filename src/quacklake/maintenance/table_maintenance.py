@@ -17,7 +17,7 @@ from quacklake.maintenance.planning import Group, SourceFile, merge_groups, opti
 from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.operations import layout, sealing
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.progress import Progress, silent
@@ -41,8 +41,8 @@ class TableMaintenance:
         return view.find_table(self._ref.schema, self._ref.name)
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def flush_inlined_data(self, *, progress: Progress = silent) -> CompactionReport:
         """Move the rows and deletes that are in the catalog into files."""
@@ -86,7 +86,7 @@ class TableMaintenance:
         view = self.handle.view()
         table = self._find(view)
         limits = self._compactor_of(table, silent).limits
-        files = read_files(self._shared.catalog, self._shared.store, view.base, table).files.values()
+        files = read_files(self._context.catalog, self._context.store, view.base, table).files.values()
         groups = merge_groups(files, limits.target_size, max_files=limits.max_files, max_size=max_file_size)
         return sum(len(group.files) - 1 for group in groups)
 
@@ -108,7 +108,7 @@ class TableMaintenance:
         _check_count("small_file_size", small_file_size, 1)
         compactor, table, base = self._compactor(progress)
         limits = compactor.limits
-        option = self._shared.option("rewrite_delete_threshold", table)
+        option = self._context.option("rewrite_delete_threshold", table)
         threshold = float(option if delete_threshold is None else delete_threshold)
         chosen = self._choice(table, where)
 
@@ -142,7 +142,7 @@ class TableMaintenance:
         compactor, table, base = self._compactor(progress)
         sort = table.sort
         if order_by is not None:
-            sort = layout.sort_spec(self._shared, -1, table.schema, layout.texts(order_by))
+            sort = layout.sort_spec(self._context, -1, table.schema, layout.texts(order_by))
         elif zorder is not None:
             sort = self._along(compactor, _curve(table, layout.texts(zorder)))
         chosen = self._choice(table, where)
@@ -162,14 +162,14 @@ class TableMaintenance:
             return lambda files: list(files.files.values())
         plan = self.handle.view().plan(table, to_predicate(where, table.schema))
         nothing = replace(plan, files=plan.files.slice(0, 0), deletes=plan.deletes.slice(0, 0))
-        self._shared.engine.scan(nothing, where=where).reader.read_all()  # DuckDB tells what is wrong with it
+        self._context.engine.scan(nothing, where=where).reader.read_all()  # DuckDB tells what is wrong with it
         ids = frozenset(plan.files.column("data_file_id").to_pylist())
         return lambda files: [file for file in files.files.values() if file.id in ids]
 
     def _files(self) -> Files:
         """What writes the files of compactions."""
-        shared = self._shared
-        return CompactionFiles(shared.engine, shared.writer, shared.write_options, shared.writes_vectors)
+        context = self._context
+        return CompactionFiles(context.engine, context.writer, context.write_options, context.writes_vectors)
 
     def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
         """The order along a z-order curve, for what writes the files."""
@@ -182,26 +182,26 @@ class TableMaintenance:
         return self._compactor_of(table, progress), table, view.base
 
     def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:
-        shared = self._shared
-        config = shared.config
+        context = self._context
+        config = context.config
 
         def find(snapshot: Snapshot) -> TableInfo | None:
-            with shared.catalog.read() as reader:
+            with context.catalog.read() as reader:
                 return reader.table_by_id(snapshot, table.id)
 
         return Compactor(
-            catalog=shared.catalog,
-            store=shared.store,
+            catalog=context.catalog,
+            store=context.store,
             files=self._files(),
             once=self.handle.once,
-            latest=shared.latest,
+            latest=context.latest,
             find=find,
             limits=Limits(
-                target_size=int(shared.option("target_file_size", table)),
+                target_size=int(context.option("target_file_size", table)),
                 max_files=config.compaction_max_files,
                 max_rows=config.compaction_max_rows,
                 max_replans=config.compaction_max_replans,
-                hive=shared.hive(table),
+                hive=context.hive(table),
             ),
             progress=progress,
         )
@@ -216,7 +216,7 @@ class TableMaintenance:
         pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
         if pending is not None:
             rows = sum(insert.rows.num_rows for insert in pending.inserts)
-            sealing.spill(self._shared, tx, pending)
+            sealing.spill(self._context, tx, pending)
             moved = tx.base.id if rows else None
             return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
         if table.id < 0 or tx.has_flushed(table):

@@ -29,7 +29,7 @@ from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.stats import ColumnStats
 from quacklake.format.types import NESTED, SCALARS, duckdb_type
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.storage import Footer, FooterColumn, Links, read_footers
 from quacklake.storage.parquet import Places, child_fields, leaf_places, placed_stats
 from quacklake.transaction import NewDataFile, Transaction
@@ -74,36 +74,38 @@ def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
     return [str(path) for path in given]
 
 
-def add_files(shared: Shared, tx: Transaction, table: TableInfo, patterns: Sequence[str], options: AddOptions) -> int:
+def add_files(
+    context: LakeContext, tx: Transaction, table: TableInfo, patterns: Sequence[str], options: AddOptions
+) -> int:
     """Make Parquet files part of a table; returns how many rows they have."""
     tx.asks(Operation.ADD_FILES)
-    if shared.catalog.encrypted:
+    if context.catalog.encrypted:
         raise UnsupportedFeatureError(
             "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
             hint="append the rows instead",
         )
     spec = _partition(table)
-    found = _find(shared, table, patterns)
+    found = _find(context, table, patterns)
     known = set(tx.plan(table).files.column("path").to_pylist())
     links = Links()
-    places = {url: shared.store.resolve(url, False, links=links) for url in found}
+    places = {url: context.store.resolve(url, False, links=links) for url in found}
     for url, place in places.items():
         file_name(url)  # refuses one that could not be read later
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
-        if shared.store.is_of_others(place):
+        if context.store.is_of_others(place):
             raise PathError(
                 f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
                 hint="append its rows instead, or fork that catalog",
             )
-    footers = read_footers(shared.store, list(places.values()))
+    footers = read_footers(context.store, list(places.values()))
     shapes = _Shapes(tx, table, options, spec)
     rows = [
         _Added(url, place, footer, shapes.of(url, footer))
         for (url, place), footer in zip(places.items(), footers, strict=True)
         if footer.rows
     ]
-    values = _folder_stats(shared, rows)
+    values = _folder_stats(context, rows)
     pending = tx.pending(table)
     files = [_new_file(tx, table, each, values, spec) for each in rows]
     pending.files.extend(files)
@@ -126,10 +128,10 @@ def _partition(table: TableInfo) -> PartitionSpec | None:
     return spec
 
 
-def _find(shared: Shared, table: TableInfo, patterns: Sequence[str]) -> list[str]:
+def _find(context: LakeContext, table: TableInfo, patterns: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for pattern in patterns:
-        files = shared.store.find(pattern)
+        files = context.store.find(pattern)
         if not files:
             raise NotFoundError(
                 f"Failed to add data files to {table.qualified_name}: there is no file {pattern!r}",
@@ -337,7 +339,7 @@ def _folder_text(column: Column, url: str) -> str | None:
     return None if text == "" and column.type != "varchar" else text
 
 
-def _folder_stats(shared: Shared, rows: Sequence[_Added]) -> _FolderStats:
+def _folder_stats(context: LakeContext, rows: Sequence[_Added]) -> _FolderStats:
     """The bounds of every value in the name of a folder, and its text as a partition value.
 
     Raises ``SchemaMismatchError`` for one of another type.
@@ -347,8 +349,8 @@ def _folder_stats(shared: Shared, rows: Sequence[_Added]) -> _FolderStats:
     for column in columns.values():
         texts = list(dict.fromkeys(_folder_text(column, each.url) for each in rows if column in each.shape.folders))
         given = pa.array(texts, pa.string())
-        values = shared.engine.cast(given, column)
-        written = shared.engine.texts(pa.table({column.name: values}), [column])
+        values = context.engine.cast(given, column)
+        written = context.engine.texts(pa.table({column.name: values}), [column])
         for index, text in enumerate(texts):
             if text is not None and not values[index].is_valid:
                 raise SchemaMismatchError(

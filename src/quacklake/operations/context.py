@@ -24,7 +24,7 @@ from quacklake.operations.macros import order_macros
 from quacklake.storage import Store
 from quacklake.transaction import Retry, TableCache
 
-__all__ = ["Shared"]
+__all__ = ["LakeContext"]
 
 _MATCHES = 1024
 _OPTIONS_AGE = 5.0
@@ -32,7 +32,7 @@ _OPTIONS_AGE = 5.0
 
 
 @dataclass
-class Shared:
+class LakeContext:
     """The parts of one open lake."""
 
     catalog: Catalog

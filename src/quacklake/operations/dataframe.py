@@ -116,28 +116,28 @@ class DataFrame(Frame):
 
     def _plan(self, view: Transaction, table: TableInfo) -> ScanPlan:
         predicate = to_predicate(self._where, table.schema)
-        return view.plan(table, predicate, max_files=self._handle.shared.config.plan_max_files)
+        return view.plan(table, predicate, max_files=self._handle.context.config.plan_max_files)
 
     def manifest(self) -> bytes:
         """Return the scan plan as an Arrow IPC file, with partition values and statistics of each file."""
         view = self._handle.view()
         table = view.find_table(self._ref.schema, self._ref.name)
         plan = view.plan(
-            table, to_predicate(self._where, table.schema), max_files=self._handle.shared.config.plan_max_files
+            table, to_predicate(self._where, table.schema), max_files=self._handle.context.config.plan_max_files
         )
-        with self._handle.shared.catalog.read() as reader:
+        with self._handle.context.catalog.read() as reader:
             values = reader.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
             return encode_manifest(plan, values, reader.column_statistics(view.base, table.id))
 
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""
-        return self._handle.shared.engine.scan(
+        return self._handle.context.engine.scan(
             self.plan(),
             columns=self._columns,
             where=self._where,
             limit=self._limit,
             row_ids=self._row_ids,
-            batch_rows=batch_rows or self._handle.shared.config.fetch_batch_rows,
+            batch_rows=batch_rows or self._handle.context.config.fetch_batch_rows,
         )
 
     def count(self) -> int:
@@ -145,7 +145,7 @@ class DataFrame(Frame):
         plan = self.plan()
         if self._where is None or isinstance(self._where, str):
             known = plan.count() if self._where is None else None
-            total = self._handle.shared.engine.count(plan, self._where) if known is None else known
+            total = self._handle.context.engine.count(plan, self._where) if known is None else known
         else:
             total = sum(batch.num_rows for batch in self.to_batches())
         return total if self._limit is None else min(total, self._limit)

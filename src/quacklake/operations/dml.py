@@ -24,7 +24,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.operations import conform, evolution
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.inlining import encoded_insert
 from quacklake.operations.inserting import check_not_null, insert_query, replace_rows, write_rows
@@ -60,7 +60,7 @@ class MergeResult:
 
 
 def append(
-    shared: Shared,
+    context: LakeContext,
     tx: Transaction,
     table: TableInfo,
     data: Input,
@@ -74,26 +74,26 @@ def append(
     tx.asks(asked)
     source = data.opened(table.schema)
     if evolve:
-        table = evolution.evolve(shared, tx, table, source.schema)
-    matches = shared.match(source.schema, table, partial=evolve)
-    small = source.first(shared.inline_limit(table))
+        table = evolution.evolve(context, tx, table, source.schema)
+    matches = context.match(source.schema, table, partial=evolve)
+    small = source.first(context.inline_limit(table))
     if small is not None:
         if small.num_rows:
-            rows = conform.to_table(shared.engine, small, matches)
-            tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * rows.num_rows))
+            rows = conform.to_table(context.engine, small, matches)
+            tx.pending(table).add_insert(encoded_insert(context, table, rows, [None] * rows.num_rows))
         return int(small.num_rows)
     select = ", ".join(conform.expressions(matches))
-    with source.lend() as rows, shared.engine.connection() as connection:
+    with source.lend() as rows, context.engine.connection() as connection:
         with writing():
             connection.register("ql_source", rows)
-        return write_rows(shared, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
+        return write_rows(context, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
 
 
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
 def delete(
-    shared: Shared, tx: Transaction, table: TableInfo, where: str | None, *, asked: Operation = Operation.DELETE
+    context: LakeContext, tx: Transaction, table: TableInfo, where: str | None, *, asked: Operation = Operation.DELETE
 ) -> int | None:
     """Delete the rows that satisfy a filter; returns how many, or None for all rows of a table that must be counted."""
     tx.asks(asked)
@@ -105,19 +105,19 @@ def delete(
         count = plan.count()
         pending.delete_all(plan)
         return count
-    with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True, where=where)
-        target = shared.engine.find(connection, query, where, table.schema)
+    with context.engine.connection() as connection:
+        query = context.engine.bind(connection, plan, rows=True, where=where)
+        target = context.engine.find(connection, query, where, table.schema)
     pending.delete(plan, target)
     return target.count
 
 
-def delete_keys(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> int:
+def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> int:
     """Delete the rows whose keys some rows have; returns how many."""
     keys = [table.schema.find(name) for name in on]
     if not rows.num_rows:
         return 0
-    with shared.engine.connection() as connection:
+    with context.engine.connection() as connection:
         incoming = _temporary()
         select = ", ".join(f"CAST({quote(key.name)} AS {key.duckdb_type()}) AS {quote(key.name)}" for key in keys)
         try:
@@ -128,9 +128,9 @@ def delete_keys(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Tabl
             plan = tx.plan(table, predicate)
             pending = tx.pending(table)
             pending.add_read(predicate)
-            query = shared.engine.bind(connection, plan, rows=True)
+            query = context.engine.bind(connection, plan, rows=True)
             same = " AND ".join(f"t.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
-            found = shared.engine.find(
+            found = context.engine.find(
                 connection, f"SELECT t.* FROM ({query}) t SEMI JOIN {incoming} s ON {same}", None, table.schema
             )
             pending.delete(plan, found)
@@ -140,17 +140,19 @@ def delete_keys(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Tabl
 
 
 def overwrite(
-    shared: Shared, tx: Transaction, table: TableInfo, data: Input, where: str | None, *, evolve: bool = False
+    context: LakeContext, tx: Transaction, table: TableInfo, data: Input, where: str | None, *, evolve: bool = False
 ) -> int | None:
     """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
-    delete(shared, tx, table, where, asked=Operation.OVERWRITE)
-    return append(shared, tx, table, data, evolve=evolve, asked=Operation.OVERWRITE)
+    delete(context, tx, table, where, asked=Operation.OVERWRITE)
+    return append(context, tx, table, data, evolve=evolve, asked=Operation.OVERWRITE)
 
 
 # -- update ------------------------------------------------------------------------------------------------------------
 
 
-def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[str, Any], where: str | None) -> int:
+def update(
+    context: LakeContext, tx: Transaction, table: TableInfo, values: Mapping[str, Any], where: str | None
+) -> int:
     """Set columns of the rows that satisfy a filter; returns how many. Row ids stay."""
     if not values:
         raise InputError("nothing to update", hint='pass {"column": value}')
@@ -164,8 +166,8 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
     pending.add_read(predicate)
     if where is not None:
         check_filter(where)
-    with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, plan, rows=True, where=where)
+    with context.engine.connection() as connection:
+        query = context.engine.bind(connection, plan, rows=True, where=where)
         with writing():
             relation = connection.sql(query)
             relation = relation if where is None else relation.filter(where)
@@ -179,7 +181,7 @@ def update(shared: Shared, tx: Transaction, table: TableInfo, values: Mapping[st
             relation.select(*select, *places).create(changed := _temporary())
         try:
             check_not_null(connection, changed, [column for column in table.schema.columns if column.id in assigned])
-            return replace_rows(shared, tx, connection, table, plan, changed)
+            return replace_rows(context, tx, connection, table, plan, changed)
         finally:
             connection.execute(f"DROP TABLE {changed}")
 
@@ -199,7 +201,7 @@ def _temporary() -> str:
 
 
 def merge(
-    shared: Shared,
+    context: LakeContext,
     tx: Transaction,
     table: TableInfo,
     data: Input,
@@ -215,7 +217,7 @@ def merge(
     tx.asks(asked)
     source = data.opened(table.schema)
     if evolve:
-        table = evolution.evolve(shared, tx, table, source.schema)
+        table = evolution.evolve(context, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
     if not keys:
         raise InputError("merge needs at least one key column", hint='pass on="id"')
@@ -226,7 +228,7 @@ def merge(
         raise SchemaMismatchError(
             f"the rows lack the key column {lacking[0]!r}", hint=f"they have {', '.join(source.schema.names)}"
         )
-    with shared.engine.connection() as connection:
+    with context.engine.connection() as connection:
         incoming, changed = _temporary(), _temporary()
         select = ", ".join(conform.expressions(matches))
         with source.lend() as rows, writing():
@@ -237,7 +239,7 @@ def merge(
             predicate = _key_range(connection, incoming, keys)
             plan = tx.plan(table, predicate)
             tx.pending(table).add_read(predicate)
-            query = shared.engine.bind(connection, plan, rows=True)
+            query = context.engine.bind(connection, plan, rows=True)
             columns = ", ".join(
                 f"{'s' if column.id in given else 't'}.{quote(column.name)} AS {quote(column.name)}"
                 for column in table.schema.columns
@@ -250,15 +252,15 @@ def merge(
                 )
             same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
             fresh = f"SELECT s.* FROM {incoming} s ANTI JOIN {changed} c ON {same}"
-            inserted = insert_query(shared, tx, connection, fresh, table)
-            updated = replace_rows(shared, tx, connection, table, plan, changed)
+            inserted = insert_query(context, tx, connection, fresh, table)
+            updated = replace_rows(context, tx, connection, table, plan, changed)
             return MergeResult(updated, inserted)
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}; DROP TABLE IF EXISTS {changed}")
 
 
 def append_new(
-    shared: Shared, tx: Transaction, table: TableInfo, data: Input, on: Sequence[str], *, evolve: bool = False
+    context: LakeContext, tx: Transaction, table: TableInfo, data: Input, on: Sequence[str], *, evolve: bool = False
 ) -> int:
     """Add the rows whose keys the table does not have, of several with one key the first; returns how many."""
     if data.empty:
@@ -266,11 +268,11 @@ def append_new(
     tx.asks(Operation.INSERT)
     source = data.opened(table.schema)
     if evolve:
-        table = evolution.evolve(shared, tx, table, source.schema)
+        table = evolution.evolve(context, tx, table, source.schema)
     keys = [table.schema.find(name) for name in on]
     names = ", ".join(quote(key.name) for key in keys)
-    matches = shared.match(source.schema, table, partial=evolve)
-    with shared.engine.connection() as connection:
+    matches = context.match(source.schema, table, partial=evolve)
+    with context.engine.connection() as connection:
         incoming = _temporary()
         with source.lend() as rows, writing():
             connection.register("ql_source", rows)
@@ -281,12 +283,12 @@ def append_new(
             predicate = _key_range(connection, incoming, keys)
             plan = tx.plan(table, predicate)
             tx.pending(table).add_read(predicate)
-            query = shared.engine.bind(connection, plan)
+            query = context.engine.bind(connection, plan)
             same = " AND ".join(f"s.{quote(key.name)} = t.{quote(key.name)}" for key in keys)
             first = f"SELECT DISTINCT ON ({names}) * FROM {incoming} ORDER BY rowid"
             with writing():
                 return insert_query(
-                    shared, tx, connection, f"SELECT s.* FROM ({first}) s ANTI JOIN ({query}) t ON {same}", table
+                    context, tx, connection, f"SELECT s.* FROM ({first}) s ANTI JOIN ({query}) t ON {same}", table
                 )
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {incoming}")

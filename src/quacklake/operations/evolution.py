@@ -21,7 +21,7 @@ from quacklake.format.shapes import initial_value, reshaped, stored_alike
 from quacklake.format.type_text import parse_column
 from quacklake.operations import conform
 from quacklake.operations.column_types import to_column
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.inlining import encoded_insert
 from quacklake.transaction import InlinedInsert, Transaction
@@ -45,7 +45,7 @@ ColumnType: TypeAlias = "pa.DataType | str | type"
 
 
 def add_column(
-    shared: Shared, tx: Transaction, table: TableInfo, path: str, type_: ColumnType, default: Any = None
+    context: LakeContext, tx: Transaction, table: TableInfo, path: str, type_: ColumnType, default: Any = None
 ) -> TableInfo:
     """Add a column, or a field of a struct; rows that exist have the default in it."""
     *parent, name = parse_path(path)
@@ -53,18 +53,18 @@ def add_column(
     next_id = tx.next_column_id(table)
     value = _default(default)
     schema = evolution.add_column(table.schema, tuple(parent), column, next_column_id=next_id, default=value)
-    return alter(shared, tx, table, schema)
+    return alter(context, tx, table, schema)
 
 
-def drop_column(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
+def drop_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Drop a column, or a field of a struct; its values stay readable at older snapshots."""
     partitioned = frozenset(key.column_id for key in table.partition.keys) if table.partition else frozenset()
     ordered = sorting.sort_columns(table.sort, table.schema)
     schema = evolution.drop_column(table.schema, parse_path(path), partitioned_by=partitioned, sorted_by=ordered)
-    return alter(shared, tx, table, schema)
+    return alter(context, tx, table, schema)
 
 
-def rename_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, name: str) -> TableInfo:
+def rename_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str, name: str) -> TableInfo:
     """Give a column, or a field of a struct, another name."""
     found = parse_path(path)
     schema = evolution.rename_column(table.schema, found, name)
@@ -72,62 +72,62 @@ def rename_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, 
         order = sorting.rename_column(table.sort, found[0], name)
         if order != table.sort:
             table = tx.alter_table(table, replace(table, sort=replace(order, id=tx.local_id())))
-    return alter(shared, tx, table, schema)
+    return alter(context, tx, table, schema)
 
 
-def alter_column(shared: Shared, tx: Transaction, table: TableInfo, path: str, type_: ColumnType) -> TableInfo:
+def alter_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str, type_: ColumnType) -> TableInfo:
     """Give a column, or a field, a wider type; a nested one may also gain and lose fields."""
     found = parse_path(path)
     target = _column(found[-1], type_)
     next_id = tx.next_column_id(table)
-    return alter(shared, tx, table, evolution.set_type(table.schema, found, target, next_column_id=next_id))
+    return alter(context, tx, table, evolution.set_type(table.schema, found, target, next_column_id=next_id))
 
 
-def set_default(shared: Shared, tx: Transaction, table: TableInfo, path: str, value: Any) -> TableInfo:
+def set_default(context: LakeContext, tx: Transaction, table: TableInfo, path: str, value: Any) -> TableInfo:
     """Let new rows have a value, or what an expression gives, where a column is missing."""
     found = parse_path(path)
     default = _default(value)
     schema = evolution.set_default(table.schema, found, default)
     if isinstance(default, DefaultExpression):
-        _check_expression(shared, find_column(schema, found))
-    return alter(shared, tx, table, schema)
+        _check_expression(context, find_column(schema, found))
+    return alter(context, tx, table, schema)
 
 
-def drop_default(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
+def drop_default(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Let new rows have NULL where a column is missing."""
-    return alter(shared, tx, table, evolution.drop_default(table.schema, parse_path(path)))
+    return alter(context, tx, table, evolution.drop_default(table.schema, parse_path(path)))
 
 
-def set_not_null(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
+def set_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Refuse NULL in a column from now on. Raises ``ConstraintError`` when there is one already."""
     found = parse_path(path)
     schema = evolution.set_nullable(table.schema, found, False)
     column = find_column(schema, found)
     # nested columns have no statistics of their own, so nothing is known of their NULLs
     predicate = ANYTHING if column.nested else IsNull(column.id)
-    nulls = shared.engine.count(tx.plan(table, predicate), f"{quote(column.name)} IS NULL")
+    nulls = context.engine.count(tx.plan(table, predicate), f"{quote(column.name)} IS NULL")
     if nulls:
         raise ConstraintError(
             f'Cannot set NOT NULL: the column "{column.name}" has NULL values: {nulls} rows are NULL',
             hint="update or delete them",
         )
     tx.pending(table).add_read(predicate)
-    return alter(shared, tx, table, schema)
+    return alter(context, tx, table, schema)
 
 
-def drop_not_null(shared: Shared, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
+def drop_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Allow NULL in a column."""
-    return alter(shared, tx, table, evolution.set_nullable(table.schema, parse_path(path), True))
+    return alter(context, tx, table, evolution.set_nullable(table.schema, parse_path(path), True))
 
 
-def evolve(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
+def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
     """The table with the columns that ``rows`` have more, and types wide enough for theirs.
 
     Raises ``SchemaMismatchError`` that tells every difference which that does not bridge.
     """
     given = conform.given_schema(rows, table.qualified_name)
     schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
-    return alter(shared, tx, table, schema)
+    return alter(context, tx, table, schema)
 
 
 def _column(name: str, type_: Any) -> Column:
@@ -139,39 +139,39 @@ def _default(value: Any) -> Any:
     return DefaultExpression(value.sql) if isinstance(value, Expression) else value
 
 
-def _check_expression(shared: Shared, column: Column) -> None:
+def _check_expression(context: LakeContext, column: Column) -> None:
     """Raise ``InputError`` for a default that is not one expression, or gives no value of the column's type."""
     value = conform.default_value(column)
     try:
-        with shared.engine.connection() as connection:
+        with context.engine.connection() as connection:
             arrow_table(connection, f"SELECT {value}")
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
         raise InputError(f'{column.default!r} is no default for the column "{column.name}": {first}') from None
 
 
-def alter(shared: Shared, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:
+def alter(context: LakeContext, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:
     """Let a table have other columns, and so its rows that are not committed yet."""
     if schema == table.schema:
         return table
     pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
     after = tx.alter_table(table, replace(table, schema=schema))
     if pending is not None and pending.inserts and not stored_alike(table.schema, schema):
-        pending.inserts = [_reshaped(shared, insert, table.schema, after) for insert in pending.inserts]
+        pending.inserts = [_reshaped(context, insert, table.schema, after) for insert in pending.inserts]
     return after
 
 
-def _reshaped(shared: Shared, insert: InlinedInsert, before: TableSchema, after: TableInfo) -> InlinedInsert:
+def _reshaped(context: LakeContext, insert: InlinedInsert, before: TableSchema, after: TableInfo) -> InlinedInsert:
     """Uncommitted rows with the columns that the table has now."""
     if not insert.rows.num_rows:
         return insert
     stored = {column.id: column for column in before.columns}
     select = [f"{_value(column, stored.get(column.id))} AS {quote(column.name)}" for column in after.schema.columns]
     rows = insert.rows.rename_columns([f"c{column.id}" for column in before.columns])
-    with shared.engine.connection() as connection:
+    with context.engine.connection() as connection:
         connection.register("ql_source", rows)
         rows = arrow_table(connection, f"SELECT {', '.join(select)} FROM ql_source")
-    return encoded_insert(shared, after, rows, insert.row_ids)
+    return encoded_insert(context, after, rows, insert.row_ids)
 
 
 def _value(column: Column, stored: Column | None) -> str:

@@ -84,26 +84,26 @@ class ChangeFrame(Frame):
                 since,
                 until,
                 database=catalog.encoding,
-                max_files=self._handle.shared.config.plan_max_files,
+                max_files=self._handle.context.config.plan_max_files,
                 encrypted=catalog.encrypted,
             )
 
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""
-        return self._handle.shared.engine.feed(
+        return self._handle.context.engine.feed(
             self.plan(),
             inserts=self._inserts,
             deletes=self._deletes,
             columns=self._columns,
             where=self._where,
             limit=self._limit,
-            batch_rows=batch_rows or self._handle.shared.config.fetch_batch_rows,
+            batch_rows=batch_rows or self._handle.context.config.fetch_batch_rows,
         )
 
     def count(self) -> int:
         """The number of changes."""
         if self._where is None or isinstance(self._where, str):
-            total = self._handle.shared.engine.count_feed(
+            total = self._handle.context.engine.count_feed(
                 self.plan(), self._where, inserts=self._inserts, deletes=self._deletes
             )
         else:

@@ -25,7 +25,7 @@ from quacklake.errors import (
 from quacklake.format.options import column_ids
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations import sealing
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.operations.times import instant
 from quacklake.transaction import Transaction, Turn
@@ -38,8 +38,8 @@ T = TypeVar("T")
 class Handle(ABC):
     """One state of a lake: how it is read, and how it is changed."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, context: LakeContext) -> None:
+        self.context = context
 
     @abstractmethod
     def view(self) -> Transaction:
@@ -68,14 +68,14 @@ class HasHandle(Protocol):
 class LakeHandle(Handle):
     """The newest snapshot. Each operation becomes a transaction, and each transaction a snapshot."""
 
-    def __init__(self, shared: Shared, signature: Signature = NO_SIGNATURE) -> None:
-        super().__init__(shared)
+    def __init__(self, context: LakeContext, signature: Signature = NO_SIGNATURE) -> None:
+        super().__init__(context)
         self.signature = signature
 
     def close(self) -> None:
         """Give back every connection."""
-        self.shared.engine.close()
-        self.shared.catalog.close()
+        self.context.engine.close()
+        self.context.catalog.close()
 
     def __enter__(self) -> Self:
         return self
@@ -87,9 +87,9 @@ class LakeHandle(Handle):
 
     def begin(self, base: Snapshot | None = None, *, read_only: bool = False) -> Transaction:
         """Start a transaction on a snapshot, by default the newest."""
-        shared = self.shared
-        base = shared.latest() if base is None else base
-        return Transaction(shared.catalog, shared.store, shared.tables, base, read_only=read_only)
+        context = self.context
+        base = context.latest() if base is None else base
+        return Transaction(context.catalog, context.store, context.tables, base, read_only=read_only)
 
     def view(self) -> Transaction:
         """Return a transaction that reads the newest snapshot."""
@@ -103,19 +103,19 @@ class LakeHandle(Handle):
             raise InputError("pass one of version=, timestamp= and tag=")
         if isinstance(version, str):
             version, tag = None, version
-        with self.shared.catalog.read() as reader:
+        with self.context.catalog.read() as reader:
             if tag is not None:
                 snapshot = _tagged(reader, tag)
             elif version is not None:
                 snapshot = reader.at_version(version)
             else:
                 snapshot = reader.at_time(instant(timestamp))
-        return SnapshotHandle(self.shared, self.begin(snapshot, read_only=True))
+        return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
         """Make one snapshot of one operation: plan, commit, and plan again when another commit got in the way."""
-        retry = self.shared.retry
-        recent = self.shared.recent if blind else None
+        retry = self.context.retry
+        recent = self.context.recent if blind else None
         took = 0.0
         for attempt in range(retry.count + 1):
             began = time.monotonic()
@@ -132,9 +132,9 @@ class LakeHandle(Handle):
             except (CommitConflict, Collision):
                 tx.rollback()
                 if attempt == retry.count or not replayable:
-                    telemetry.count("commit.failures", tenant=self.shared.catalog.label)
+                    telemetry.count("commit.failures", tenant=self.context.catalog.label)
                     raise
-                telemetry.count("commit.replans", tenant=self.shared.catalog.label)
+                telemetry.count("commit.replans", tenant=self.context.catalog.label)
                 took = time.monotonic() - began
                 if attempt > 0:
                     retry.pause(attempt)
@@ -156,7 +156,7 @@ class LakeHandle(Handle):
     def _turn(self) -> Turn | None:
         """The head of the commit queue, where it can be had."""
         try:
-            return Turn(self.shared.catalog) if self.shared.catalog.reads_beside_commits else None
+            return Turn(self.context.catalog) if self.context.catalog.reads_beside_commits else None
         except CatalogUnavailableError:
             return None
 
@@ -178,36 +178,36 @@ class LakeHandle(Handle):
             return self._sealed(tx, signature if signature.given else self.signature, turn)
         except BaseException as error:
             if not (again and isinstance(error, CommitConflict | Collision)):
-                telemetry.count("commit.failures", tenant=self.shared.catalog.label)
+                telemetry.count("commit.failures", tenant=self.context.catalog.label)
             raise
 
     def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:
-        sealing.seal(self.shared, tx)
-        shared = self.shared
-        changes = tx.change_set(sealing.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)
-        if shared.catalog.is_next:
-            changes = changes.without_bounds(lambda table: column_ids(str(shared.option("skip_stats_columns", table))))
-        if not (changes.empty or signature.given) and shared.option("require_commit_message"):
+        sealing.seal(self.context, tx)
+        context = self.context
+        changes = tx.change_set(sealing.DeleteFiles(context), context.delete_limit, context.inline_limit)
+        if context.catalog.is_next:
+            changes = changes.without_bounds(lambda table: column_ids(str(context.option("skip_stats_columns", table))))
+        if not (changes.empty or signature.given) and context.option("require_commit_message"):
             raise ConfigError(
                 "Commit Information for the snapshot is required but has not been provided.",
                 hint="use lake.transaction(message=…, author=…) or lake.signed(…), or unset require_commit_message",
             )
         changes = changes.signed(author=signature.author, message=signature.message, extra=signature.extra)
-        snapshot = tx.commit(changes, self.shared.retry, turn)
-        self.shared.saw(snapshot)
+        snapshot = tx.commit(changes, self.context.retry, turn)
+        self.context.saw(snapshot)
         return snapshot
 
 
 class SnapshotHandle(Handle):
     """A past snapshot, which nothing changes."""
 
-    def __init__(self, shared: Shared, tx: Transaction) -> None:
-        super().__init__(shared)
+    def __init__(self, context: LakeContext, tx: Transaction) -> None:
+        super().__init__(context)
         self.tx = tx
 
     def view(self) -> Transaction:
         """Return the transaction that reads the snapshot. Raises ``SnapshotExpiredError`` once it has expired."""
-        with self.shared.catalog.read() as reader:
+        with self.context.catalog.read() as reader:
             reader.at_version(self.tx.base.id)
         return self.tx
 
@@ -223,8 +223,8 @@ class SnapshotHandle(Handle):
 class TransactionHandle(Handle):
     """An open transaction: all changes are of one snapshot, which its end commits."""
 
-    def __init__(self, shared: Shared, tx: Transaction) -> None:
-        super().__init__(shared)
+    def __init__(self, context: LakeContext, tx: Transaction) -> None:
+        super().__init__(context)
         self.tx = tx
 
     def view(self) -> Transaction:

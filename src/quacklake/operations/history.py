@@ -13,7 +13,7 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.snapshots import SnapshotInfo
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 
 __all__ = ["lake_history", "table_history"]
 
@@ -32,9 +32,9 @@ _SCHEMA = pa.schema(
 )
 
 
-def lake_history(shared: Shared) -> pa.Table:
+def lake_history(context: LakeContext) -> pa.Table:
     """Every snapshot, oldest first."""
-    with shared.catalog.read() as reader:
+    with context.catalog.read() as reader:
         return _table(reader.snapshots(), history.asked(reader), history.names(reader))
 
 
@@ -54,9 +54,9 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-def table_history(shared: Shared, table: TableInfo) -> pa.Table:
+def table_history(context: LakeContext, table: TableInfo) -> pa.Table:
     """The snapshots that changed a table, newest first."""
-    with shared.catalog.read() as reader:
+    with context.catalog.read() as reader:
         snapshots, asked, names = reader.snapshots(), history.asked(reader), history.names(reader)
     name = (fold(table.schema_name), fold(table.name))
     mine = [

@@ -11,16 +11,18 @@ from quacklake.format import inline
 from quacklake.format.measure import of_array
 from quacklake.format.objects import TableInfo
 from quacklake.format.stats import ColumnStats
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.transaction import InlinedInsert
 
 __all__ = ["encoded_insert"]
 
 
-def encoded_insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]) -> InlinedInsert:
+def encoded_insert(
+    context: LakeContext, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
+) -> InlinedInsert:
     """Rows of the table's exact types, encoded for its catalog."""
     rows = _in_utc(table, rows)
-    database = shared.catalog.encoding
+    database = context.catalog.encoding
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
     for index, column in enumerate(table.schema.columns):
@@ -31,7 +33,7 @@ def encoded_insert(shared: Shared, table: TableInfo, rows: pa.Table, row_ids: Se
         else:
             stats.extend(of_array(array, column))
     hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
-    texts = shared.engine.texts(rows, hard)
+    texts = context.engine.texts(rows, hard)
     encoded = [
         texts[column.id] if values is None else values
         for column, values in zip(table.schema.columns, columns, strict=True)

@@ -13,7 +13,7 @@ from quacklake.errors import ConstraintError
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.schema import Column
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.inlining import encoded_insert
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import LOCAL_VERSION
@@ -32,7 +32,7 @@ def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Se
 
 
 def write_rows(
-    shared: Shared,
+    context: LakeContext,
     tx: Transaction,
     connection: duckdb.DuckDBPyConnection,
     query: str,
@@ -42,46 +42,46 @@ def write_rows(
     size: int | None = None,
 ) -> int:
     """Write the rows of a query into files of a table; returns how many."""
-    files = shared.writer.write(
-        connection, query, table, shared.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
+    files = context.writer.write(
+        connection, query, table, context.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
     )
     tx.pending(table).files.extend(files)
     return sum(file.record_count for file in files)
 
 
 def insert_query(
-    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+    context: LakeContext, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
     """Insert the rows of a query, inlined when they are few."""
     counted = first_row(connection, f"SELECT count(*) FROM ({query})")
     count = int(counted[0]) if counted else 0
-    if count and count <= shared.inline_limit(table):
+    if count and count <= context.inline_limit(table):
         rows = arrow_table(connection, f"SELECT {_fetched(table)} FROM ({query})")
-        tx.pending(table).add_insert(encoded_insert(shared, table, rows, [None] * count))
+        tx.pending(table).add_insert(encoded_insert(context, table, rows, [None] * count))
     elif count:
-        write_rows(shared, tx, connection, query, table)
+        write_rows(context, tx, connection, query, table)
     return count
 
 
 def insert_kept(
-    shared: Shared, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
+    context: LakeContext, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
     """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
     counted = first_row(connection, f"SELECT count(*) FROM ({query})")
     count = int(counted[0]) if counted else 0
-    if count and count <= shared.inline_limit(table):
+    if count and count <= context.inline_limit(table):
         row_id = quote(NAME_ROW_ID)
         rows = arrow_table(connection, f"SELECT {_fetched(table)}, {row_id} FROM ({query})")
         row_ids = rows.column(NAME_ROW_ID).to_pylist()
         rows = rows.select(range(len(table.schema.columns)))
-        tx.pending(table).add_insert(encoded_insert(shared, table, rows, row_ids))
+        tx.pending(table).add_insert(encoded_insert(context, table, rows, row_ids))
     elif count:
-        write_rows(shared, tx, connection, query, table, row_ids=True)
+        write_rows(context, tx, connection, query, table, row_ids=True)
     return count
 
 
 def replace_rows(
-    shared: Shared,
+    context: LakeContext,
     tx: Transaction,
     connection: duckdb.DuckDBPyConnection,
     table: TableInfo,
@@ -96,22 +96,22 @@ def replace_rows(
     kept = pending.known_row_ids()
     pending.delete(plan, places_to_target(places))
     select = ", ".join(quote(column.name) for column in table.schema.columns)
-    if places.num_rows <= shared.inline_limit(table):
+    if places.num_rows <= context.inline_limit(table):
         fetched = _fetched(table)
         rows = arrow_table(connection, f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}")
         versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
         row_ids = [
             kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
         ]
-        pending.add_insert(encoded_insert(shared, table, rows.select(range(len(table.schema.columns))), row_ids))
+        pending.add_insert(encoded_insert(context, table, rows.select(range(len(table.schema.columns))), row_ids))
         return int(places.num_rows)
     _map_local_ids(connection, changed, kept)
     with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
     without = f"SELECT {select} FROM {changed} WHERE _ql_row_id IS NULL"
     if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1"):
-        write_rows(shared, tx, connection, with_id, table, row_ids=True)
+        write_rows(context, tx, connection, with_id, table, row_ids=True)
     if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1"):
-        write_rows(shared, tx, connection, without, table)
+        write_rows(context, tx, connection, without, table)
     return int(places.num_rows)
 
 

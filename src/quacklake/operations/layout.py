@@ -11,7 +11,7 @@ from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.partitions import PartitionSpec, make_spec
 from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortSpec, make_sort
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.macros import order_macros
 from quacklake.operations.reference import TableRef
 from quacklake.transaction import Transaction, features
@@ -22,11 +22,11 @@ Keys = str | Sequence[str]
 
 
 def create_table(
-    shared: Shared, tx: Transaction, ref: TableRef, schema: TableSchema, partition_by: Keys, sort_by: Keys
+    context: LakeContext, tx: Transaction, ref: TableRef, schema: TableSchema, partition_by: Keys, sort_by: Keys
 ) -> TableInfo:
     """Add a table that is partitioned and sorted from its beginning."""
     partitioned = _partition_spec(tx, schema, texts(partition_by)) if partition_by else None
-    ordered = sort_spec(shared, tx.local_id(), schema, texts(sort_by), tx.objects.macros) if sort_by else None
+    ordered = sort_spec(context, tx.local_id(), schema, texts(sort_by), tx.objects.macros) if sort_by else None
     table = tx.create_table(ref.schema, ref.name, schema)
     if partitioned is None and ordered is None:
         return table
@@ -49,9 +49,9 @@ def reset_partition(tx: Transaction, table: TableInfo) -> TableInfo:
     return tx.alter_table(table, replace(table, partition=PartitionSpec(tx.local_id(), ())))
 
 
-def sort(shared: Shared, tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
+def sort(context: LakeContext, tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
     """Sort the rows of every file written from now on by these keys; the same as before changes nothing."""
-    spec = sort_spec(shared, tx.local_id(), table.schema, keys, tx.objects.macros)
+    spec = sort_spec(context, tx.local_id(), table.schema, keys, tx.objects.macros)
     if table.sort is not None and table.sort.keys == spec.keys:
         return table
     return tx.alter_table(table, replace(table, sort=spec))
@@ -70,7 +70,7 @@ def _partition_spec(tx: Transaction, schema: TableSchema, keys: Sequence[str]) -
 
 
 def sort_spec(
-    shared: Shared,
+    context: LakeContext,
     id_: int,
     schema: TableSchema,
     keys: Sequence[str],
@@ -79,7 +79,7 @@ def sort_spec(
     """The order that keys describe. Raises ``InputError`` when one makes no sense for these columns."""
     _check_keys(keys, "sort", "reset_sorted_by")
     macros = order_macros(keys, find_macros)
-    return make_sort(id_, keys, schema, lambda text: shared.engine.canonical_expression(text, schema, macros))
+    return make_sort(id_, keys, schema, lambda text: context.engine.canonical_expression(text, schema, macros))
 
 
 def texts(keys: Keys) -> Sequence[str]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.transaction import features
@@ -23,15 +23,15 @@ class LakeOptions:
         self.handle = handle
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def list(self) -> pa.Table:
         """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
-        self._shared.forget_options()
-        with self._shared.catalog.read() as reader:
+        self._context.forget_options()
+        with self._context.catalog.read() as reader:
             reader.check_there()
-        rows = self._shared.options()
+        rows = self._context.options()
         names = ("key", "value", "scope", "scope_id")
         types = (pa.string(), pa.string(), pa.string(), pa.int64())
         columns = zip(*((row.key, row.value, row.scope, row.scope_id) for row in rows), strict=True)
@@ -43,8 +43,8 @@ class LakeOptions:
         The table's own setting wins over its schema's, that over the lake's, that over what ``connect`` was given.
         """
         _, schema_id, table_id = self._scope(schema, table)
-        self._shared.forget_options()
-        return self._shared.effective(name, schema_id, table_id)
+        self._context.forget_options()
+        return self._context.effective(name, schema_id, table_id)
 
     def set(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
         """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
@@ -52,22 +52,22 @@ class LakeOptions:
         Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
         """
         if option(name).type is OptionType.COLUMNS:
-            features.require_next(self._shared.catalog, f"the option {name}")
+            features.require_next(self._context.catalog, f"the option {name}")
             value = self._column_ids(value, table)
         text = format_option(name, value)
         row = self._option_row(name, text, schema, table)
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             writer.check_there()
             writer.put_option(row)
-        self._shared.forget_options()
+        self._context.forget_options()
 
     def unset(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
         """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
         row = self._option_row(name, "", schema, table)
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             writer.check_there()
             writer.drop_option(row)
-        self._shared.forget_options()
+        self._context.forget_options()
 
     def _column_ids(self, value: Any, table: str | None) -> str:
         """Columns by their names, or texts with ids, as an option lists them."""

@@ -20,7 +20,7 @@ from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.undo import OldColumns, missing_ids, old_columns
 from quacklake.operations import evolution, inserting
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
 from quacklake.operations.undo import RestoredTable, check_files, newer_files, only_files, unchanged_files
 from quacklake.scan import ScanPlan, plan_scan
@@ -60,7 +60,7 @@ class _Dropped:
 class Undo:
     """Takes a transaction back. Without ``write`` it only counts, and the transaction is good for nothing after."""
 
-    shared: Shared
+    context: LakeContext
     tx: Transaction
     write: bool = True
 
@@ -72,7 +72,7 @@ class Undo:
         Raises ``NotFoundError`` when the snapshot has no such table, or is gone itself.
         """
         past = self._past(table, version)
-        after = evolution.alter(self.shared, self.tx, table, past.columns.schema)
+        after = evolution.alter(self.context, self.tx, table, past.columns.schema)
         name = past.table.name if rename else table.name
         after = self._laid_out(after, replace(after, name=name, partition=past.table.partition, sort=past.table.sort))
         tagged = self._restore_tags(after, past.tags)
@@ -129,8 +129,8 @@ class Undo:
         deleted = self._end_newer(table, now, newer)
         if not (some.files.num_rows or old.files.num_rows or some.inlined is not None or old.inlined is not None):
             return deleted, 0
-        with self.shared.engine.connection() as connection:
-            engine, extra = self.shared.engine, {"snapshot_id": _SINCE}
+        with self.context.engine.connection() as connection:
+            engine, extra = self.context.engine, {"snapshot_id": _SINCE}
             mine = engine.bind(connection, some, rows=True, virtual=extra)
             theirs = engine.bind(connection, old, rows=True, virtual=extra)
             match = f"n._ql_row_id = p._ql_row_id AND n.{_SINCE} = p.{_SINCE}"
@@ -159,7 +159,7 @@ class Undo:
         going = only_files(now, newer, inlined=False)
         count = going.count()
         if count is None:
-            count = self.shared.engine.count(going, None)
+            count = self.context.engine.count(going, None)
         if self.write:
             pending = self.tx.pending(table)
             pending.add_read(ANYTHING)
@@ -177,7 +177,7 @@ class Undo:
         pending.add_read(ANYTHING)
         if places.num_rows:
             pending.delete(now, places_to_target(places))
-        return inserting.insert_kept(self.shared, self.tx, connection, fresh, table)
+        return inserting.insert_kept(self.context, self.tx, connection, fresh, table)
 
     # -- tables that were dropped ------------------------------------------------------------------------------------
 
@@ -278,9 +278,9 @@ class Undo:
         table = self._laid_out(table, replace(table, partition=partition, sort=sort))
         self._restore_tags(table, tags)
         if self.write:
-            with self.shared.engine.connection() as connection, writing():
-                query = self.shared.engine.bind(connection, plan)
-                inserting.insert_query(self.shared, tx, connection, query, table)
+            with self.context.engine.connection() as connection, writing():
+                query = self.context.engine.bind(connection, plan)
+                inserting.insert_query(self.context, tx, connection, query, table)
         return table
 
 

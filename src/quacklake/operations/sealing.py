@@ -10,30 +10,30 @@ import pyarrow.compute as pc
 from quacklake.catalog import DatedDeletes
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.inserting import write_rows
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction
 
 __all__ = ["DeleteFiles", "rewrite", "seal", "spill"]
 
 
-def seal(shared: Shared, tx: Transaction) -> None:
+def seal(context: LakeContext, tx: Transaction) -> None:
     """Before the commit: many small inserts of one table together become a file.
 
     So does every insert into a table that has got a column which cannot be inlined. With the option ``update_mode`` at
     ``copy_on_write`` files of which some rows are gone are written anew.
     """
     for pending in tx.pendings():
-        rewrite(shared, tx, pending)
-        limit = shared.inline_limit(pending.table)
+        rewrite(context, tx, pending)
+        limit = context.inline_limit(pending.table)
         if sum(insert.rows.num_rows for insert in pending.inserts) > limit:
-            spill(shared, tx, pending, updated=not limit)
+            spill(context, tx, pending, updated=not limit)
 
 
-def rewrite(shared: Shared, tx: Transaction, pending: PendingTable) -> None:
+def rewrite(context: LakeContext, tx: Transaction, pending: PendingTable) -> None:
     """Write the rows that are left of changed files into new ones under their row ids, if the table wants that."""
     deleted = {id_: len(gone) for id_, gone in pending.deleted_positions().items() if id_ >= 0}
-    if not deleted or shared.option("update_mode", pending.table) != "copy_on_write":
+    if not deleted or context.option("update_mode", pending.table) != "copy_on_write":
         return
     table = pending.table
     plan = tx.plan(table)
@@ -43,14 +43,14 @@ def rewrite(shared: Shared, tx: Transaction, pending: PendingTable) -> None:
     if not changed.files.num_rows:
         return
     names = ", ".join(quote(column.name) for column in table.schema.columns)
-    with shared.engine.connection() as connection:
-        rows = shared.engine.bind(connection, changed, rows=True)
+    with context.engine.connection() as connection:
+        rows = context.engine.bind(connection, changed, rows=True)
         query = f"SELECT {names}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({rows})"
-        write_rows(shared, tx, connection, query, table, row_ids=True)
+        write_rows(context, tx, connection, query, table, row_ids=True)
     pending.end_files(plan, changed.files.column("data_file_id").to_pylist())
 
 
-def spill(shared: Shared, tx: Transaction, pending: PendingTable, *, updated: bool = True) -> None:
+def spill(context: LakeContext, tx: Transaction, pending: PendingTable, *, updated: bool = True) -> None:
     """Write the small inserts of a table into files; ``updated`` rows, which keep their ids, too."""
     table = pending.table
     new = [insert for insert in pending.inserts if insert.rows.num_rows]
@@ -65,26 +65,26 @@ def spill(shared: Shared, tx: Transaction, pending: PendingTable, *, updated: bo
     for kept in (True, False):
         part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
         if part.num_rows:
-            _write_sealed(shared, tx, table, select, part, row_ids.drop_null() if kept else None)
+            _write_sealed(context, tx, table, select, part, row_ids.drop_null() if kept else None)
 
 
 def _write_sealed(
-    shared: Shared, tx: Transaction, table: TableInfo, select: str, rows: pa.Table, row_ids: pa.Array | None
+    context: LakeContext, tx: Transaction, table: TableInfo, select: str, rows: pa.Table, row_ids: pa.Array | None
 ) -> None:
     if row_ids is not None:
         rows = rows.append_column(NAME_ROW_ID, row_ids)
         select += f", {quote(NAME_ROW_ID)}"
-    with shared.engine.connection() as connection:
+    with context.engine.connection() as connection:
         connection.register("ql_source", rows)
         query = f"SELECT {select} FROM ql_source"
-        write_rows(shared, tx, connection, query, table, row_ids=row_ids is not None, size=rows.nbytes)
+        write_rows(context, tx, connection, query, table, row_ids=row_ids is not None, size=rows.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
     """The writer of delete files for the change set of a transaction."""
 
-    shared: Shared
+    context: LakeContext
 
     def write(
         self,
@@ -96,8 +96,8 @@ class DeleteFiles:
         begin_snapshot: int | None,
     ) -> NewDeleteFile:
         """All deletes of a data file, the given positions among them."""
-        writer = self.shared.writer
-        vectors = self.shared.writes_vectors(table)
+        writer = self.context.writer
+        vectors = self.context.writes_vectors(table)
         return writer.write_deletes(
             table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot, vectors=vectors
         )
@@ -106,9 +106,11 @@ class DeleteFiles:
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
         """The deletes that a data file had before it ended."""
-        vectors = self.shared.writes_vectors(table)
-        return self.shared.writer.write_past_deletes(table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors)
+        vectors = self.context.writes_vectors(table)
+        return self.context.writer.write_past_deletes(
+            table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors
+        )
 
     def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
         """The same delete file with another snapshot for its new deletes."""
-        return self.shared.writer.redate_deletes(table, file, tx.wrote, snapshot)
+        return self.context.writer.redate_deletes(table, file, tx.wrote, snapshot)

@@ -8,7 +8,7 @@ from quacklake.catalog import streams
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.paths import uuid7
 from quacklake.format.streams import StreamMark, check_stream, claimed
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 
 __all__ = ["StreamPositions"]
@@ -31,8 +31,8 @@ class StreamPositions:
         self.handle = handle
 
     @property
-    def _shared(self) -> Shared:
-        return self.handle.shared
+    def _context(self) -> LakeContext:
+        return self.handle.context
 
     def claim(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
         """Make a stream one's own, before its first batch; every run that had it before can commit no more.
@@ -43,7 +43,7 @@ class StreamPositions:
         """
         check_stream(name)
         run = str(uuid7()) if run is None else run
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             writer.check_there()
             known = streams.find(writer, name)
             mark = claimed(known, name, query, run, restart=restart)
@@ -52,7 +52,7 @@ class StreamPositions:
 
     def list(self) -> pa.Table:
         """Every stream: its name, its last batch that is in the lake, where it has come to, and its query."""
-        with self._shared.catalog.read() as reader:
+        with self._context.catalog.read() as reader:
             reader.check_there()
             found = streams.streams(reader)
         rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
@@ -61,7 +61,7 @@ class StreamPositions:
 
     def forget(self, name: str) -> None:
         """Forget how far a stream has come; one that still runs can commit no more. Raises ``NotFoundError``."""
-        with self._shared.catalog.commit() as writer:
+        with self._context.catalog.commit() as writer:
             writer.check_there()
             known = [mark.name for mark in streams.streams(writer)]
             if name not in known:

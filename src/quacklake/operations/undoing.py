@@ -13,7 +13,7 @@ from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.snapshot_tags import is_tag
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef, renamed
 from quacklake.operations.restoring import Undo
@@ -29,9 +29,9 @@ Version: TypeAlias = "int | dt.datetime | str"
 """An older state: the id of a snapshot, its tag, or a time."""
 
 
-def find_version(shared: Shared, to: Version) -> int:
+def find_version(context: LakeContext, to: Version) -> int:
     """The snapshot that is meant. Raises ``NotFoundError`` when there is none or it has expired."""
-    with shared.catalog.read() as reader:
+    with context.catalog.read() as reader:
         if isinstance(to, str) and is_tag(to):
             return snapshot_tags.tagged(reader, to).id
         if isinstance(to, str | dt.datetime):
@@ -64,7 +64,7 @@ def _undo(
         tx.check_writable()
         tx.asks(asked)
         made.append(tx)
-        report = work(Undo(handle.shared, tx, write=not dry_run))
+        report = work(Undo(handle.context, tx, write=not dry_run))
         if dry_run:
             raise _DryRun(replace(report, dry_run=True))
         return report
@@ -83,7 +83,7 @@ def restore_table(
     """Restore a table to a version, in a new snapshot; see ``Table.restore``."""
 
     def work(undo: Undo) -> UndoReport:
-        version = find_version(handle.shared, to)
+        version = find_version(handle.context, to)
         done = undo.restore(find(undo.tx), version)
         return UndoReport("restore", version, restored=(done,) if done.changed else ())
 
@@ -106,6 +106,6 @@ def roll_back_lake(handle: Handle, to: Version, *, dry_run: bool = False, progre
     """Restore a whole lake to a version, in a new snapshot; see ``Lake.rollback``."""
 
     def work(undo: Undo) -> UndoReport:
-        return roll_back(undo, find_version(handle.shared, to), progress)
+        return roll_back(undo, find_version(handle.context, to), progress)
 
     return _undo(handle, work, Operation.ROLLBACK, dry_run=dry_run)

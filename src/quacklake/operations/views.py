@@ -17,7 +17,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.macros import declared
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.transaction import Transaction
@@ -40,13 +40,13 @@ _DEPTH = 16
 """How deep views may stand on views."""
 
 
-def view_rows(shared: Shared, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
+def view_rows(context: LakeContext, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
     """Return the columns of a view and at most so many of its rows, under the names ``c<number>``.
 
     Values of types that Arrow has not are texts, large whole numbers decimals. Raises ``UnsupportedFeatureError`` for a
     column of a type that a lake has not.
     """
-    with shared.engine.gate(), closing(ViewSession(shared, tx)) as session:
+    with context.engine.gate(), closing(ViewSession(context, tx)) as session:
         session.add_view(view)
         name = f"{quote(view.schema_name)}.{quote(view.name)}"
         found = session.describe(f"SELECT * FROM {name}")
@@ -68,16 +68,16 @@ def _plain(name: str, column: Column) -> str:
     return f"CAST({name} AS DECIMAL(38,0))" if column.type == "int128" else name
 
 
-def view_tables(shared: Shared, tx: Transaction, view: ViewInfo) -> list[TableInfo]:
+def view_tables(context: LakeContext, tx: Transaction, view: ViewInfo) -> list[TableInfo]:
     """Return the tables that a view reads, and those of views that it stands on."""
-    with closing(ViewSession(shared, tx)) as session:
+    with closing(ViewSession(context, tx)) as session:
         session.add_view(view, empty=True)
         return session.tables
 
 
-def view_column(shared: Shared, tx: Transaction, view: ViewInfo, name: str) -> str:
+def view_column(context: LakeContext, tx: Transaction, view: ViewInfo, name: str) -> str:
     """The name of a column of a view, as the view has it. Raises ``NotFoundError``."""
-    with closing(ViewSession(shared, tx)) as session:
+    with closing(ViewSession(context, tx)) as session:
         session.add_view(view)
         query = f"SELECT * FROM {quote(view.schema_name)}.{quote(view.name)} LIMIT 0"
         columns: list[str] = session.run(query).schema.names
@@ -95,15 +95,17 @@ def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
     return dict(tags)
 
 
-def check_view(shared: Shared, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
+def check_view(context: LakeContext, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
     """The query of a new view as it is stored. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
-    with closing(ViewSession(shared, tx)) as session:
+    with closing(ViewSession(context, tx)) as session:
         return session.check(schema, sql, aliases)
 
 
-def check_macro(shared: Shared, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
+def check_macro(
+    context: LakeContext, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool
+) -> MacroVariant:
     """A form of a new macro as it is stored. Raises ``InputError`` when its SQL is none."""
-    with closing(ViewSession(shared, tx)) as session:
+    with closing(ViewSession(context, tx)) as session:
         return session.check_macro(schema, variant, is_table=is_table)
 
 
@@ -113,12 +115,12 @@ class ViewSession:
     ``tables`` are those of the lake that it reads.
     """
 
-    def __init__(self, shared: Shared, tx: Transaction) -> None:
-        self._shared = shared
+    def __init__(self, context: LakeContext, tx: Transaction) -> None:
+        self._context = context
         self._tx = tx
         self._known: set[tuple[str, str]] = set()
         self.tables: list[TableInfo] = []
-        self._connection = shared.engine.session()
+        self._connection = context.engine.session()
         # replacement scans would let a query see Python's variables
         self._connection.execute("SET python_enable_replacements = false")
 
@@ -245,7 +247,7 @@ class ViewSession:
             columns = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in table.schema.columns)
             self._connection.execute(f"CREATE TABLE {target} ({columns})")
             return
-        query = self._shared.engine.bind(self._connection, self._tx.plan(table))
+        query = self._context.engine.bind(self._connection, self._tx.plan(table))
         with reading():
             self._connection.execute(f"CREATE VIEW {target} AS {query}")
 

@@ -65,7 +65,7 @@ class SparkFiles:
         """The live rows of a plan as files of the table, partitioned and sorted as it says."""
         kept = {FIELD_ROW_ID: ROW_ID}
         size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
-        target = self.parts.shared.write_options(table).target_file_size
+        target = self.parts.context.write_options(table).target_file_size
         rows = self._rows(self._frame(plan, kept), kept, table, max(1, round(size / max(target, 1))))
         if self.curve:
             count = pc.sum(plan.files.column("record_count")).as_py() or 0
@@ -91,8 +91,8 @@ class SparkFiles:
     def _rows(
         self, frame: DataFrame, kept: Mapping[int, str], table: TableInfo, tasks: int, folder: str = ""
     ) -> SparkRows:
-        shared, writer = self.parts.shared, self.parts.writer
-        return SparkRows(shared, writer, frame, kept=kept, folder=folder, tasks=tasks, order=spark_order(table))
+        context, writer = self.parts.context, self.parts.writer
+        return SparkRows(context, writer, frame, kept=kept, folder=folder, tasks=tasks, order=spark_order(table))
 
 
 class SparkTableMaintenance(TableMaintenance):

@@ -55,7 +55,7 @@ def spark_settings(lake: HasHandle, version: str | None = None) -> dict[str, str
 
     ``version`` is that of Spark, such as ``"4.1"``: by default the one that is installed. No session is needed.
     """
-    return settings_for(lake.handle.shared.store, None if version is None else parse_version(version))
+    return settings_for(lake.handle.context.store, None if version is None else parse_version(version))
 
 
 def _whole(lake: HasHandle) -> LakeHandle:
@@ -73,9 +73,9 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         from quacklake.spark.runtime.compat import is_connect
 
         self.handle = handle
-        self._shared = handle.shared
+        self._context = handle.context
         self._sessions = LakeSessions(handle)
-        self._parts = SparkParts.of(self._shared, session)
+        self._parts = SparkParts.of(self._context, session)
         self._scan, self._writer = self._parts.scan, self._parts.writer
         self.session: SparkSession = self._writer.session
         if has_sources() and not is_connect(self.session):
@@ -84,7 +84,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
             SparkFormat.of(self.session).add(handle)
 
     def __repr__(self) -> str:
-        return f"<SparkLake over {self._shared.catalog.url}>"
+        return f"<SparkLake over {self._context.catalog.url}>"
 
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
         """Run one statement in the SQL of Spark, over tables of the lake and of Spark; returns its rows.
@@ -118,7 +118,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         return frame.filter(self._parts.scope(table=info.schema).condition(where))
 
     def _frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
-        return self._scan.frame(view.plan(table, predicate, max_files=self._shared.config.plan_max_files))
+        return self._scan.frame(view.plan(table, predicate, max_files=self._context.config.plan_max_files))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -143,9 +143,9 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         def work(tx: Transaction, rows: SparkRows) -> None:
             table = tx.find_table(ref.schema, ref.name)
             if dynamic:
-                overwrite_partitions(self._shared, tx, table, lambda: rows.add_to(tx, table))
+                overwrite_partitions(self._context, tx, table, lambda: rows.add_to(tx, table))
             else:
-                dml.delete(self._shared, tx, table, where, asked=Operation.OVERWRITE)
+                dml.delete(self._context, tx, table, where, asked=Operation.OVERWRITE)
                 rows.add_to(tx, table)
 
         self._write(frame, work)
@@ -169,7 +169,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         schema = self._schema(columns)
 
         def create(tx: Transaction) -> TableInfo:
-            return layout.create_table(self._shared, tx, ref, schema, partition_by, sort_by)
+            return layout.create_table(self._context, tx, ref, schema, partition_by, sort_by)
 
         if isinstance(columns, StructType):
             self.handle.run(create)
@@ -197,7 +197,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         from quacklake.spark.write.fetching import Fetch
         from quacklake.spark.write.rows import SparkRows
 
-        rows = SparkRows(self._shared, self._writer, frame, partial=partial, fetch=fetch or Fetch())
+        rows = SparkRows(self._context, self._writer, frame, partial=partial, fetch=fetch or Fetch())
         try:
             self.handle.run(lambda tx: work(tx, rows))
         except CommitUnknown:

@@ -44,10 +44,10 @@ class SparkCompactors:
         from quacklake.spark.changes.changes import SparkParts
         from quacklake.spark.runtime.session import add_keys
 
-        store = handle.shared.store
+        store = handle.context.store
         with self._lock:
             self._note_keys(store)
-            parts = SparkParts.of(handle.shared, self._session)
+            parts = SparkParts.of(handle.context, self._session)
             self._session = parts.writer.session
             add_keys(self._session, store)
         return spark_maintenance(handle, parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.streams import check_stream
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.feed import Bound
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
@@ -32,7 +32,7 @@ class SparkStreaming:
 
     session: SparkSession
     handle: LakeHandle
-    _shared: Shared
+    _context: LakeContext
 
     def write_stream(
         self,
@@ -108,7 +108,7 @@ class SparkStreaming:
         from quacklake.spark.runtime.session import has_time
         from quacklake.spark.streams.feed import raw_schema, shown_frame
 
-        remote = RemoteLake.of(self.handle.shared.catalog.tenant, lake_url) if is_connect(self.session) else None
+        remote = RemoteLake.of(self.handle.context.catalog.tenant, lake_url) if is_connect(self.session) else None
         view = self.handle.view()
         source = self._source(table, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
         if remote is None:
@@ -167,7 +167,7 @@ class SparkStreaming:
         ref = TableRef.parse(table)
         found = view.find_table(ref.schema, ref.name)
         source = StreamSource(
-            self._shared, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
+            self._context, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
         )
         source.check()
         with suppress(SnapshotExpiredError):  # a checkpoint may be further

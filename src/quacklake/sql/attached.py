@@ -16,7 +16,7 @@ from quacklake.format.options import OPTIONS
 from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 
 if TYPE_CHECKING:
-    from quacklake.operations.context import Shared
+    from quacklake.operations.context import LakeContext
 
 __all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "attached_as", "parts_of"]
 
@@ -43,9 +43,9 @@ class Attached:
     metadata_name: str = ""
 
     @property
-    def shared(self) -> Shared:
+    def context(self) -> LakeContext:
         """The parts of the lake."""
-        return self.handle.shared
+        return self.handle.context
 
     @property
     def whole(self) -> LakeHandle | None:
@@ -157,15 +157,15 @@ class Attachments:
 
     def apply(self, attached: Attached, name: str) -> None:
         """Let a setting hold for a lake, or what the lake was opened with when it is reset."""
-        shared = attached.shared
-        if not hasattr(shared.config, name):
-            shared.overrides.pop(name, None)
+        context = attached.context
+        if not hasattr(context.config, name):
+            context.overrides.pop(name, None)
             if name in self.settings:
-                shared.overrides[name] = self.settings[name]
+                context.overrides[name] = self.settings[name]
             return
-        before = self.opened.setdefault((attached.alias, name), getattr(shared.config, name))
+        before = self.opened.setdefault((attached.alias, name), getattr(context.config, name))
         changes: dict[str, Any] = {name: self.settings.get(name, before)}
-        shared.config = replace(shared.config, **changes)
+        context.config = replace(context.config, **changes)
 
     def setting(self, name: str) -> Any:
         """What ``current_setting`` tells of a lake's setting. Raises ``ConfigError`` for an unknown one."""

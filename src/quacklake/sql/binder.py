@@ -283,9 +283,9 @@ class Binder(Values):
             if empty:
                 connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
                 return
-            shared = scan.attached.shared
+            context = scan.attached.context
             scan.plan = self.session.plan(scan)
-            query = shared.engine.bind(
+            query = context.engine.bind(
                 connection,
                 scan.plan,
                 rows=scan.rows,

@@ -142,7 +142,7 @@ class Call:
 def snapshots(call: Call) -> pa.Table:
     """Every snapshot."""
     base = call.session.view(call.attached).base.id
-    with call.attached.shared.catalog.read() as reader:
+    with call.attached.context.catalog.read() as reader:
         return snapshot_rows([info for info in reader.snapshots() if info.id <= base])
 
 
@@ -212,7 +212,7 @@ def list_files(call: Call) -> pa.Table:
     files = tx.plan(table).files.to_pylist()
     stored = metadata.rows(call.attached, "ducklake_delete_file").to_pylist()
     deletes = {row["delete_file_id"]: row for row in stored}
-    store = call.attached.shared.store
+    store = call.attached.context.store
     rows = []
     for file in files:
         known = deletes.get(file["delete_file_id"], {})
@@ -248,8 +248,12 @@ def last_committed_snapshot(call: Call) -> pa.Table:
 
 def settings(call: Call) -> pa.Table:
     """What the lake is kept in."""
-    shared = call.attached.shared
-    found = {"catalog_type": shared.catalog.database, "extension_version": "quacklake", "data_path": shared.store.root}
+    context = call.attached.context
+    found = {
+        "catalog_type": context.catalog.database,
+        "extension_version": "quacklake",
+        "data_path": context.store.root,
+    }
     return pa.table({name: [value] for name, value in found.items()})
 
 
@@ -279,8 +283,8 @@ def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
     table = call.table(tx, schema="schema_name")
     since, until = call.need("start_snapshot"), call.need("end_snapshot")
     bounds = [_bound(value) for value in (since, until)]
-    shared = call.attached.shared
-    handle, ref = TransactionHandle(shared, tx), TableRef(table.schema_name, table.name)
+    context = call.attached.context
+    handle, ref = TransactionHandle(context, tx), TableRef(table.schema_name, table.name)
     frame = ChangeFrame(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
     plan = frame.plan()
     name = call.session.fresh_name()
@@ -296,7 +300,7 @@ def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
             listed = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in columns)
             connection.execute(f"CREATE TEMP TABLE {name} ({listed})")
             return
-        query = shared.engine.bind_feed(
+        query = context.engine.bind_feed(
             connection, plan, inserts=inserts, deletes=deletes, prefix=name, guarded=call.binder.guarded
         )
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {hidden} FROM ({query})")
@@ -317,7 +321,7 @@ def _bound(value: Any) -> Any:
 def options(call: Call) -> pa.Table:
     """The options that are set, with what they hold for."""
     tx = call.session.view(call.attached)
-    with call.attached.shared.catalog.read() as reader:
+    with call.attached.context.catalog.read() as reader:
         rows = reader.options()
     schemas = {info.id: info.name for info in tx.schemas()}
     tables = {info.id: info.qualified_name for info in tx.tables()}
@@ -352,14 +356,14 @@ def set_option(call: Call) -> pa.Table:
 
 def _check_inlining(call: Call, only: str | None) -> None:
     """Raise ``SqlError`` when a table has columns beside which no rows can live in the catalog."""
-    with call.attached.shared.catalog.read() as reader:
+    with call.attached.context.catalog.read() as reader:
         rows = reader.options()
     settled = {row.scope_id for row in rows if row.key == "data_inlining_row_limit" and row.scope == "table"}
     for info in call.session.view(call.attached).tables():
         named = f"{quote(info.schema_name)}.{quote(info.name)}"
         if named != only if only is not None else info.id in settled:
             continue
-        names = () if call.attached.shared.catalog.is_next else info.schema.names
+        names = () if call.attached.context.catalog.is_next else info.schema.names
         reserved = next((column for column in names if is_reserved(column)), None)
         if reserved is not None:
             raise SqlError(
@@ -392,7 +396,7 @@ def add_data_files(call: Call) -> pa.Table:
         table = call.table(tx)
         pending = tx.pending(table)
         before = len(pending.files)
-        add_files(call.attached.shared, tx, table, patterns, chosen)
+        add_files(call.attached.context, tx, table, patterns, chosen)
         return [str(file.location or file.path) for file in pending.files[before:]]
 
     found = call.session.write(call.attached, work)

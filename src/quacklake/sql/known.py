@@ -130,7 +130,7 @@ def _bounds(
     files = plan.files
     if plan.deletes.num_rows or not _is_whole(plan):
         return None
-    with scan.attached.shared.catalog.read() as reader:
+    with scan.attached.context.catalog.read() as reader:
         stored = reader.file_bounds(scan.tx.base, scan.table.id, sorted(columns))
     found: dict[int, tuple[str | None, str | None]] = {}
     for id_, column in columns.items():

@@ -152,10 +152,10 @@ def _with_paths(session: Session, rows: pa.Table) -> pa.Table:
     for row in found:
         attached = session.attachments.get(row["database_name"])
         if attached is not None:
-            path = attached.shared.catalog.url.path
-            row["path"] = str(path) if path is not None else str(attached.shared.catalog.url)
+            path = attached.context.catalog.url.path
+            row["path"] = str(path) if path is not None else str(attached.context.catalog.url)
             row["type"] = "ducklake"
-            row["tags"] = [("data_path", attached.shared.store.root)]
+            row["tags"] = [("data_path", attached.context.store.root)]
             row["readonly"] = attached.read_only
     return pa.Table.from_pylist(found, schema=rows.schema)
 

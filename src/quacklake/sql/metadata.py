@@ -32,7 +32,7 @@ def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
 
 def rows(attached: Attached, name: str) -> pa.Table:
     """A metadata table of a lake. Raises ``NotFoundError``."""
-    with attached.shared.catalog.read() as reader:
+    with attached.context.catalog.read() as reader:
         found = reader.metadata_table(name)
     if found is None:
         raise NotFoundError(f'the metadata of the lake "{attached.alias}" has no table "{name}"')
@@ -56,9 +56,9 @@ def change(session: Session, cursor: Cursor, params: Any) -> Result | None:
         raise SqlError("metadata tables cannot be changed in a transaction: COMMIT or ROLLBACK first")
     if params:
         raise SqlError("a statement that changes metadata tables takes no parameters")
-    shared = attached.shared
-    count = shared.catalog.run_sql(lambda prefix: _own_text(cursor.text, attached, prefix))
-    shared.forget()
+    context = attached.context
+    count = context.catalog.run_sql(lambda prefix: _own_text(cursor.text, attached, prefix))
+    context.forget()
     return Result(pa.table({"Count": pa.array([count], pa.int64())}), types=("BIGINT",), rowcount=count)
 
 

@@ -30,9 +30,9 @@ _NOT_PLANNED = (
 
 def session_of(handle: Handle) -> Session:
     """A session in which a lake is the default catalog, under the name ``lake``. Raises ``ClosedError``."""
-    if handle.shared.catalog.closed:
+    if handle.context.catalog.closed:
         raise ClosedError
-    made = _configured(handle.shared.config)
+    made = _configured(handle.context.config)
     made.attach(handle, "lake")
     made.use("lake")
     return made

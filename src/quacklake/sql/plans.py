@@ -12,7 +12,7 @@ import duckdb
 
 if TYPE_CHECKING:
     from quacklake.format.objects import TableInfo
-    from quacklake.operations.context import Shared
+    from quacklake.operations.context import LakeContext
     from quacklake.scan import ScanPlan
     from quacklake.sql.scans import Scan
 
@@ -30,7 +30,7 @@ _MOST_FOOTERS = 4_000
 class _Known:
     plan: ScanPlan
     table: TableInfo
-    shared: Shared
+    context: LakeContext
     since: float
 
 
@@ -45,19 +45,24 @@ class Plans:
 
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
         """The plan of a scan; ``clean`` when its transaction has changed nothing."""
-        shared = scan.attached.shared
-        most = shared.config.plan_max_files
+        context = scan.attached.context
+        most = context.config.plan_max_files
         old = scan.past or scan.attached.whole is None
         if not clean or old or scan.table.id < 0 or scan.tx.pendings():
             return scan.tx.plan(scan.table, scan.predicate, max_files=most)
         key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
         known, now = self._known.get(key), time.monotonic()
-        if known is not None and known.shared is shared and known.table == scan.table and now - known.since < _SECONDS:
+        if (
+            known is not None
+            and known.context is context
+            and known.table == scan.table
+            and now - known.since < _SECONDS
+        ):
             self._known.move_to_end(key)
             return known.plan
         plan = scan.tx.plan(scan.table, scan.predicate, max_files=most)
         if plan.files.num_rows + plan.deletes.num_rows + (plan.inlined.num_rows if plan.inlined else 0) <= _MOST_ROWS:
-            self._known[key] = _Known(plan, scan.table, shared, now)
+            self._known[key] = _Known(plan, scan.table, context, now)
             if len(self._known) > _MOST_PLANS:
                 self._known.popitem(last=False)
         return plan

@@ -177,8 +177,8 @@ class Session:
         """Let DuckDB read the files of a lake."""
         from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 
-        connect_store(self.attachments.root, attached.shared.store)
-        if attached.shared.catalog.encrypted:
+        connect_store(self.attachments.root, attached.context.store)
+        if attached.context.catalog.encrypted:
             load_httpfs(self.attachments.root)  # what writes encrypted files
 
     # -- statements --------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Session:
                 with suppress(duckdb.Error):  # closed in between
                     connection.interrupt()
         for attached in list(self.attachments.attached.values()):
-            attached.shared.engine.interrupt(thread)
+            attached.context.engine.interrupt(thread)
 
     def _run(self, text: str, params: Parameters) -> Result:
         if not isinstance(text, str):
@@ -285,7 +285,7 @@ class Session:
             self.guard.failed(self, error)
 
     def _translated(self) -> AbstractContextManager[None]:
-        roots = [found.shared.store.root for found in self.attachments.attached.values()]
+        roots = [found.context.store.root for found in self.attachments.attached.values()]
         return translated(roots, safe=self.guard.safe)
 
     def _near_names(self, text: str) -> str | None:
@@ -420,7 +420,7 @@ class Session:
         bound = Binder(self, params, stand_ins or {}).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
         # a query is one scan of each catalog, however many of its tables it reads
-        engines = {scan.attached.shared.catalog.tenant_row: scan.attached.shared.engine for scan in bound.scans}
+        engines = {scan.attached.context.catalog.tenant_row: scan.attached.context.engine for scan in bound.scans}
         try:
             with ExitStack() as gates:
                 for engine in engines.values():
@@ -532,7 +532,7 @@ class Session:
         self._said.append(statement)
         if "preserve_insertion_order" in statement.lower():
             for attached in self.attachments.lakes.values():  # their files are written by engines of their own
-                with attached.shared.engine.connection() as connection:
+                with attached.context.engine.connection() as connection:
                     self._tell_planner(connection, statement)
         if self._planner is not None:
             self._tell_planner(self._planner, statement)

@@ -106,7 +106,7 @@ class Work:
 
         handle, lake = attached.handle, attached.whole
         if lake is not None and self.signature.given:
-            handle = LakeHandle(lake.shared, self.signature)
+            handle = LakeHandle(lake.context, self.signature)
             self.signature = NO_SIGNATURE
         result = handle.run(run)
         self._note(attached, used[0])

@@ -125,7 +125,7 @@ def _flush_within(call: Call) -> list[Any]:
         tables = [
             info
             for info in tx.tables()
-            if schema in (None, info.schema_id) and call.attached.shared.option("auto_compact", info)
+            if schema in (None, info.schema_id) and call.attached.context.option("auto_compact", info)
         ]
     reports, waiting = maintenance.flush_within(tx, tables)
     if waiting:
@@ -171,7 +171,7 @@ def _age(value: Any) -> Any:
 
 def expire_snapshots(call: Call) -> pa.Table:
     """Forget old snapshots; returns them."""
-    with call.attached.shared.catalog.read() as reader:
+    with call.attached.context.catalog.read() as reader:
         before = reader.snapshots()
     given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
     if given["versions"] is not None:  # those that are gone already are no error
@@ -196,7 +196,7 @@ def _removed(call: Call, name: str) -> pa.Table:
     given = {key: _age(call.given.get(key)) for key in ("cleanup_all", "older_than", "dry_run")}
     paths: list[str] = []
     _run(call, name, **given, on_path=paths.append)
-    return pa.table({"path": pa.array(call.attached.shared.store.urls(paths), pa.string())})
+    return pa.table({"path": pa.array(call.attached.context.store.urls(paths), pa.string())})
 
 
 def checkpoint(call: Call) -> None:

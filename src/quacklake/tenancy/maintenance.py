@@ -68,7 +68,7 @@ class TenantMaintainer:
         left = max(budget.files_left, _LEAST_FILES)
         files = min(left, self._most_files)
         with self._open(need.name, compaction_max_files=files) as lake:
-            row = lake.shared.catalog.tenant_row
+            row = lake.context.catalog.tenant_row
             if row is None or row.id != need.id:
                 return MaintenanceReport()  # another has the name now; its turn comes
             maintainer = Maintainer(self._maintenance(lake), self.policy, most_merges=max(left // files, 1))

@@ -12,7 +12,7 @@ from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.tenants import check_tenant_name
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.scan_gate import ScanGate
 from quacklake.operations.stores import open_store, without_others
@@ -79,7 +79,7 @@ def open_lake(
         gate=ScanGate(metadata, config.limit_wait_ms / 1000),
     )
     writer = FileWriter(store, encrypted=metadata.encrypted)
-    return LakeHandle(Shared(metadata, store, engine, config, TableCache(metadata), writer))
+    return LakeHandle(LakeContext(metadata, store, engine, config, TableCache(metadata), writer))
 
 
 def check_enabled(config: Config) -> None:

@@ -323,7 +323,7 @@ def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None)
 def _flush(config: Config, root: Store) -> str:
     """Write the inlined rows of a plain lake into files; returns its data path, which must be apart from ``root``."""
     with open_lake(config.url, catalog="", migrate=True, **_settings(config)) as lake:
-        own = open_store(lake.shared.store.root, config)
+        own = open_store(lake.context.store.root, config)
         if overlap(root, own):
             raise InputError(f"{root.root} is not apart from {own.root}, where the files of the lake are")
         LakeMaintenance(lake).flush_inlined_data()

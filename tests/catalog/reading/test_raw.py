@@ -16,7 +16,7 @@ from tests.layout import LAYOUT
 def test_metadata_tables_have_the_same_types_everywhere(tmp_path: Path, database: str) -> None:
     with quacklake.connect(f"{database}:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
         lake.create_table("t", [{"id": 1}])
-        with lake._shared.catalog.read() as reader:
+        with lake._context.catalog.read() as reader:
             snapshots = reader.metadata_table("ducklake_snapshot")
             columns = reader.metadata_table("ducklake_column")
             inlined = reader.metadata_table("ducklake_inlined_data_1_1")

@@ -79,12 +79,12 @@ def test_files_share_calls_when_there_are_many(monkeypatch: pytest.MonkeyPatch, 
 def test_a_position_behind_the_end_of_a_file_makes_it_read_whole(lake: quacklake.Lake) -> None:
     plan = lake.table("t").changes(7, 7).plan()
     first = plan.rows.files.column("data_file_id")[0].as_py()
-    store = lake._shared.engine.store
+    store = lake._context.engine.store
     sql = feed.feed_sql(plan, store, "ql", lambda _plan, _columns: {}, lambda _plan: set(), {first: [0, 5000]})
     assert "get_bit" not in sql.query
 
 
 def _sql(lake: quacklake.Lake, plan: object) -> str:
-    engine = lake._shared.engine
+    engine = lake._context.engine
     with engine.connection() as connection:
         return engine.bind_feed(connection, plan, inserts=False)  # type: ignore[arg-type]

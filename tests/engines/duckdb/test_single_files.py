@@ -31,7 +31,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 def _query(lake: Lake, table: str) -> str:
     plan = lake.table(table).plan()
-    return scan_sql(plan, lake._shared.store, "q", plan.schema.columns).query
+    return scan_sql(plan, lake._context.store, "q", plan.schema.columns).query
 
 
 def test_only_a_large_file_on_its_own_has_another_beside_it(lake: Lake) -> None:

@@ -97,7 +97,7 @@ def test_the_query_of_a_plan_names_every_file_once(lake: Lake) -> None:
     t.append([{"x": n} for n in range(30)])
     t.delete("x < 15")
     plan = t.plan()
-    sql = scan_sql(plan, lake._shared.store, "q", plan.schema.columns, rows=True)
+    sql = scan_sql(plan, lake._context.store, "q", plan.schema.columns, rows=True)
     for path in plan.files.column("path").to_pylist():
         assert sql.query.count(path) == 1
         assert not any(path in statement for statement in sql.setup)

@@ -141,7 +141,7 @@ def test_an_interrupted_statement_ends_its_transaction_as_any_failed_one(open_se
 
 
 def test_an_interrupt_reaches_the_engine_of_a_lake_only_for_its_thread(lake: quacklake.Lake) -> None:
-    engine = lake._shared.engine
+    engine = lake._context.engine
     with engine.connection() as connection:
         engine.interrupt(threading.get_ident() + 1)
         timer = threading.Timer(0.2, engine.interrupt, [threading.get_ident()])

@@ -19,7 +19,7 @@ def test_each_row_that_the_source_lacks_is_changed_once(tmp_path: Path, inlined:
         if inlined:
             lake.sql("INSERT INTO t VALUES (80, 0), (81, 0), (NULL, 0)")
         lake.sql("INSERT INTO s SELECT i FROM range(0, 90, 2) r(i)")
-        session = lake._session()
+        session = lake._sessions.current()
         if opened:
             session.sql("BEGIN")
             session.sql("INSERT INTO t SELECT i, 0 FROM range(82, 86) r(i)")

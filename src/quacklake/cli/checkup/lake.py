@@ -42,7 +42,7 @@ def check_lake(context: Context) -> Iterator[Finding]:
     try:
         yield from bounded("lake", "catalog", look, fix="check the URL and that it can be reached")
         if opened:
-            store, config = opened[0]._shared.store, context.config
+            store, config = opened[0]._context.store, context.config
             files = _count_files(opened[0])
             fix = "check s3_endpoint, its keys and the network" if not store.is_local else "check the disk"
             yield from bounded("lake", "files", lambda: [_files(store, config, files)], fix=fix)
@@ -56,7 +56,7 @@ def _catalog(lake: Lake) -> Iterator[Finding]:
     """What can be asked of the database."""
     import sqlalchemy as sa
 
-    catalog = lake._shared.catalog
+    catalog = lake._context.catalog
     try:
         with catalog._translate("read"), catalog._connection() as connection:
             statement = _VERSIONS.get(catalog.database, "SELECT version()")
@@ -79,7 +79,7 @@ def _catalog(lake: Lake) -> Iterator[Finding]:
 def _count_files(lake: Lake) -> int:
     """Return the number of data files of the lake, as far as it can be told."""
     try:
-        with lake._shared.catalog.read() as reader:
+        with lake._context.catalog.read() as reader:
             health = reader.health(reader.latest(), small=0, small_of={}, worn=1.0)
         return sum(table.files for table in health.values())
     except QuacklakeError:

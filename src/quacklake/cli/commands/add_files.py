@@ -55,7 +55,7 @@ def add_files(
     hive = False if no_hive_partitioning else None
     with context.open(write=True, create=create) as lake:
         exists = exists_or_create(lake, table, create=create)
-        source = open_files(paths, "parquet", store=lake._shared.store)
+        source = open_files(paths, "parquet", store=lake._context.store)
         files = [path if "://" in path else str(Path(path).absolute()) for path in source.found.paths]
         with lake.transaction(message=message, author=author) as tx:
             if not exists:

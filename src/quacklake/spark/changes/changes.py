@@ -17,7 +17,7 @@ from quacklake.engines.duckdb import FileWriter, Vectors
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
 from quacklake.format.schema import TableSchema
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
 from quacklake.spark.changes.places import CHANGED, KIND, UPDATED, Counts, Found, counted_rows, few_rows, found_rows
@@ -79,31 +79,31 @@ def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
 class SparkParts:
     """What works on one lake in one session."""
 
-    shared: Shared
+    context: LakeContext
     scan: SparkScan
     writer: SparkWriter
 
     @classmethod
-    def of(cls, shared: Shared, session: SparkSession | None) -> SparkParts:
+    def of(cls, context: LakeContext, session: SparkSession | None) -> SparkParts:
         """Those of a lake in a session: the given one, else the active one, else a new one."""
-        found = find_session(session, shared.store)
-        scan = SparkScan(found, shared.store, Sealed(found, shared.store))
-        return cls(shared, scan, SparkWriter(found, shared.store))
+        found = find_session(session, context.store)
+        scan = SparkScan(found, context.store, Sealed(found, context.store))
+        return cls(context, scan, SparkWriter(found, context.store))
 
     def scope(self, **tables: TableSchema) -> Scope:
         """What names mean in expressions over tables, by what these are called."""
-        return Scope.of(self.shared.engine, self.writer.session, **tables)
+        return Scope.of(self.context.engine, self.writer.session, **tables)
 
     def staging(self, table: TableInfo) -> Staging:
         """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""
-        sealed = self.shared.catalog.encrypted
+        sealed = self.context.catalog.encrypted
         times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
         if sealed and times and not has_time(self.writer.session):
             raise UnsupportedFeatureError(
                 "rows with times of an encrypted lake can be changed only in a session with the type TIME",
                 hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
             )
-        return Staging(self.writer.session, self.shared.store, table.location, sealed)
+        return Staging(self.writer.session, self.context.store, table.location, sealed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class Changes:
     plan: ScanPlan
 
     @property
-    def shared(self) -> Shared:
-        return self.parts.shared
+    def context(self) -> LakeContext:
+        return self.parts.context
 
     @property
     def at_once(self) -> bool:
@@ -150,7 +150,7 @@ class Changes:
         partly = {id_: count for id_, count in found.files.items() if id_ not in dead}
         rewritten = self._rewritten(partly, touched)
         left = set(partly) - rewritten
-        inlined = sum(partly[id_].all for id_ in left) <= self.shared.delete_limit(self.table)
+        inlined = sum(partly[id_].all for id_ in left) <= self.context.delete_limit(self.table)
         delete_files = 0 if inlined else len(left)
         if delete_files > _FILES_HERE or (delete_files and found.positions is None):
             pending.delete_by_files(self.plan, self._write_deletes(self._places(rows, found), left, touched))
@@ -190,10 +190,10 @@ class Changes:
 
     def _rewritten(self, partly: Mapping[int, Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
         """The files that are written anew without the changed rows, by the option ``update_mode``."""
-        mode = self.shared.option("update_mode", self.table)
+        mode = self.context.option("update_mode", self.table)
         if mode == "copy_on_write":
             return set(partly)
-        if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.shared.delete_limit(self.table):
+        if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.context.delete_limit(self.table):
             return set()
         # most of it is written anew in any case
         return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
@@ -221,13 +221,13 @@ class Changes:
         before = {id_: touched[id_].delete_file_id for id_ in ids if touched[id_].delete_file_id is not None}
         begins: dict[int, int | None] = {}
         if before:
-            with self.shared.catalog.read() as reader:
+            with self.context.catalog.read() as reader:
                 dated = reader.dated_deletes(self.tx.base, self.table.id, before)
             begins = {id_: found.file_begin for id_, found in dated.items()}
         chosen = {id_: touched[id_] for id_ in ids}
-        vectors = self.shared.writes_vectors(self.table)
-        secret = self.shared.catalog.encrypted
-        task = _DeleteTask(self.shared.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
+        vectors = self.context.writes_vectors(self.table)
+        secret = self.context.catalog.encrypted
+        task = _DeleteTask(self.context.store, self.table, chosen, begins, self.tx.base.id, vectors, secret)
         places = places.filter(f.col(FILE_ID).isin(*ids))
         if secret:
             files = each_own_group(places, FILE_ID, {id_: task.only(id_) for id_ in ids})
@@ -246,7 +246,7 @@ class Changes:
             return 0
         frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
         kept = {FIELD_ROW_ID: ROW_ID}
-        written = SparkRows(self.shared, self.parts.writer, frame, kept=kept, count=found.updated)
+        written = SparkRows(self.context, self.parts.writer, frame, kept=kept, count=found.updated)
         return add_rows(self.tx, self.table, written)
 
     def _updated(self, staged: DataFrame) -> DataFrame:

@@ -204,7 +204,7 @@ class SparkMerge:
         given = given_columns(self._columns, table, time=time)
         if self._evolve:
             schema = evolve_to(table.schema, given, tx.next_column_id(table))
-            table = evolution.alter(self._parts.shared, tx, table, schema)
+            table = evolution.alter(self._parts.context, tx, table, schema)
             given = given_columns(self._columns, table, time=time)
         if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
             match_given(given, table.schema, table.qualified_name, partial=True)
@@ -318,7 +318,7 @@ class SparkMerge:
             with computing():
                 chosen = rows.filter(when).select(*select)
             least = least if clause.condition is None else 0
-            new = SparkRows(self._parts.shared, self._parts.writer, chosen, partial=True, count=least)
+            new = SparkRows(self._parts.context, self._parts.writer, chosen, partial=True, count=least)
             count += add_rows(tx, table, new)
             if clause.condition is None:
                 break

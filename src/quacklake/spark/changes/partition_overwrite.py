@@ -17,7 +17,7 @@ from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY, decode_value
 from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
 from quacklake.operations import dml
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import Transaction
@@ -35,7 +35,7 @@ _MOST_COMPARED = 100
 """Up to how many partitions are told apart when it is asked whether others have changed them meanwhile."""
 
 
-def overwrite_partitions(shared: Shared, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
+def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
     """Let ``add`` make rows part of a transaction, and remove what was in their partitions before.
 
     That goes by the values of rows, so that those which were written before the table was partitioned so go, too. In a
@@ -44,7 +44,7 @@ def overwrite_partitions(shared: Shared, tx: Transaction, table: TableInfo, add:
     tx.asks(Operation.OVERWRITE)
     keys = partition_keys(table)
     if keys is None:
-        dml.delete(shared, tx, table, None, asked=Operation.OVERWRITE)
+        dml.delete(context, tx, table, None, asked=Operation.OVERWRITE)
         return add()
     before = tx.plan(table)
     pending = tx.pending(table)
@@ -54,44 +54,44 @@ def overwrite_partitions(shared: Shared, tx: Transaction, table: TableInfo, add:
     after = tx.plan(table).inlined if pending.inserts else None
     if after is not None:
         mine = after.filter(pc.equal(after.column("schema_version"), LOCAL_VERSION))
-        new |= _keys_of(shared, keys, replace(before, files=before.files.slice(0, 0), inlined=mine))
+        new |= _keys_of(context, keys, replace(before, files=before.files.slice(0, 0), inlined=mine))
     if new:
-        _remove(shared, tx, table, keys, before, new)
+        _remove(context, tx, table, keys, before, new)
     return done
 
 
-def _keys_of(shared: Shared, keys: Keys, plan: ScanPlan) -> set[_Texts]:
+def _keys_of(context: LakeContext, keys: Keys, plan: ScanPlan) -> set[_Texts]:
     """The partitions of the rows of a plan."""
-    with shared.engine.connection() as connection, writing():
-        query = keys.query(shared.engine.bind(connection, plan))
+    with context.engine.connection() as connection, writing():
+        query = keys.query(context.engine.bind(connection, plan))
         names = ", ".join(f"CAST({name} AS VARCHAR)" for name in keys.names)
         return {tuple(row) for row in connection.execute(f"SELECT DISTINCT {names} FROM ({query})").fetchall()}
 
 
 def _remove(
-    shared: Shared, tx: Transaction, table: TableInfo, keys: Keys, plan: ScanPlan, gone: Collection[_Texts]
+    context: LakeContext, tx: Transaction, table: TableInfo, keys: Keys, plan: ScanPlan, gone: Collection[_Texts]
 ) -> None:
     """Delete the rows of partitions: whole files where these are of one partition, rows of others."""
     pending = tx.pending(table)
     pending.add_read(_predicate(keys, gone))
-    whole = _whole_files(shared, table, keys, plan)
+    whole = _whole_files(context, table, keys, plan)
     values = {_decoded(keys, texts) for texts in gone}
     pending.end_files(plan, {id_ for id_, own in whole.items() if own in values})
     known = pa.array(sorted(whole), pa.int64())
     rest = plan.files.filter(pc.invert(pc.is_in(plan.files.column("data_file_id"), value_set=known)))
     if not rest.num_rows and (plan.inlined is None or not plan.inlined.num_rows):
         return
-    with shared.engine.connection() as connection:
-        query = shared.engine.bind(connection, replace(plan, files=rest), rows=True)
+    with context.engine.connection() as connection:
+        query = context.engine.bind(connection, replace(plan, files=rest), rows=True)
         with writing():
             texts = [pa.array([each[number] for each in gone], pa.string()) for number in range(len(keys.names))]
             connection.register("ql_partitions", pa.table(texts, names=list(keys.names)))
         same = " AND ".join(f"CAST(t.{name} AS VARCHAR) IS NOT DISTINCT FROM p.{name}" for name in keys.names)
         found = f"SELECT t.* FROM ({keys.query(query)}) t SEMI JOIN ql_partitions p ON {same}"
-        pending.delete(plan, shared.engine.find(connection, found, None, table.schema))
+        pending.delete(plan, context.engine.find(connection, found, None, table.schema))
 
 
-def _whole_files(shared: Shared, table: TableInfo, keys: Keys, plan: ScanPlan) -> dict[int, _Values]:
+def _whole_files(context: LakeContext, table: TableInfo, keys: Keys, plan: ScanPlan) -> dict[int, _Values]:
     """The partition of each file that was written under these keys and can be told by them."""
     if any(table.schema.by_id(key.column_id).type.startswith("float") for key in keys.spec.keys):
         return {}  # an older file may spell it in fewer digits
@@ -99,7 +99,7 @@ def _whole_files(shared: Shared, table: TableInfo, keys: Keys, plan: ScanPlan) -
     ids = plan.files.filter(mine).column("data_file_id").to_pylist()
     if not ids:
         return {}
-    with shared.catalog.read() as reader:
+    with context.catalog.read() as reader:
         known = reader.partition_values(table.id, ids)
     return {
         id_: _decoded(keys, tuple(known[id_].get(key.index) for key in keys.spec.keys)) for id_ in ids if id_ in known

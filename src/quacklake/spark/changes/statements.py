@@ -31,7 +31,7 @@ def delete(parts: SparkParts, tx: Transaction, ref: TableRef, where: str | None)
     if where is not None:
         return _where(parts, tx, table, Clause(f.expr(parts.scope(target=table.schema).condition(where))), where)
     plan = tx.plan(table)
-    count = dml.delete(parts.shared, tx, table, None)
+    count = dml.delete(parts.context, tx, table, None)
     counted = parts.scan.frame(plan).count() if count is None else count
     return ChangeMetrics(rows_deleted=counted, files_removed=plan.files.num_rows)
 

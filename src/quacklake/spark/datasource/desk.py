@@ -111,7 +111,7 @@ class Desk:
 
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
         """Let a lake be the one that is meant where none is said, and be called ``name``."""
-        self._default = self._known[_place(str(lake.shared.catalog.url), lake.shared.catalog.tenant)] = lake
+        self._default = self._known[_place(str(lake.context.catalog.url), lake.context.catalog.tenant)] = lake
         if name is not None:
             self._named[name] = lake
 
@@ -137,7 +137,7 @@ class Desk:
         name = catalog or url.catalog
         place = _place(str(url), name)
         known = self._known.get(place) or self._opened.get(place)
-        if known is not None and name is not None and not known.shared.catalog.is_called(name):
+        if known is not None and name is not None and not known.context.catalog.is_called(name):
             known = None
         if known is None:
             known = self._opened[place] = open_lake(
@@ -151,7 +151,7 @@ class Desk:
         lake, asked = self._lake(options), options.bound("version", "timestamp")
         if pin is None and asked is not None:
             return lake.at(timestamp=asked) if options.get("version") is None else lake.at(version=asked)  # type: ignore[arg-type]
-        return lake.at(version=lake.shared.latest().id if pin is None else pin)
+        return lake.at(version=lake.context.latest().id if pin is None else pin)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Desk:
             until = found.bound("endingVersion", "endingTimestamp")
             lake = self._lake(found)
             if until is None:
-                last = lake.shared.latest().id
+                last = lake.context.latest().id
             else:
                 named = found.get("endingVersion") is not None
                 last = (lake.at(version=until) if named else lake.at(timestamp=until)).tx.base.id  # type: ignore[arg-type]
@@ -196,11 +196,11 @@ class Desk:
         columns, time = _asked(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
         where = all_of([found.get("where"), pushed])
-        shared = self._lake(found).shared
-        plan = view.plan(table, to_predicate(where, table.schema), max_files=shared.config.plan_max_files)
+        context = self._lake(found).context
+        plan = view.plan(table, to_predicate(where, table.schema), max_files=context.config.plan_max_files)
         names = tuple(column.name for column in columns)
         return [
-            pickle.dumps(Slice(shared.store, part, columns, names, where=where, shown=True, time=time))
+            pickle.dumps(Slice(context.store, part, columns, names, where=where, shown=True, time=time))
             for part in state_slices(plan)
         ]
 
@@ -213,7 +213,7 @@ class Desk:
         key = (lake, options.table, pin, changes, *limits)
         if key not in self._sources:
             table = self._at(options, pin).view().find_table(options.table.schema, options.table.name)
-            source = StreamSource(lake.shared, table, changes, *limits)
+            source = StreamSource(lake.context, table, changes, *limits)
             source.check()
             self._sources[key] = source
         found = self._sources[key]

@@ -162,7 +162,7 @@ class TableSink:
             raise
 
     def _commit(self, write: _Write, rows: Sequence[TaskRows], batch: _Batch | None) -> None:
-        shared, options = write.lake.shared, write.options
+        context, options = write.lake.context, write.options
         files = [file for each in rows for file in each.files]
         few = [each.few for each in rows if each.few is not None]
         rest = to_source(pa.concat_tables(few)) if few else None
@@ -179,13 +179,13 @@ class TableSink:
             def add() -> None:
                 Prepared.of(table, files).add_to(tx, table)
                 if rest is not None:
-                    dml.append(shared, tx, table, rest)
+                    dml.append(context, tx, table, rest)
 
             if write.dynamic:
-                overwrite_partitions(shared, tx, table, add)
+                overwrite_partitions(context, tx, table, add)
             else:
                 if write.overwrite:
-                    dml.delete(shared, tx, table, options.get("replaceWhere"), asked=Operation.OVERWRITE)
+                    dml.delete(context, tx, table, options.get("replaceWhere"), asked=Operation.OVERWRITE)
                 add()
             if batch is not None:
                 tx.mark(stream, batch.epoch, batch.run, None, gaps=restart)
@@ -199,8 +199,8 @@ def _task(write: _Write, schema: str) -> bytes:
     table = lake.view().find_table(ref.schema, ref.name)
     given = given_columns(rows, table, time="time(" in rows.simpleString())
     matches = match_given(given, table.schema, table.qualified_name)
-    task = write_task(lake.shared, table, matches, given, {})
-    few = lake.shared.inline_limit(table) if all(carries(each, given) for each in matches) else 0
+    task = write_task(lake.context, table, matches, given, {})
+    few = lake.context.inline_limit(table) if all(carries(each, given) for each in matches) else 0
     return pickle.dumps(replace(task, limit=few))
 
 
@@ -209,7 +209,7 @@ def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
 
 
 def _remove(write: _Write, rows: Sequence[TaskRows]) -> None:
-    write.lake.shared.store.delete([each.table.location + file.path for each in rows for file in each.files])
+    write.lake.context.store.delete([each.table.location + file.path for each in rows for file in each.files])
 
 
 def _refuse_altered(rows: Sequence[TaskRows], table: TableInfo) -> None:

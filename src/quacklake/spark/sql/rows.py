@@ -145,11 +145,11 @@ def _write(
         info = tx.find_table(table.schema_name, table.name)
         gone = 0
         if mode is _Mode.DYNAMIC:
-            count = overwrite_partitions(spark._shared, tx, info, lambda: counted(tx, info, given))
+            count = overwrite_partitions(spark._context, tx, info, lambda: counted(tx, info, given))
             done[:] = [(count, 0)]
             return
         if mode is _Mode.ALL:
-            dml.delete(spark._shared, tx, info, None, asked=Operation.OVERWRITE)
+            dml.delete(spark._context, tx, info, None, asked=Operation.OVERWRITE)
         elif where is not None:
             gone = change_rows(statement.within(tx), tx, info, info.name, where).rows_deleted
         done[:] = [(counted(tx, info, given), gone)]

@@ -147,7 +147,7 @@ def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
                 raise AlreadyExistsError(f'the table "{known.qualified_name}" already exists')
             tx.drop_table(known)
         ref = TableRef(target.schema, target.name)
-        info = layout.create_table(spark._shared, tx, ref, schema, made.partition_by, made.sort_by)
+        info = layout.create_table(spark._context, tx, ref, schema, made.partition_by, made.sort_by)
         done[:] = [counted(tx, info, given)]
 
     spark._write(rows, work)

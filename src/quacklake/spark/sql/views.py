@@ -45,7 +45,7 @@ _MOST_ROWS = 100_000
 def translated_view(spark: SparkLake, view: ViewInfo, find: Callable[[Named], Relation]) -> Relation:
     """A view in the SQL of Spark. Raises what is wrong with that: then the view has to be computed."""
     session = spark.session
-    with spark._shared.engine.connection() as connection:
+    with spark._context.engine.connection() as connection:
         query = ViewQuery(connection, find, time=has_time(session))
         found = query.translated(view.sql.replace(LAKE, ""))
     if query.strict and session.conf.get("spark.sql.ansi.enabled") != "true":
@@ -62,19 +62,19 @@ def computed_view(
     spark: SparkLake, tx: Transaction, view: ViewInfo, reason: QuacklakeError
 ) -> tuple[DataFrame, TableSchema]:
     """The rows of a view as DuckDB computes them. Raises ``UnsupportedFeatureError`` where that is too much."""
-    shared = spark._shared
+    context = spark._context
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
-    with shared.engine.connection() as connection:
+    with context.engine.connection() as connection:
         if session_function(serialize(connection, view.sql.replace(LAKE, ""))) is not None:
             raise UnsupportedFeatureError(what, hint="read it with lake.sql")
-    plans = [tx.plan(table) for table in view_tables(shared, tx, view)]
+    plans = [tx.plan(table) for table in view_tables(context, tx, view)]
     size = sum(pc.sum(plan.files.column("file_size_bytes")).as_py() or 0 for plan in plans)
     if size > _MOST_BYTES:
         raise UnsupportedFeatureError(
             f"{what}, and it reads {size >> 20} MB, too much for DuckDB in the driver",
             hint="read it with lake.sql, or say its query to Spark",
         )
-    schema, rows = view_rows(shared, tx, view, _MOST_ROWS + 1)
+    schema, rows = view_rows(context, tx, view, _MOST_ROWS + 1)
     if rows.num_rows > _MOST_ROWS:
         raise UnsupportedFeatureError(
             f"{what}, and it has more than {_MOST_ROWS} rows, too many for DuckDB in the driver",

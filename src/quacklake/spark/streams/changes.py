@@ -14,7 +14,7 @@ from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.operations import dml, evolution
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import to_source
 from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_VERSION, FEED_NAMES
 from quacklake.transaction import Transaction
@@ -44,7 +44,7 @@ class ChangeCounts:
 
 
 def apply_changes(
-    shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str], *, evolve: bool = False
+    context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str], *, evolve: bool = False
 ) -> ChangeCounts:
     """Make the changes that a feed tells: rows with ``_change_type``, the columns, and ``_commit_version`` if need be.
 
@@ -52,18 +52,18 @@ def apply_changes(
     put twice by one commit, ``SchemaMismatchError`` without the columns that tell what happened.
     """
     if evolve:
-        table = _evolved(shared, tx, table, rows)
-    last = _last_changes(shared, table, rows, on)
+        table = _evolved(context, tx, table, rows)
+    last = _last_changes(context, table, rows, on)
     put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
     last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
-    deleted = dml.delete_keys(shared, tx, table, last_rows.filter(pc.invert(put)), on)
+    deleted = dml.delete_keys(context, tx, table, last_rows.filter(pc.invert(put)), on)
     source = to_source(last_rows.filter(put))
-    merged = dml.merge(shared, tx, table, source, on)
+    merged = dml.merge(context, tx, table, source, on)
     return ChangeCounts(merged.updated, merged.inserted, deleted)
 
 
 def upsert(
-    shared: Shared,
+    context: LakeContext,
     tx: Transaction,
     table: TableInfo,
     rows: pa.Table,
@@ -79,9 +79,9 @@ def upsert(
     if order_by is not None:
         check_names(rows.column_names, [order_by, *on])
         whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL is no other's
-        table = _evolved(shared, tx, table, rows) if evolve else table
-        rows = _last(shared, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
-    merged = dml.merge(shared, tx, table, to_source(rows), on, evolve=evolve)
+        table = _evolved(context, tx, table, rows) if evolve else table
+        rows = _last(context, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
+    merged = dml.merge(context, tx, table, to_source(rows), on, evolve=evolve)
     return ChangeCounts(merged.updated, merged.inserted, 0)
 
 
@@ -108,13 +108,13 @@ def null_key(name: str) -> ConstraintError:
 # -- the last of each key ----------------------------------------------------------------------------------------------
 
 
-def _evolved(shared: Shared, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
+def _evolved(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
     """The table with room for the rows of a feed."""
     names = [name for name in rows.column_names if name not in FEED_NAMES]
-    return evolution.evolve(shared, tx, table, rows.select(names).schema)
+    return evolution.evolve(context, tx, table, rows.select(names).schema)
 
 
-def _last_changes(shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> pa.Table:
+def _last_changes(context: LakeContext, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> pa.Table:
     check_names(rows.column_names, (CHANGE_TYPE, *on))
     known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
     if not pc.all(known, min_count=0).as_py():
@@ -125,18 +125,18 @@ def _last_changes(shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence
     put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))})"
     version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
     # of one commit: what went, went before what came
-    return _last(shared, table, rows, on, f"{version}{put} DESC")
+    return _last(context, table, rows, on, f"{version}{put} DESC")
 
 
 def _last(
-    shared: Shared, table: TableInfo, rows: pa.Table, on: Sequence[str], order: str, others: str = ""
+    context: LakeContext, table: TableInfo, rows: pa.Table, on: Sequence[str], order: str, others: str = ""
 ) -> pa.Table:
     """The rows that come first in an order among those of their key; ``others`` is what is taken besides."""
     keys = [table.schema.find(name) for name in on]
     # a key may have several spellings
     values = ", ".join(f"CAST({quote(name)} AS {key.duckdb_type()})" for name, key in zip(on, keys, strict=True))
     rank = f"rank() OVER (PARTITION BY {values} ORDER BY {order})"
-    with shared.engine.connection() as connection, writing():
+    with context.engine.connection() as connection, writing():
         connection.register("ql_source", rows.append_column("_ql_number", pa.array(range(rows.num_rows), pa.int64())))
         found = arrow_table(connection, f"SELECT _ql_number FROM ql_source QUALIFY {rank} = 1{others}")
     return rows.take(found.column("_ql_number"))

@@ -37,14 +37,14 @@ class ConnectHandle(StreamHandle):
 
     def __init__(self, sink: SparkSink) -> None:
         super().__init__(sink)
-        shared, table = sink.spark._shared, sink.table
-        if shared.catalog.encrypted:
+        context, table = sink.spark._context, sink.table
+        if context.catalog.encrypted:
             raise UnsupportedFeatureError(
                 "a stream of Spark Connect would put rows of an encrypted lake into plain files",
                 hint="use a classic session, or a pipeline",
             )
         found = sink.spark.handle.view().find_table(table.schema, table.name)
-        self._store = shared.store
+        self._store = context.store
         self._folder = f"{found.location}staged-{uuid7()}"
         self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)
 

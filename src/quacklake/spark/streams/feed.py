@@ -45,7 +45,7 @@ def _slice(source: StreamSource, found: StreamPlan, plan: ScanPlan | FeedPlan) -
     times = pa.table(
         {"id": pa.array(found.times.keys(), pa.int64()), "time": pa.array(found.times.values(), pa.int64())}
     )
-    return Slice(source.shared.store, plan, source.columns, found.names, source.changes, times)
+    return Slice(source.context.store, plan, source.columns, found.names, source.changes, times)
 
 
 def raw_schema(source: StreamSource) -> str:

@@ -79,7 +79,7 @@ class SparkSink:
     fetch: Fetch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.fetch = Fetch(self.spark._shared.config.stream_driver_rows)
+        self.fetch = Fetch(self.spark._context.config.stream_driver_rows)
 
     def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
         """Make a batch part of the lake, unless it is that already. Raises as ``Transaction.mark`` and writes do."""
@@ -98,12 +98,12 @@ class SparkSink:
 
     def _check(self, epoch: int) -> None:
         """Refuse before any file is written what the commit would refuse."""
-        with self.spark._shared.catalog.read() as reader:
+        with self.spark._context.catalog.read() as reader:
             marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
 
     def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)
-        label = self.spark._shared.catalog.label
+        label = self.spark._context.catalog.label
         telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
         telemetry.count("stream.rows", report.rows, tenant=label)
         telemetry.count("stream.files", report.files, tenant=label)
@@ -151,7 +151,7 @@ class SparkSink:
         def work(tx: Transaction, rows: SparkRows) -> None:
             table = tx.find_table(self.table.schema, self.table.name)
             if self.evolve:
-                table = evolution.evolve(self.spark._shared, tx, table, arrow_schema(frame.schema, required=False))
+                table = evolution.evolve(self.spark._context, tx, table, arrow_schema(frame.schema, required=False))
             rows.add_to(tx, table)
             counts.update(self._mark(tx, epoch, position))
 
@@ -161,14 +161,14 @@ class SparkSink:
 
     def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
         """The rows of a small batch by their keys, which the driver compares."""
-        shared = self.spark._shared
+        context = self.spark._context
 
         def work(tx: Transaction) -> dict[str, Any]:
             table = tx.find_table(self.table.schema, self.table.name)
             if self.mode == "changes":
-                done = apply_changes(shared, tx, table, rows, self.on, evolve=self.evolve)
+                done = apply_changes(context, tx, table, rows, self.on, evolve=self.evolve)
             else:
-                done = upsert(shared, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
+                done = upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
             return {**self._mark(tx, epoch, position), "deleted": done.deleted}
 
         return self.spark.handle.run(work)

@@ -15,7 +15,7 @@ from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Snapshot
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.feed import Bound, first_of
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.feed import FeedPlan, plan_feed
@@ -55,7 +55,7 @@ class StreamPlan:
 class StreamSource:
     """A table as it is streamed; its columns are those it had when the stream was made, whatever they are called."""
 
-    shared: Shared
+    context: LakeContext
     table: TableInfo
     changes: bool = False
     max_files: int | None = None
@@ -76,7 +76,7 @@ class StreamSource:
 
     def start(self, starting: Bound) -> Position:
         """Where a stream begins. Raises ``SnapshotExpiredError`` with the oldest that is left."""
-        with self.shared.catalog.read() as reader:
+        with self.context.catalog.read() as reader:
             newest = reader.latest()
             if starting == LATEST:
                 return self._after(newest.id)
@@ -109,7 +109,7 @@ class StreamSource:
 
     def latest(self, start: Position) -> Position:
         """How far a batch that begins at a position can go now; the same position when there is nothing new."""
-        with self.shared.catalog.read() as reader:
+        with self.context.catalog.read() as reader:
             newest = reader.latest()
             after = start["after"]
             if newest.id <= after and "state" not in start:
@@ -138,7 +138,7 @@ class StreamSource:
         """The rows between two positions. Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table
         whose columns have changed so that the stream cannot go on.
         """
-        catalog = self.shared.catalog
+        catalog = self.context.catalog
         with catalog.read() as reader:
             until = reader.at_version(end["after"]) if end["after"] >= 0 else reader.latest()
             table = self._present(reader, until, start)
@@ -148,16 +148,16 @@ class StreamSource:
                 base = reader.at_version(start["state"])
                 past = self._present(reader, base, start)
                 state = plan_scan(
-                    reader, self.shared.store, base, past, database=catalog.encoding, encrypted=catalog.encrypted
+                    reader, self.context.store, base, past, database=catalog.encoding, encrypted=catalog.encrypted
                 )
             feed = plan_feed(
                 reader,
-                self.shared.store,
+                self.context.store,
                 table,
                 since,
                 until,
                 database=catalog.encoding,
-                max_files=self.shared.config.plan_max_files,
+                max_files=self.context.config.plan_max_files,
                 encrypted=catalog.encrypted,
             )
             versions = [*range(since, until.id + 1), *([] if state is None else [state.snapshot_id])]

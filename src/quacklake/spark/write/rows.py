@@ -23,7 +23,7 @@ from quacklake.format.stats import ColumnStats
 from quacklake.format.types import parse_type
 from quacklake.operations.add_files import known_mappings
 from quacklake.operations.conform import Match, given_schema, match_given, to_table
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.inlining import encoded_insert
 from quacklake.spark.runtime.schema import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
@@ -99,7 +99,7 @@ class SparkRows:
     ``count`` is how many rows there are at least, where that is known. What ``fetch`` takes the driver writes itself.
     """
 
-    shared: Shared
+    context: LakeContext
     writer: SparkWriter
     frame: DataFrame
     kept: Mapping[int, str] = field(default_factory=dict)
@@ -122,17 +122,17 @@ class SparkRows:
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         few = self._small(table, matches, given)
-        if few is not None and few.num_rows <= self.shared.inline_limit(table):
+        if few is not None and few.num_rows <= self.context.inline_limit(table):
             if few.num_rows:
                 row_ids = few.column(self.kept[FIELD_ROW_ID]).to_pylist() if self.kept else [None] * few.num_rows
-                rows = to_table(self.shared.engine, few, matches)
-                tx.pending(table).add_insert(encoded_insert(self.shared, table, rows, row_ids))
+                rows = to_table(self.context.engine, few, matches)
+                tx.pending(table).add_insert(encoded_insert(self.context, table, rows, row_ids))
             return
         if self._prepared is None or not self._prepared.fits(table):
             self.discard()
             if few is not None:
-                task = replace(write_task(self.shared, table, matches, given, self.kept), folder=self.folder)
-                self._prepared = Prepared.of(table, written_here(self.shared, few, task))
+                task = replace(write_task(self.context, table, matches, given, self.kept), folder=self.folder)
+                self._prepared = Prepared.of(table, written_here(self.context, few, task))
             else:
                 self._prepared = self._write(table, matches, given, time=time)
         self._prepared.add_to(tx, table)
@@ -152,7 +152,7 @@ class SparkRows:
         """Remove the files that were written; one that cannot be removed is an orphan for maintenance."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            self.shared.store.delete(prepared.paths)
+            self.context.store.delete(prepared.paths)
 
     # -- what fits ---------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class SparkRows:
 
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
         """All rows when they are few enough for the catalog or for the driver."""
-        inlined, alike = self.shared.inline_limit(table), all(_written_alike(found, given) for found in matches)
+        inlined, alike = self.context.inline_limit(table), all(_written_alike(found, given) for found in matches)
         limit = max(inlined, self.fetch.limit if alike else 0)
         if not limit or (self.count or 0) > limit or not all(carries(found, given) for found in matches):
             return None
@@ -176,15 +176,15 @@ class SparkRows:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def _write(self, table: TableInfo, matches: Sequence[Match], given: TableSchema, *, time: bool) -> Prepared:
-        options = self.shared.write_options(table)
+        options = self.context.write_options(table)
         plain = all(map(plain_in_parquet, table.schema.columns))
-        if self.shared.catalog.encrypted or (self.kept and not plain):
+        if self.context.catalog.encrypted or (self.kept and not plain):
             # Spark has no keys, and files that need a name mapping have no place for row ids
             frame = self.frame if self.tasks is None else self.frame.coalesce(self.tasks)
             if self.order and self.tasks is not None:
                 order = [each.column() for each in self.order]
                 frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
-            task = write_task(self.shared, table, matches, given, self.kept)
+            task = write_task(self.context, table, matches, given, self.kept)
             return Prepared.of(table, written_in_python(frame, task, self.folder))
         stem = data_file_name().removesuffix(".parquet")
         job = WriteJob(
@@ -196,17 +196,17 @@ class SparkRows:
             {id_: quote(name) for id_, name in self.kept.items()},
             self.tasks,
         )
-        self.shared.store.make_parent(job.folder + stem)
+        self.context.store.make_parent(job.folder + stem)
         placed: list[str] = []
         try:
             written = self.writer.write(self.frame, job)
             keys = self._key_texts(table, written)
             paths = self._paths(table, written, keys, stem, hive=options.hive)
-            if self.shared.store.is_local:
+            if self.context.store.is_local:
                 for each, path in zip(written, paths, strict=True):
                     placed.append(path)
-                    self.shared.store.rename(each.path, path)
-                self.shared.store.sync(paths)
+                    self.context.store.rename(each.path, path)
+                self.context.store.sync(paths)
             mapped = not plain or not all(_has_ids(each.footer, table.schema) for each in written)
             if mapped and self.kept:
                 raise QuacklakeError("Spark wrote files without field ids")
@@ -214,14 +214,14 @@ class SparkRows:
             files = tuple((_file(table, *row), row[1]) for row in rows)
             return Prepared(table, files, mapped)
         except BaseException:
-            left = [entry.path for entry in self.shared.store.list(job.folder.rstrip("/"))]
-            self.shared.store.delete([*left, *placed])
+            left = [entry.path for entry in self.context.store.list(job.folder.rstrip("/"))]
+            self.context.store.delete([*left, *placed])
             raise
         finally:
-            self.shared.store.prune(job.folder)
+            self.context.store.prune(job.folder)
 
     def _parquet_options(self, table: TableInfo) -> dict[str, str]:
-        options = self.shared.write_options(table)
+        options = self.context.write_options(table)
         found = {
             "compression": options.compression,
             "parquet.writer.version": f"v{options.parquet_version:d}",
@@ -248,8 +248,8 @@ class SparkRows:
             texts = [each.keys[number] for each in written]
             if key.parsed == IDENTITY:
                 column = table.schema.by_id(key.column_id)
-                values = self.shared.engine.cast(pa.array(texts, pa.string()), column)
-                texts = self.shared.engine.texts(pa.table({column.name: values}), [column])[column.id]
+                values = self.context.engine.cast(pa.array(texts, pa.string()), column)
+                texts = self.context.engine.texts(pa.table({column.name: values}), [column])[column.id]
             for values_of, text in zip(found, texts, strict=True):
                 values_of[key.index] = text
         return found
@@ -264,7 +264,7 @@ class SparkRows:
         hive: bool,
     ) -> list[str]:
         """Where the files are to be: on a local disk where every writer puts them, elsewhere where Spark did."""
-        if not self.shared.store.is_local:
+        if not self.context.store.is_local:
             return [each.path for each in written]
         spec = table.partition
         folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]

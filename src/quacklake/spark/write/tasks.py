@@ -25,7 +25,7 @@ from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_F
 from quacklake.format.schema import TableSchema
 from quacklake.operations import conform
 from quacklake.operations.conform import Match
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.spark.runtime.executors import each_task
 from quacklake.spark.runtime.types import RAISED
 from quacklake.storage import Store
@@ -121,7 +121,7 @@ class WriteTask:
 
 
 def write_task(
-    shared: Shared, table: TableInfo, matches: Sequence[Match], given: TableSchema, kept: Mapping[int, str]
+    context: LakeContext, table: TableInfo, matches: Sequence[Match], given: TableSchema, kept: Mapping[int, str]
 ) -> WriteTask:
     """What writes rows, with the columns ``given``, in the forms that Spark shows.
 
@@ -139,8 +139,8 @@ def write_task(
                 hint="write such rows with lake.table(…)",
             )
     values = conform.expressions(matches, {found.column.id: _value(found, given) for found in matches})
-    options = shared.write_options(table)
-    return WriteTask(shared.store, table, options, tuple(values), dict(kept), encrypted=shared.catalog.encrypted)
+    options = context.write_options(table)
+    return WriteTask(context.store, table, options, tuple(values), dict(kept), encrypted=context.catalog.encrypted)
 
 
 def _value(found: Match, given: TableSchema) -> str | None:
@@ -155,9 +155,9 @@ def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[Ne
     return [file for found in each_task(frame, replace(task, folder=folder)) for file in found.files]
 
 
-def written_here(shared: Shared, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
+def written_here(context: LakeContext, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
     """Rows that the driver has as files of a table."""
-    with shared.engine.connection() as connection:
+    with context.engine.connection() as connection:
         with writing():
             connection.register("ql_source", rows)
-        return task.files(connection, shared.writer, rows.nbytes)
+        return task.files(connection, context.writer, rows.nbytes)

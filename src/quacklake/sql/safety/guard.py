@@ -43,7 +43,7 @@ class SafeGuard(Guard):
     def attaching(self, attached: Attached) -> None:
         """A session whose statements others write is for one tenant: it never has two catalogs of shared lakes."""
         self._seal.allows(attached)
-        row = attached.shared.catalog.tenant_row
+        row = attached.context.catalog.tenant_row
         if row is not None and self._tenant not in (None, row.uuid):
             raise ConfigError(
                 f'the lake "{attached.alias}" cannot be attached: a safe session is for one catalog of a shared lake',

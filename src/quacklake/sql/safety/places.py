@@ -25,12 +25,12 @@ def places_of(lakes: Iterable[Attached], spill: str) -> dict[str, str]:
     """Return the texts that tell a place, the longest first, and what is shown instead."""
     found = {os.path.dirname(NOTHING) + "/": "", spill: ""}  # noqa: PTH120 - as it is in plans
     for attached in lakes:
-        store = attached.shared.store
+        store = attached.context.store
         for folder in (store.root, *store.external):
             real = os.path.realpath(folder) if store.is_local else folder
             for name in (folder, real, file_name(folder), file_name(real)):
                 found |= {f"{name.rstrip('/')}/": "", name.rstrip("/"): "the data path"}
-        url = attached.shared.catalog.url
+        url = attached.context.catalog.url
         found |= {str(url): _CATALOG, url.shown: _CATALOG}
         if url.path is not None:
             found[str(url.path)] = _CATALOG
@@ -78,7 +78,7 @@ def _without_files(node: Any) -> Any:
 
 def relative_name(query: str, lake: Attached) -> str:
     """Return a scan whose column ``filename`` begins at the data path, or is the last part of a path elsewhere."""
-    store = lake.shared.store
+    store = lake.context.store
     roots = dict.fromkeys([store.root, f"{os.path.realpath(store.root)}/" if store.is_local else store.root])
     cases = "".join(
         f" WHEN starts_with(filename, {literal(root)}) THEN substr(filename, {len(root) + 1:d})" for root in roots

@@ -71,7 +71,7 @@ class Seal:
 
 
 def _folders(attached: Attached) -> list[str]:
-    store = attached.shared.store
+    store = attached.context.store
     folders = [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
     # DuckDB compares what it is given to open, which is the pattern for a name with signs of patterns in it
     return list(dict.fromkeys(spelling for folder in folders for spelling in (folder, file_name(folder))))

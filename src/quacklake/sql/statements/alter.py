@@ -14,7 +14,7 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.type_text import parse_column
 from quacklake.operations import evolution, layout
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.options import LakeOptions
 from quacklake.sql.attached import Target
@@ -39,7 +39,7 @@ __all__ = ["alter"]
 
 _DUCKDB_TEXT = ("interval", "timetz", "time_ns")
 """Types whose values only DuckDB writes as text."""
-Change = Callable[[Shared, Transaction, TableInfo], Any]
+Change = Callable[[LakeContext, Transaction, TableInfo], Any]
 
 
 def alter(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -65,7 +65,7 @@ def alter(session: Session, cursor: Cursor, params: Any) -> Result:
             return
         if table is None:
             raise missing(target, tx)
-        change(target.attached.shared, tx, table)
+        change(target.attached.context, tx, table)
 
     session.write(target.attached, work)
     return Result()
@@ -130,10 +130,10 @@ def _change(session: Session, cursor: Cursor) -> Change:
         cursor.expect("TO")
         name = cursor.name()
 
-        def rename(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+        def rename(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
             if "." not in path:
-                check_reserved(shared, [name], table)
-            evolution.rename_column(shared, tx, table, path, name)
+                check_reserved(context, [name], table)
+            evolution.rename_column(context, tx, table, path, name)
 
         return rename
     if cursor.accept("ADD"):
@@ -159,7 +159,7 @@ def _layout(cursor: Cursor) -> Change:
             return lambda _, tx, table: layout.partition(tx, table, keys)
         if cursor.accept("SORTED", "BY"):
             order = cursor.items()
-            return lambda shared, tx, table: layout.sort(shared, tx, table, order)
+            return lambda context, tx, table: layout.sort(context, tx, table, order)
     elif cursor.accept("RESET"):
         if any(cursor.accept(*words) for words in partitioned):
             return lambda _, tx, table: layout.reset_partition(tx, table)
@@ -185,19 +185,19 @@ def _add(session: Session, cursor: Cursor) -> Change:
     type_ = column.duckdb_type()
     literal = default if column.type in _DUCKDB_TEXT and not isinstance(default, DefaultExpression) else None
 
-    def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+    def change(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
         if if_not_exists and _has(table, names):
             return
-        check_reserved(shared, names if len(names) == 1 else (), table)
+        check_reserved(context, names if len(names) == 1 else (), table)
         if literal is not None:
-            after = evolution.add_column(shared, tx, table, format_path(names), type_)
+            after = evolution.add_column(context, tx, table, format_path(names), type_)
             schema = with_literal(after.schema, names, LiteralText(literal), initial=True)
             tx.alter_table(after, replace(after, schema=schema))
             return
         value = Expression(default.sql) if isinstance(default, DefaultExpression) else default
         if isinstance(value, str) and column.type == "blob":
             value = value.encode()
-        evolution.add_column(shared, tx, table, format_path(names), type_, value)
+        evolution.add_column(context, tx, table, format_path(names), type_, value)
 
     return change
 
@@ -216,25 +216,25 @@ def _drop(cursor: Cursor) -> Change:
     cursor.accept("CASCADE")
     cursor.accept("RESTRICT")
 
-    def change(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+    def change(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
         if if_exists and not _has(table, names):
             return
-        evolution.drop_column(shared, tx, table, format_path(names))
+        evolution.drop_column(context, tx, table, format_path(names))
 
     return change
 
 
 def _column(session: Session, cursor: Cursor, path: str) -> Change:
     if cursor.accept("SET", "NOT", "NULL"):
-        return lambda shared, tx, table: evolution.set_not_null(shared, tx, table, path)
+        return lambda context, tx, table: evolution.set_not_null(context, tx, table, path)
     if cursor.accept("DROP", "NOT", "NULL"):
-        return lambda shared, tx, table: evolution.drop_not_null(shared, tx, table, path)
+        return lambda context, tx, table: evolution.drop_not_null(context, tx, table, path)
     if cursor.accept("DROP", "DEFAULT"):
-        return lambda shared, tx, table: evolution.drop_default(shared, tx, table, path)
+        return lambda context, tx, table: evolution.drop_default(context, tx, table, path)
     if cursor.accept("SET", "DEFAULT"):
         text = cursor.rest()
 
-        def set_default(shared: Shared, tx: Transaction, table: TableInfo) -> None:
+        def set_default(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
             column = find_column(table.schema, tuple(Cursor(path).names()))
             value = default_of(session, text, column)
             if isinstance(value, LiteralText):
@@ -242,7 +242,7 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
                 tx.alter_table(table, replace(table, schema=schema))
                 return
             given = Expression(value.sql) if isinstance(value, DefaultExpression) else value
-            evolution.set_default(shared, tx, table, path, given)
+            evolution.set_default(context, tx, table, path, given)
 
         return set_default
     cursor.accept("SET", "DATA")
@@ -255,4 +255,4 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
         row = first_row(planner, f"SELECT typeof(CAST(NULL AS {text}))")
     type_ = str(row[0]) if row is not None else text
     parse_column("c", type_)
-    return lambda shared, tx, table: evolution.alter_column(shared, tx, table, path, type_)
+    return lambda context, tx, table: evolution.alter_column(context, tx, table, path, type_)

@@ -144,7 +144,7 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
         raise
     for name, value in options.items():
         if name in OPTIONS and name not in _CONNECT:
-            lake.shared.overrides[name] = parse_option(name, format_option(name, value))
+            lake.context.overrides[name] = parse_option(name, format_option(name, value))
     metadata = str(options.get("metadata_catalog") or "")
     return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
 

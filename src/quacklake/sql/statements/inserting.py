@@ -214,8 +214,8 @@ def append_bound(
     tx.asks(asked)
     if any(column.travels_as_text for column in table.schema.columns):
         return _append_kept(session, tx, attached, table, sql, values)
-    attached.shared.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
-    options = attached.shared.write_options(table)
+    attached.context.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
+    options = attached.context.write_options(table)
     for macro in options.macros:  # before the rows begin to stream
         session.connection.execute(macro.statement)
     reader = arrow_reader(session.connection, sql, values, batch_rows=_BATCH_ROWS)
@@ -229,14 +229,14 @@ def append_bound(
     source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
     if table.sort is not None and options.sort:
         _sort_small(session, attached, table, source)
-    dml.append(attached.shared, tx, table, source, asked=asked)
+    dml.append(attached.context, tx, table, source, asked=asked)
     return counts[0]
 
 
 def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
     """Rows for the catalog come in the order of the table too, as in stock; those of files the writer sorts."""
-    few = source.first(attached.shared.inline_limit(table))
-    order = order_keys(table.sort, attached.shared.write_options(table).macros)
+    few = source.first(attached.context.inline_limit(table))
+    order = order_keys(table.sort, attached.context.write_options(table).macros)
     if few is not None and few.num_rows and order:
         name = session.fresh_name()
         session.connection.register(name, few)
@@ -248,4 +248,4 @@ def _append_kept(session: Session, tx: Transaction, attached: Attached, table: T
     name = session.fresh_name()
     session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
     inserting.check_not_null(session.connection, name, list(table.schema.columns))
-    return inserting.insert_query(attached.shared, tx, session.connection, f"SELECT * FROM {name}", table)
+    return inserting.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)

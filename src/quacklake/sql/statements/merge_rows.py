@@ -297,7 +297,7 @@ def _apply(
             count += append_bound(session, tx, attached, table, conforming(table, places, fresh), None, asked)
     for each in found:
         if each.plan is not None:
-            inserting.replace_rows(attached.shared, tx, connection, table, each.plan, changed[each.name])
+            inserting.replace_rows(attached.context, tx, connection, table, each.plan, changed[each.name])
             if gone[each.name].num_rows:
                 tx.pending(table).delete(each.plan, places_to_target(gone[each.name]))
             count += _number(session, each.name)

@@ -151,8 +151,8 @@ def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
         owner = tx.find_schema(target.schema)
         if if_not_exists and tx.objects.get_macro(target.schema, target.name, is_table=is_table) is not None:
             return
-        shared = target.attached.shared
-        checked = tuple(check_macro(shared, tx, owner.name, one, is_table=is_table) for one in variants)
+        context = target.attached.context
+        checked = tuple(check_macro(context, tx, owner.name, one, is_table=is_table) for one in variants)
         tx.objects.create_macro(owner.name, target.name, checked, is_table=is_table, replacing=replacing)
 
     session.write(target.attached, work)
@@ -186,7 +186,7 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
             types[name] = parse_column(name, type_).type
         given[name] = None
         if inner.accept(":=") or inner.accept("=>"):
-            given[name] = _default(session, inner.rest(), target.attached.shared.catalog)
+            given[name] = _default(session, inner.rest(), target.attached.context.catalog)
     if is_table and body.startswith("(") and body.endswith(")"):
         body = Cursor(body).parens()
     variant = make_variant(given, own_names(session, target, body, expression=not is_table))
@@ -309,7 +309,7 @@ def comment(session: Session, cursor: Cursor, params: Any) -> Result:
         if found is None:
             raise missing(target, tx, kind.title())
         if column is not None and isinstance(found, ViewInfo):
-            name = view_column(target.attached.shared, tx, found, column)
+            name = view_column(target.attached.context, tx, found, column)
             tx.objects.set_tags(found, {COMMENT: text}, column_name=name)
             return
         column_id = found.schema.find(column).id if column is not None and isinstance(found, TableInfo) else None

@@ -221,7 +221,7 @@ def _history(session: Session, cursor: Cursor) -> Result:
     if target is None:
         raise SqlError("DESCRIBE HISTORY needs a table of a lake")
     table = session.view(target.attached).find_table(target.schema, target.name)
-    return Result(table_history(target.attached.shared, table))
+    return Result(table_history(target.attached.context, table))
 
 
 def show(session: Session, cursor: Cursor, params: Any) -> Result:

@@ -131,8 +131,8 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
         inserting.check_not_null(
             session.connection, changed, [column for column in table.schema.columns if column.id in values]
         )
-        shared = target.attached.shared
-        return inserting.replace_rows(shared, tx, session.connection, table, bound.target.plan, changed)
+        context = target.attached.context
+        return inserting.replace_rows(context, tx, session.connection, table, bound.target.plan, changed)
 
     count = session.write(target.attached, work)
     return returned[0] if returning else counted(count)
@@ -295,10 +295,10 @@ def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
 def _delete_all(session: Session, target: Target) -> Result:
     def work(tx: Transaction) -> int:
         table = find_table(target, tx)
-        shared = target.attached.shared
+        context = target.attached.context
         known = tx.plan(table).count()
-        count = shared.engine.count(tx.plan(table), None) if known is None else known
-        dml.delete(shared, tx, table, None)
+        count = context.engine.count(tx.plan(table), None) if known is None else known
+        dml.delete(context, tx, table, None)
         return count
 
     return counted(session.write(target.attached, work))

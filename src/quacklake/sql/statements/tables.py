@@ -18,7 +18,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
 from quacklake.operations import layout
-from quacklake.operations.context import Shared
+from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
@@ -135,12 +135,12 @@ def _create(session: Session, statement: _Statement, params: Any) -> Result:
             schema = _schema_of_query(session, bound, statement.columns)
         else:
             schema, keys = schema_of_columns(session, statement.columns or "")
-        shared, ref = target.attached.shared, TableRef(target.schema, target.name)
-        check_reserved(shared, schema.names)
+        context, ref = target.attached.context, TableRef(target.schema, target.name)
+        check_reserved(context, schema.names)
         if existing is not None:
             tx.drop_table(existing)
         made = layout.create_table(
-            shared, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by
+            context, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by
         )
         if keys:
             tx.objects.set_tags(made, {PRIMARY_KEY: key_tag(schema, keys)})
@@ -197,10 +197,10 @@ def numbered(columns: Sequence[Column]) -> TableSchema:
     return TableSchema(tuple(number(column) for column in columns))
 
 
-def check_reserved(shared: Shared, names: Iterable[str], table: TableInfo | None = None) -> None:
+def check_reserved(context: LakeContext, names: Iterable[str], table: TableInfo | None = None) -> None:
     """Raise ``SqlError`` for names with which stock clients could not put rows into the catalog."""
-    reserved = None if shared.catalog.is_next else next((name for name in names if is_reserved(name)), None)
-    if reserved is not None and shared.option("data_inlining_row_limit", table):
+    reserved = None if context.catalog.is_next else next((name for name in names if is_reserved(name)), None)
+    if reserved is not None and context.option("data_inlining_row_limit", table):
         raise SqlError(
             f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use when data inlining is'
             " enabled. If you must use this column name, disable inlining by calling"
