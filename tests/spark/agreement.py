@@ -39,7 +39,7 @@ def _ours(lake: quacklake.Lake, table: str, version: int) -> Rows:
 def _sparks(lake: quacklake.Lake, session: SparkSession, table: str, version: int) -> Rows:
     spark = quacklake.spark(lake, session)
     handle = lake.at(version=version).table(table)
-    frame = spark._scan.frame(handle.plan(), rows=True)
+    frame = spark._engine.scan.frame(handle.plan(), rows=True)
     columns = [("rowid", "BIGINT"), *((column.name, column.duckdb_type()) for column in handle.info.schema.columns)]
     selected = frame.selectExpr(ROW_ID, *(quote(column.name) for column in handle.info.schema.columns))
     with plain_duckdb() as scratch:

@@ -137,7 +137,7 @@ def test_values_are_the_same(kind: str, lake: quacklake.Lake, session: SparkSess
     schema = lake.handle.view().find_table("main", "t").schema
     texts = SAME[kind]
     with settings(session, INTERPRETED):
-        scope = spark._parts.scope(target=schema)
+        scope = spark._engine.scope(target=schema)
         frame = spark.table("t").selectExpr("k", *(f"{scope.value(text)} AS v{i}" for i, text in enumerate(texts)))
         found = to_arrow(frame).sort_by("k")
     own = lake.sql(f"SELECT {', '.join(texts)} FROM t AS target ORDER BY k").to_arrow()
@@ -151,7 +151,7 @@ def test_values_are_the_same(kind: str, lake: quacklake.Lake, session: SparkSess
 
 def test_what_spark_would_understand_otherwise_is_refused(lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)
-    scope = spark._parts.scope(target=lake.handle.view().find_table("main", "t").schema)
+    scope = spark._engine.scope(target=lake.handle.view().find_table("main", "t").schema)
     for text in REFUSED:
         with pytest.raises(UnsupportedFeatureError, match="in "):
             scope.value(text)
@@ -167,7 +167,7 @@ def test_what_spark_would_understand_otherwise_is_refused(lake: quacklake.Lake, 
 @pytest.mark.needs_spark("4.0")
 def test_what_is_too_large_is_an_error(lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)
-    scope = spark._parts.scope(target=lake.handle.view().find_table("main", "t").schema)
+    scope = spark._engine.scope(target=lake.handle.view().find_table("main", "t").schema)
     for text in ("i + 1", "i8 + 1", "CAST(b AS INTEGER)", "CAST(d AS INTEGER)"):
         with settings(session, INTERPRETED), pytest.raises(ArithmeticException):
             spark.table("t").selectExpr(scope.value(text)).collect()

@@ -264,7 +264,7 @@ def test_a_lost_race_uses_the_files_again(
     spark = quacklake.spark(lake, session)
     spark.create_table("t", session.range(20))
     writes = []
-    write = spark._writer.write
+    write = spark._engine.writer.write
 
     def slow(*arguments: Any) -> Any:
         written = write(*arguments)
@@ -274,7 +274,7 @@ def test_a_lost_race_uses_the_files_again(
             other.table("t").add_column("n", pa.int32(), default=5)
         return written
 
-    monkeypatch.setattr(spark._writer, "write", slow)
+    monkeypatch.setattr(spark._engine.writer, "write", slow)
     spark.overwrite(session.range(100, 120), "t", where="id = 50")
     assert len(writes) == 2, "the first files have other columns than the table by then"
     monkeypatch.undo()

@@ -19,7 +19,7 @@ from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import ScanPlan
-from quacklake.spark.changes.changes import SparkParts
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import ROW_ID, SNAPSHOT
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.write.curve import z_order
@@ -39,7 +39,7 @@ class SparkFiles:
     Rewritten rows follow a z-order curve through ``curve``, if there is one, and else the table's order.
     """
 
-    parts: SparkParts
+    engine: SparkEngine
     local: Files
     curve: tuple[Column, ...] = ()
 
@@ -65,7 +65,7 @@ class SparkFiles:
         """The live rows of a plan as files of the table, partitioned and sorted as it says."""
         kept = {FIELD_ROW_ID: ROW_ID}
         size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
-        target = self.parts.context.write_options(table).target_file_size
+        target = self.engine.context.write_options(table).target_file_size
         rows = self._rows(self._frame(plan, kept), kept, table, max(1, round(size / max(target, 1))))
         if self.curve:
             count = pc.sum(plan.files.column("record_count")).as_py() or 0
@@ -85,25 +85,25 @@ class SparkFiles:
         return self.local.dated_deletes(tx, table, file_id, file, dated)
 
     def _frame(self, plan: ScanPlan, kept: Mapping[int, str]) -> DataFrame:
-        frame = self.parts.scan.frame(plan, rows=True)
+        frame = self.engine.scan.frame(plan, rows=True)
         return frame.select(*(f.expr(quote(name)) for name in plan.schema.names), *kept.values())
 
     def _rows(
         self, frame: DataFrame, kept: Mapping[int, str], table: TableInfo, tasks: int, folder: str = ""
     ) -> SparkRows:
-        context, writer = self.parts.context, self.parts.writer
+        context, writer = self.engine.context, self.engine.writer
         return SparkRows(context, writer, frame, kept=kept, folder=folder, tasks=tasks, order=spark_order(table))
 
 
 class SparkTableMaintenance(TableMaintenance):
     """A table whose files Spark puts in order."""
 
-    def __init__(self, handle: Handle, ref: TableRef, parts: SparkParts) -> None:
+    def __init__(self, handle: Handle, ref: TableRef, engine: SparkEngine) -> None:
         super().__init__(handle, ref)
-        self._parts = parts
+        self._engine = engine
 
     def _files(self) -> Files:
-        return SparkFiles(self._parts, super()._files())
+        return SparkFiles(self._engine, super()._files())
 
     def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
         assert isinstance(compactor.files, SparkFiles)

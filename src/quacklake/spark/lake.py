@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import CommitUnknown, InputError, QuacklakeError
+from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
-from quacklake.format.predicate import Predicate
-from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.operations import dml, layout
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import HasHandle, LakeHandle
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.changes.changes import ChangeMetrics
     from quacklake.spark.changes.merge import SparkMerge
-    from quacklake.spark.write.fetching import Fetch
     from quacklake.spark.write.rows import SparkRows
 
 __all__ = ["SparkLake", "spark", "spark_settings"]
@@ -69,15 +66,14 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
 
     def __init__(self, handle: LakeHandle, session: SparkSession | None = None) -> None:
-        from quacklake.spark.changes.changes import SparkParts
+        from quacklake.spark.engine import SparkEngine
         from quacklake.spark.runtime.compat import is_connect
 
         self.handle = handle
         self._context = handle.context
         self._sessions = LakeSessions(handle)
-        self._parts = SparkParts.of(self._context, session)
-        self._scan, self._writer = self._parts.scan, self._parts.writer
-        self.session: SparkSession = self._writer.session
+        self._engine = SparkEngine.of(handle, session)
+        self.session: SparkSession = self._engine.session
         if has_sources() and not is_connect(self.session):
             from quacklake.spark.datasource.format import SparkFormat
 
@@ -96,7 +92,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from quacklake.spark.sql.dispatch import run
 
-        return run(self, text, params)
+        return run(self._engine, self._sessions, text, params)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -112,20 +108,17 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         else:
             view = (self.handle.at(version=at) if isinstance(at, int) else self.handle.at(timestamp=at)).view()
         info = view.find_table(ref.schema, ref.name)
-        frame = self._frame(view, info, to_predicate(where, info.schema))
+        frame = self._engine.frame(view, info, to_predicate(where, info.schema))
         if where is None:
             return frame
-        return frame.filter(self._parts.scope(table=info.schema).condition(where))
-
-    def _frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
-        return self._scan.frame(view.plan(table, predicate, max_files=self._context.config.plan_max_files))
+        return frame.filter(self._engine.scope(table=info.schema).condition(where))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, frame: DataFrame, name: str) -> None:
         """Add the rows of a DataFrame to a table, in one snapshot. Raises as ``Table.append`` does."""
         ref = TableRef.parse(name)
-        self._write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
+        self._engine.write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
     def overwrite(
         self, frame: DataFrame, name: str, *, where: str | None = None, partition_overwrite_mode: str = "static"
@@ -148,7 +141,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
                 dml.delete(self._context, tx, table, where, asked=Operation.OVERWRITE)
                 rows.add_to(tx, table)
 
-        self._write(frame, work)
+        self._engine.write(frame, work)
 
     def create_table(
         self,
@@ -165,8 +158,10 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from pyspark.sql.types import StructType
 
+        from quacklake.spark.engine import schema_of
+
         ref = TableRef.parse(name)
-        schema = self._schema(columns)
+        schema = schema_of(columns)
 
         def create(tx: Transaction) -> TableInfo:
             return layout.create_table(self._context, tx, ref, schema, partition_by, sort_by)
@@ -174,37 +169,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         if isinstance(columns, StructType):
             self.handle.run(create)
         else:
-            self._write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
-
-    @staticmethod
-    def _schema(columns: DataFrame | StructType) -> TableSchema:
-        """The columns of a table that is made for a schema or a DataFrame."""
-        from pyspark.sql.types import StructType
-
-        from quacklake.spark.runtime.schema import arrow_schema, with_variants
-
-        given = columns if isinstance(columns, StructType) else columns.schema
-        return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)
-
-    def _write(
-        self,
-        frame: DataFrame,
-        work: Callable[[Transaction, SparkRows], None],
-        *,
-        partial: bool = False,
-        fetch: Fetch | None = None,
-    ) -> None:
-        from quacklake.spark.write.fetching import Fetch
-        from quacklake.spark.write.rows import SparkRows
-
-        rows = SparkRows(self._context, self._writer, frame, partial=partial, fetch=fetch or Fetch())
-        try:
-            self.handle.run(lambda tx: work(tx, rows))
-        except CommitUnknown:
-            raise  # the files may be part of the lake
-        except QuacklakeError:
-            rows.discard()
-            raise
+            self._engine.write(columns, lambda tx, rows: rows.add_to(tx, create(tx)))
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -215,7 +180,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from quacklake.spark.changes.statements import delete
 
-        return self.handle.run(lambda tx: delete(self._parts, tx, TableRef.parse(name), where))
+        return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
     def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
         """Set columns of the rows that satisfy a filter, or of all, in one snapshot. Row ids stay.
@@ -225,7 +190,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         """
         from quacklake.spark.changes.statements import update
 
-        return self.handle.run(lambda tx: update(self._parts, tx, TableRef.parse(name), set, where))
+        return self.handle.run(lambda tx: update(self._engine, tx, TableRef.parse(name), set, where))
 
     def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
         """Merge the rows of a DataFrame into a table: add clauses to what this returns, then ``execute()`` it.
@@ -237,7 +202,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         from quacklake.spark.runtime.compat import require
 
         require(self.session, "to merge rows")
-        return SparkMerge(self._parts, self.handle.run, self.handle.view, TableRef.parse(name), source, on)
+        return SparkMerge(self._engine, TableRef.parse(name), source, on)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

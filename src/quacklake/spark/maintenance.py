@@ -20,7 +20,7 @@ from quacklake.storage import S3Options, Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quacklake.spark.changes.changes import SparkParts
+    from quacklake.spark.engine import SparkEngine
 
 __all__ = ["SparkCompactors", "SparkMaintaining", "spark_maintenance"]
 
@@ -41,16 +41,16 @@ class SparkCompactors:
 
         Raises ``UnsupportedFeatureError`` where two catalogs have keys of their own in one bucket.
         """
-        from quacklake.spark.changes.changes import SparkParts
+        from quacklake.spark.engine import SparkEngine
         from quacklake.spark.runtime.session import add_keys
 
         store = handle.context.store
         with self._lock:
             self._note_keys(store)
-            parts = SparkParts.of(handle.context, self._session)
-            self._session = parts.writer.session
+            engine = SparkEngine.of(handle, self._session)
+            self._session = engine.writer.session
             add_keys(self._session, store)
-        return spark_maintenance(handle, parts)
+        return spark_maintenance(engine)
 
     def _note_keys(self, store: Store) -> None:
         options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
@@ -63,13 +63,13 @@ class SparkCompactors:
             )
 
 
-def spark_maintenance(handle: LakeHandle, parts: SparkParts) -> LakeMaintenance:
+def spark_maintenance(engine: SparkEngine) -> LakeMaintenance:
     """Return the maintenance of a lake whose files Spark writes."""
     from quacklake.spark.compaction import SparkTableMaintenance
     from quacklake.spark.runtime.compat import require
 
-    require(parts.writer.session, "to compact")
-    return LakeMaintenance(handle, lambda handle, ref: SparkTableMaintenance(handle, ref, parts))
+    require(engine.writer.session, "to compact")
+    return LakeMaintenance(engine.handle, lambda handle, ref: SparkTableMaintenance(handle, ref, engine))
 
 
 class SparkMaintaining:
@@ -79,12 +79,12 @@ class SparkMaintaining:
     """
 
     handle: LakeHandle
-    _parts: SparkParts
+    _engine: SparkEngine
 
     @property
     def maintenance(self) -> LakeMaintenance:
         """The maintenance of the whole lake; Spark compacts."""
-        return spark_maintenance(self.handle, self._parts)
+        return spark_maintenance(self._engine)
 
     def _compacted(self, name: str) -> TableMaintenance:
         return self.maintenance.table(name)

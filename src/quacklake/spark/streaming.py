@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.streams import check_stream
@@ -19,7 +19,7 @@ from quacklake.spark.streams.source import EARLIEST, StreamSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.engine import SparkEngine
     from quacklake.spark.streams.pipeline import Pipeline, Query
     from quacklake.spark.streams.sink import SparkSink, StreamHandle
     from quacklake.transaction import Transaction
@@ -32,6 +32,7 @@ class SparkStreaming:
 
     session: SparkSession
     handle: LakeHandle
+    _engine: SparkEngine
     _context: LakeContext
 
     def write_stream(
@@ -200,7 +201,7 @@ class SparkStreaming:
         found = self.handle.view().find_table(ref.schema, ref.name)
         keys = [found.schema.find(key).name for key in keys]
         self._check_session()
-        return SparkSink(cast("SparkLake", self), name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
+        return SparkSink(self._engine, name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
     def _handle(self, sink: SparkSink) -> StreamHandle:
         from quacklake.spark.runtime.compat import is_connect

@@ -14,34 +14,29 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from quacklake.engines.duckdb import FileWriter, Vectors
-from quacklake.errors import ConstraintError, UnsupportedFeatureError
+from quacklake.errors import ConstraintError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
-from quacklake.format.schema import TableSchema
 from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
 from quacklake.spark.changes.places import CHANGED, KIND, UPDATED, Counts, Found, counted_rows, few_rows, found_rows
-from quacklake.spark.expressions.translator import Scope
-from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION, SparkScan
-from quacklake.spark.read.slices import Sealed
+from quacklake.spark.engine import SparkEngine
+from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.spark.runtime.compat import to_arrow
 from quacklake.spark.runtime.executors import each_group, each_own_group
 from quacklake.spark.runtime.local import to_frame
-from quacklake.spark.runtime.session import find_session, has_time
+from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import as_stored, quote, read_type, shown
 from quacklake.spark.write.rows import SparkRows
-from quacklake.spark.write.staging import Staging
-from quacklake.spark.write.writer import SparkWriter
 from quacklake.storage import Store
 from quacklake.transaction import NewDeleteFile, Target, TouchedFile, Transaction, touched_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "ChangeMetrics",
     "Changes",
-    "SparkParts",
     "add_rows",
     "counted",
     "staged_schema",
@@ -76,48 +71,17 @@ def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkParts:
-    """What works on one lake in one session."""
-
-    context: LakeContext
-    scan: SparkScan
-    writer: SparkWriter
-
-    @classmethod
-    def of(cls, context: LakeContext, session: SparkSession | None) -> SparkParts:
-        """Those of a lake in a session: the given one, else the active one, else a new one."""
-        found = find_session(session, context.store)
-        scan = SparkScan(found, context.store, Sealed(found, context.store))
-        return cls(context, scan, SparkWriter(found, context.store))
-
-    def scope(self, **tables: TableSchema) -> Scope:
-        """What names mean in expressions over tables, by what these are called."""
-        return Scope.of(self.context.engine, self.writer.session, **tables)
-
-    def staging(self, table: TableInfo) -> Staging:
-        """A place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake."""
-        sealed = self.context.catalog.encrypted
-        times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
-        if sealed and times and not has_time(self.writer.session):
-            raise UnsupportedFeatureError(
-                "rows with times of an encrypted lake can be changed only in a session with the type TIME",
-                hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
-            )
-        return Staging(self.writer.session, self.context.store, table.location, sealed)
-
-
-@dataclass(frozen=True, slots=True)
 class Changes:
     """Makes staged changes of a table part of a transaction that has planned it."""
 
-    parts: SparkParts
+    engine: SparkEngine
     tx: Transaction
     table: TableInfo
     plan: ScanPlan
 
     @property
     def context(self) -> LakeContext:
-        return self.parts.context
+        return self.engine.context
 
     @property
     def at_once(self) -> bool:
@@ -126,7 +90,7 @@ class Changes:
 
     def rows(self) -> DataFrame:
         """The rows of the plan, with where they are."""
-        return self.parts.scan.frame(self.plan, rows=True)
+        return self.engine.scan.frame(self.plan, rows=True)
 
     def delete(self, rows: DataFrame) -> ChangeMetrics:
         """Delete some of the rows, which are found :attr:`at_once`."""
@@ -175,7 +139,7 @@ class Changes:
         several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
         wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(_SHOWN + 1)
         names = list(keys) or [ROW_ID]
-        found = self.parts.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
+        found = self.engine.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
         texts = [f"CAST({quote(name)} AS STRING)" for name in names]
         rows = found.orderBy(ROW_ID).limit(_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
         shown_keys = ", ".join(
@@ -204,7 +168,7 @@ class Changes:
         """The changed rows in files, each once or more."""
         if found.positions is None:
             return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
-        return to_frame(self.parts.writer.session, found.positions).toDF(FILE_ID, POSITION)
+        return to_frame(self.engine.writer.session, found.positions).toDF(FILE_ID, POSITION)
 
     def _positions(self, rows: DataFrame, found: Found, ids: set[int]) -> pa.Table:
         """The changed rows of some files: only ever few."""
@@ -246,11 +210,11 @@ class Changes:
             return 0
         frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
         kept = {FIELD_ROW_ID: ROW_ID}
-        written = SparkRows(self.context, self.parts.writer, frame, kept=kept, count=found.updated)
+        written = SparkRows(self.context, self.engine.writer, frame, kept=kept, count=found.updated)
         return add_rows(self.tx, self.table, written)
 
     def _updated(self, staged: DataFrame) -> DataFrame:
-        time = has_time(self.parts.writer.session)
+        time = has_time(self.engine.writer.session)
         select = [
             f"{shown(f'c{i}', as_stored(column), column, time=time)} AS {quote(column.name)}"
             for i, column in enumerate(self.table.schema.columns)
@@ -267,7 +231,7 @@ class Changes:
             deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
             inlined=None,
         )
-        rows = self.parts.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
+        rows = self.engine.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
         return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)
 
 

@@ -24,9 +24,10 @@ from quacklake.operations import evolution
 from quacklake.operations.conform import given_schema, match_given
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.changes import ChangeMetrics, Changes, SparkParts, add_rows
+from quacklake.spark.changes.changes import ChangeMetrics, Changes, add_rows
 from quacklake.spark.changes.clauses import SOURCE_ID, Clause, Value, column_of, computed, named_values, stage
 from quacklake.spark.changes.keys import conform_keys
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import Scope
 from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.schema import arrow_schema, with_variants
@@ -87,12 +88,12 @@ class SparkMerge:
     clauses of one kind the first whose condition holds counts; a row for which none does stays as it is.
     """
 
-    _parts: SparkParts
-    _run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics]
-    _view: Callable[[], Transaction]
+    _engine: SparkEngine
     _ref: TableRef
     _source: DataFrame
     _on: Condition | Sequence[str]
+    #: Runs the change in a transaction; by default that of the lake.
+    _run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics] | None = None
     _matched: list[_Clause] = field(default_factory=list)
     _inserts: list[_Clause] = field(default_factory=list)
     _lonely: list[_Clause] = field(default_factory=list)
@@ -164,17 +165,17 @@ class SparkMerge:
         """
         if not (self._matched or self._inserts or self._lonely):
             raise InputError("a merge needs at least one clause", hint="add when_matched_update_all()")
-        table = self._view().find_table(self._ref.schema, self._ref.name)
+        table = self._engine.handle.view().find_table(self._ref.schema, self._ref.name)
         names = self._key_names(table)
         if names is not None:
-            time = has_time(self._parts.writer.session)
+            time = has_time(self._engine.writer.session)
             self._source = conform_keys(self._source, table, names, time=time, evolve=self._evolve, beside=self._beside)
-        staging = self._parts.staging(table)
+        staging = self._engine.staging(table)
         try:
             source = self._staged_source(staging)
             if self._check is not None:
                 self._check(source)
-            return self._run(lambda tx: self._merge(tx, source))
+            return (self._run or self._engine.handle.run)(lambda tx: self._merge(tx, source))
         finally:
             staging.discard()
 
@@ -200,30 +201,30 @@ class SparkMerge:
     def _merge(self, tx: Transaction, source: DataFrame) -> ChangeMetrics:
         tx.asks(Operation.MERGE)
         table = tx.find_table(self._ref.schema, self._ref.name)
-        time = has_time(self._parts.writer.session)
+        time = has_time(self._engine.writer.session)
         given = given_columns(self._columns, table, time=time)
         if self._evolve:
             schema = evolve_to(table.schema, given, tx.next_column_id(table))
-            table = evolution.alter(self._parts.context, tx, table, schema)
+            table = evolution.alter(self._engine.context, tx, table, schema)
             given = given_columns(self._columns, table, time=time)
         if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
             match_given(given, table.schema, table.qualified_name, partial=True)
         known = self._known(table)
-        both, own = self._parts.scope(target=table.schema, source=known), self._parts.scope(source=known)
+        both, own = self._engine.scope(target=table.schema, source=known), self._engine.scope(source=known)
         keys, on = self._condition(table, given, both)
         predicate, least = (ANYTHING, 0) if self._lonely else self._key_range(source, keys, given)
         plan = tx.plan(table, predicate)
         plan = replace(plan, columns_since=None) if self._evolve else plan
         tx.pending(table).add_read(predicate)
-        parts = self._parts.scan.parts(plan, rows=True)
+        parts = self._engine.scan.parts(plan, rows=True)
         parts = parts if len(parts) <= _MOST_JOINS else [reduce(DataFrame.union, parts)]
         with computing():
             joined = [part.alias("target").join(source, on, "left" if self._lonely else "inner") for part in parts]
-        staging = self._parts.staging(table)
+        staging = self._engine.staging(table)
         try:
             inserts = bool(self._inserts)
             staged = stage(staging, joined, table, self._clauses(table, given, both), source=inserts)
-            changes = Changes(self._parts, tx, table, plan)
+            changes = Changes(self._engine, tx, table, plan)
             done, found = changes.apply(staged, [key.name for key in keys])
             if not inserts:
                 return done
@@ -318,7 +319,7 @@ class SparkMerge:
             with computing():
                 chosen = rows.filter(when).select(*select)
             least = least if clause.condition is None else 0
-            new = SparkRows(self._parts.context, self._parts.writer, chosen, partial=True, count=least)
+            new = SparkRows(self._engine.context, self._engine.writer, chosen, partial=True, count=least)
             count += add_rows(tx, table, new)
             if clause.condition is None:
                 break

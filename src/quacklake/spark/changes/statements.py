@@ -13,8 +13,9 @@ from quacklake.format.predicate import Predicate
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
 from quacklake.scan import to_predicate
-from quacklake.spark.changes.changes import ChangeMetrics, Changes, SparkParts
+from quacklake.spark.changes.changes import ChangeMetrics, Changes
 from quacklake.spark.changes.clauses import Clause, Value, marked_deletes, named_values, stage
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.compat import require
 from quacklake.transaction import Transaction
 
@@ -24,40 +25,40 @@ if TYPE_CHECKING:
 __all__ = ["change", "delete", "update"]
 
 
-def delete(parts: SparkParts, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
+def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
     """Delete the rows that satisfy a filter; all of them without reading any."""
     tx.asks(Operation.DELETE)
     table = tx.find_table(ref.schema, ref.name)
     if where is not None:
-        return _where(parts, tx, table, Clause(f.expr(parts.scope(target=table.schema).condition(where))), where)
+        return _where(engine, tx, table, Clause(f.expr(engine.scope(target=table.schema).condition(where))), where)
     plan = tx.plan(table)
-    count = dml.delete(parts.context, tx, table, None)
-    counted = parts.scan.frame(plan).count() if count is None else count
+    count = dml.delete(engine.context, tx, table, None)
+    counted = engine.scan.frame(plan).count() if count is None else count
     return ChangeMetrics(rows_deleted=counted, files_removed=plan.files.num_rows)
 
 
 def update(
-    parts: SparkParts, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: str | None
+    engine: SparkEngine, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: str | None
 ) -> ChangeMetrics:
     """Set columns of the rows that satisfy a filter, or of all."""
     tx.asks(Operation.UPDATE)
     table = tx.find_table(ref.schema, ref.name)
-    scope = parts.scope(target=table.schema)
+    scope = engine.scope(target=table.schema)
     when = f.lit(True) if where is None else f.expr(scope.condition(where))
-    return _where(parts, tx, table, Clause(when, named_values(table.schema, values, scope)), where)
+    return _where(engine, tx, table, Clause(when, named_values(table.schema, values, scope)), where)
 
 
-def _where(parts: SparkParts, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:
+def _where(engine: SparkEngine, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:
     predicate = to_predicate(where, table.schema)
 
     def choose(rows: DataFrame) -> tuple[DataFrame, Clause, Predicate]:
         return rows, clause, predicate
 
-    return change(parts, tx, table, predicate, choose, deletes=clause.values is None)
+    return change(engine, tx, table, predicate, choose, deletes=clause.values is None)
 
 
 def change(
-    parts: SparkParts,
+    engine: SparkEngine,
     tx: Transaction,
     table: TableInfo,
     predicate: Predicate,
@@ -70,14 +71,14 @@ def change(
     ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
     become, and with what the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
     """
-    require(parts.writer.session, "to change rows")
-    changes = Changes(parts, tx, table, tx.plan(table, predicate))
+    require(engine.writer.session, "to change rows")
+    changes = Changes(engine, tx, table, tx.plan(table, predicate))
     rows, clause, read = choose(changes.rows())
     tx.pending(table).add_read(read)
     rows = rows.alias("target")
     if deletes and changes.at_once:
         return changes.delete(marked_deletes(rows, clause))
-    staging = parts.staging(table)
+    staging = engine.staging(table)
     try:
         return changes.apply(stage(staging, [rows], table, [clause]), once=True)[0]
     finally:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
+from quacklake.spark.maintenance import spark_maintenance
 from quacklake.spark.sql.metadata import argument, arguments
 from quacklake.spark.sql.statement import Statement
 from quacklake.spark.sql.words import SparkCursor
@@ -50,7 +51,11 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return statement.lake_sql(f"CALL {quote(name)}({text})", values)
     given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
     made = Call(
-        statement.session, Binder(statement.session), statement.attached, given, keeper=statement.spark.maintenance
+        statement.session,
+        Binder(statement.session),
+        statement.attached,
+        given,
+        keeper=spark_maintenance(statement.engine),
     )
     rows: pa.Table = getattr(upkeep, name)(made)
     return statement.rows(rows)
@@ -71,5 +76,6 @@ def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
     if given.get("table_name") is None:
         raise SqlError('the argument "table_name" is missing')
     where = given.get("where", given.get("filter"))
-    report = statement.spark.optimize(str(given["table_name"]), given.get("order_by"), given.get("zorder"), where=where)
+    table = spark_maintenance(statement.engine).table(str(given["table_name"]))
+    report = table.optimize(given.get("order_by"), given.get("zorder"), where=where)
     return statement.rows(upkeep.groups(report))

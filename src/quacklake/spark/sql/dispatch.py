@@ -9,11 +9,12 @@ from quacklake.spark.sql import calls, listing, merging, rows, tables
 from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.statement import Statement, Text
 from quacklake.spark.sql.words import Parameters, SparkCursor, only_statement, with_values
+from quacklake.sql.sessions import LakeSessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.engine import SparkEngine
 
 __all__ = ["run"]
 
@@ -41,12 +42,12 @@ _HANDLERS: Mapping[str, Handler] = {
 _QUERIES = frozenset({"SELECT", "FROM", "VALUES", "TABLE", "WITH", "("})
 
 
-def run(spark: SparkLake, text: str, params: Parameters = None) -> DataFrame:
+def run(engine: SparkEngine, sessions: LakeSessions, text: str, params: Parameters = None) -> DataFrame:
     """Run one statement; returns its rows, or what it did. Raises ``SqlError``, or what the operation itself raises."""
     sql = with_values(only_statement(text), params)
     # with a transaction of its own, whatever the thread's session is about
-    with spark._sessions.current().cursor() as session:
-        statement = Statement(spark, session)
+    with sessions.current().cursor() as session:
+        statement = Statement(engine, session)
         return _handler(SparkCursor(sql))(statement, SparkCursor(sql))
 
 

@@ -86,7 +86,7 @@ def show(statement: Statement, cursor: SparkCursor) -> DataFrame:
     tx = statement.view()
     known = [(info.schema_name, info.name) for info in tx.tables()]
     known += [(info.schema_name, info.name) for info in tx.objects.views()]
-    temporary = [found.name for found in statement.spark.session.catalog.listTables() if found.isTemporary]
+    temporary = [found.name for found in statement.engine.session.catalog.listTables() if found.isTemporary]
     rows = sorted((owner, name, False) for owner, name in known if fold(owner) == fold(schema))
     rows += sorted(("", name, True) for name in temporary)
     columns = list(zip(*rows, strict=True)) or [(), (), ()]

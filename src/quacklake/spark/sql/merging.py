@@ -11,8 +11,10 @@ from sqlglot import exp
 
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
-from quacklake.format.names import quote as lake_quote
 from quacklake.format.objects import TableInfo
+from quacklake.operations.reference import TableRef
+from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.runtime.compat import require
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.sql.merge_keys import with_stored_keys
 from quacklake.spark.sql.queries import run_query
@@ -104,11 +106,11 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     condition = cursor.until("WHEN")
     rows = run_query(statement, f"{prefix}SELECT * FROM {source}")
     known = _known(statement, table, names, own, other)
-    sides = _Names(known, has_time(statement.spark.session), statement)
+    sides = _Names(known, has_time(statement.engine.session), statement)
     keys = sides.keys(condition)
     on = keys or sides.condition(condition, rows, table)
-    qualified = f"{lake_quote(table.schema_name)}.{lake_quote(table.name)}"
-    builder = statement.spark.merge(qualified, rows, on)
+    require(statement.engine.session, "to merge rows")
+    builder = SparkMerge(statement.engine, TableRef(table.schema_name, table.name), rows, on)
     while cursor.accept("WHEN"):
         _clause(cursor, builder, table, own or table.name, sides)
     cursor.end()

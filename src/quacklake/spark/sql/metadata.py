@@ -62,13 +62,13 @@ def _until(rows: pa.Table, tx: Transaction) -> pa.Table:
 
 def _history(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
     """The snapshots that changed a table, newest first."""
-    return statement.rows(_until(table_history(statement.spark._context, table), tx))
+    return statement.rows(_until(table_history(statement.engine.context, table), tx))
 
 
 def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
     """The snapshots at which a table can be read."""
-    rows = _until(lake_history(statement.spark._context), tx)
-    made = table_history(statement.spark._context, table)
+    rows = _until(lake_history(statement.engine.context), tx)
+    made = table_history(statement.engine.context, table)
     created = made.filter(pc.match_substring(made.column("changes"), "created_table"))
     first = pc.max(created.column("snapshot_id")).as_py() or 0
     return statement.rows(rows.filter(pc.greater_equal(rows.column("snapshot_id"), first)))
@@ -85,11 +85,11 @@ def _files(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame
 
 def _changes(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
     """What happened to the rows of a table, from its oldest state that is left."""
-    source = StreamSource(statement.spark._context, table, changes=True)
+    source = StreamSource(statement.engine.context, table, changes=True)
     source.check()
     start = source.start(EARLIEST)
     plan = source.plan(start, {"table": table.id, "after": max(tx.base.id, start["after"])})
-    return batch_frame(statement.spark, source, plan)
+    return batch_frame(statement.engine, source, plan)
 
 
 TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] = {

@@ -223,7 +223,7 @@ class Rewriter:
             (len(names) <= 3 and self.statement.session.names.explicit(names))
             or self.statement.find(names, view) is not None
             or metadata.is_described(self.statement, names, view)
-            or not self.statement.spark.session.catalog.tableExists(".".join(map(quote, names)))
+            or not self.statement.engine.session.catalog.tableExists(".".join(map(quote, names)))
         )
 
     def _in_view(self, names: Sequence[str], tx: Transaction, view: ViewInfo) -> TableInfo | ViewInfo | None:
@@ -247,7 +247,7 @@ class Rewriter:
         predicate = ANYTHING if self.whole else predicate
         key = (info.id, tx.base.id, predicate)
         if key not in self._known:
-            self._known[key] = self.add(self.statement.spark._frame(tx, info, predicate))
+            self._known[key] = self.add(self.statement.engine.frame(tx, info, predicate))
         return self._known[key]
 
     def _view(self, view: ViewInfo, tx: Transaction, scope: _Scope, table: exp.Table) -> str:
@@ -276,7 +276,7 @@ class Rewriter:
         except QuacklakeError as error:
             key = ("view", view.id, tx.base.id)
             if key not in self._computed:
-                frame, schema = computed_view(self.statement.spark, tx, view, error)
+                frame, schema = computed_view(self.statement.engine, tx, view, error)
                 self._computed[key] = Relation(self.add(frame), schema.columns)
             return self._computed[key]
 
@@ -298,7 +298,7 @@ class Rewriter:
                 self._frame(found, tx, every([predicate, where_predicate(named, found.schema)])), found.schema.columns
             )
 
-        return translated_view(self.statement.spark, view, find)
+        return translated_view(self.statement.engine, view, find)
 
     def _function(self, query: str, first: int) -> tuple[str | None, int]:
         """What a call of a function of the lake becomes, and where it ends; None when it is none."""
@@ -385,4 +385,4 @@ def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[
 
 def zone_of(statement: Statement) -> Callable[[], str]:
     """Where local times are in the session, when it is asked for."""
-    return lambda: str(statement.spark.session.conf.get("spark.sql.session.timeZone"))
+    return lambda: str(statement.engine.session.conf.get("spark.sql.session.timeZone"))

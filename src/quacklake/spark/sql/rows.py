@@ -18,10 +18,12 @@ from quacklake.format.partitions import IDENTITY
 from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
 from quacklake.operations import dml
+from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.changes import ChangeMetrics, counted
 from quacklake.spark.changes.clauses import Clause
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.spark.changes.statements import change
+from quacklake.spark.changes.statements import delete as delete_rows
 from quacklake.spark.runtime.session import overwrites_dynamically
 from quacklake.spark.runtime.types import initial_value, quote
 from quacklake.spark.sql.pruning import conditions, predicate_of
@@ -114,7 +116,7 @@ def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]
     keys = () if table.partition is None else table.partition.keys
     said = {fold(name) for name in fixed}
     given = all(key.parsed == IDENTITY and fold(table.schema.by_id(key.column_id).name) in said for key in keys)
-    return not given and overwrites_dynamically(statement.spark.session)
+    return not given and overwrites_dynamically(statement.engine.session)
 
 
 def _named(
@@ -138,23 +140,23 @@ def _named(
 def _write(
     statement: Statement, rows: DataFrame, table: TableInfo, where: str | None, mode: _Mode, *, partial: bool
 ) -> DataFrame:
-    spark = statement.spark
+    engine = statement.engine
     done: list[tuple[int, int]] = []
 
     def work(tx: Transaction, given: SparkRows) -> None:
         info = tx.find_table(table.schema_name, table.name)
         gone = 0
         if mode is _Mode.DYNAMIC:
-            count = overwrite_partitions(spark._context, tx, info, lambda: counted(tx, info, given))
+            count = overwrite_partitions(engine.context, tx, info, lambda: counted(tx, info, given))
             done[:] = [(count, 0)]
             return
         if mode is _Mode.ALL:
-            dml.delete(spark._context, tx, info, None, asked=Operation.OVERWRITE)
+            dml.delete(engine.context, tx, info, None, asked=Operation.OVERWRITE)
         elif where is not None:
             gone = change_rows(statement.within(tx), tx, info, info.name, where).rows_deleted
         done[:] = [(counted(tx, info, given), gone)]
 
-    spark._write(rows, work, partial=partial)
+    engine.write(rows, work, partial=partial)
     inserted, gone = done[0]
     return statement.numbers(num_affected_rows=inserted + gone, num_inserted_rows=inserted)
 
@@ -172,7 +174,9 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
     alias = alias_of(cursor, "WHERE") or table.name
     where = _condition(cursor)
     if where is None:
-        done = statement.spark.delete(f"{_quoted(table.schema_name)}.{_quoted(table.name)}")
+        done = statement.engine.handle.run(
+            lambda tx: delete_rows(statement.engine, tx, TableRef(table.schema_name, table.name), None)
+        )
     else:
         done = _changed(statement, table, alias, where)
     return statement.numbers(num_affected_rows=done.rows_deleted)
@@ -244,7 +248,7 @@ def _changed(
         info = tx.find_table(table.schema_name, table.name)
         return change_rows(statement.within(tx), tx, info, alias, where, assigned)
 
-    return statement.spark.handle.run(work)
+    return statement.engine.handle.run(work)
 
 
 def change_rows(
@@ -258,7 +262,7 @@ def change_rows(
     """Delete rows of a table, or set columns of them, inside a transaction. Spark itself reads the texts."""
     from quacklake.spark.runtime.session import has_time
 
-    time = has_time(statement.spark.session)
+    time = has_time(statement.engine.session)
     values = {table.schema.find(name): value for name, value in (assigned or {}).items()}
     sets = [
         f"({default_of(column, time=time) if fold(value) == 'default' else value}) AS {_SET}{column.id}"
@@ -279,4 +283,4 @@ def change_rows(
         chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if assigned is not None else None
         return found, Clause(f.lit(True), chosen), ANYTHING if again else predicate
 
-    return change(statement.spark._parts, tx, table, predicate, choose, deletes=assigned is None)
+    return change(statement.engine, tx, table, predicate, choose, deletes=assigned is None)

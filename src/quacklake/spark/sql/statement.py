@@ -25,7 +25,7 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.engine import SparkEngine
     from quacklake.sql.session import Session
 
 __all__ = ["Statement", "Text"]
@@ -43,7 +43,7 @@ class Text:
 class Statement:
     """What one statement needs. ``session`` is a session of the lake of its own; ``tx`` what names are looked up in."""
 
-    spark: SparkLake
+    engine: SparkEngine
     session: Session
     tx: Transaction | None = None
 
@@ -61,12 +61,12 @@ class Statement:
         if travel is not None:
             return self.session.at(self.attached, travel.unit, self.moment(travel))
         if self.tx is None:
-            self.tx = self.spark.handle.view()
+            self.tx = self.engine.handle.view()
         return self.tx
 
     def within(self, tx: Transaction) -> Statement:
         """The same statement in a transaction that changes the lake."""
-        return Statement(self.spark, self.session, tx)
+        return Statement(self.engine, self.session, tx)
 
     def places(self, names: Sequence[str]) -> Iterable[Target]:
         """Where in the lake a name may mean something."""
@@ -124,13 +124,13 @@ class Statement:
 
     def run(self, query: Text, text: str | None = None) -> DataFrame:
         """Let Spark run a query or a command."""
-        session = self.spark.session
+        session = self.engine.session
         with self.translating(text):
             return session.sql(query.sql, None, **query.frames)
 
     def rows(self, table: pa.Table) -> DataFrame:
         """A few rows as a DataFrame."""
-        return to_frame(self.spark.session, _for_spark(table))
+        return to_frame(self.engine.session, _for_spark(table))
 
     def numbers(self, **counts: int) -> DataFrame:
         """What a statement did, as one row."""
@@ -140,7 +140,7 @@ class Statement:
         """What a statement without an answer gives."""
         from pyspark.sql.types import StructType
 
-        return self.spark.session.createDataFrame([], StructType([]))
+        return self.engine.session.createDataFrame([], StructType([]))
 
     def lake_sql(self, text: str, params: Any = None) -> DataFrame:
         """Let the lake run a statement in its own SQL; its rows as a DataFrame."""

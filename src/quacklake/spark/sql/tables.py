@@ -15,6 +15,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.operations import layout
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.changes import counted
+from quacklake.spark.engine import schema_of
 from quacklake.spark.sql.altering import alterations, lake_columns, lake_key
 from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.statement import Statement, Text
@@ -134,11 +135,11 @@ def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
     """Make a table with the rows of a query, in one snapshot."""
     if made.columns is not None:
         raise SqlError("a table has columns or a query, not both", hint="the names in the query become the columns")
-    target, spark = made.target, statement.spark
+    target, engine = made.target, statement.engine
     if made.if_not_exists and statement.view().get_table(target.schema, target.name) is not None:
         return statement.numbers(num_affected_rows=0, num_inserted_rows=0)
     rows = run_query(statement, query)
-    schema, done = spark._schema(rows), [0]
+    schema, done = schema_of(rows), [0]
 
     def work(tx: Transaction, given: SparkRows) -> None:
         known = tx.get_table(target.schema, target.name)
@@ -147,10 +148,10 @@ def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
                 raise AlreadyExistsError(f'the table "{known.qualified_name}" already exists')
             tx.drop_table(known)
         ref = TableRef(target.schema, target.name)
-        info = layout.create_table(spark._context, tx, ref, schema, made.partition_by, made.sort_by)
+        info = layout.create_table(engine.context, tx, ref, schema, made.partition_by, made.sort_by)
         done[:] = [counted(tx, info, given)]
 
-    spark._write(rows, work)
+    engine.write(rows, work)
     return statement.numbers(num_affected_rows=done[0], num_inserted_rows=done[0])
 
 

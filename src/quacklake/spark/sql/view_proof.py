@@ -43,7 +43,7 @@ def lake_query(statement: Statement, target: Target, query: str) -> str:
     Raises ``SqlError`` for one that Spark does not understand, ``NotFoundError`` for a name that nobody knows, and
     ``UnsupportedFeatureError`` for one that is not known to mean the same in DuckDB.
     """
-    if is_connect(statement.spark.session) and "#" in query:
+    if is_connect(statement.engine.session) and "#" in query:
         raise UnsupportedFeatureError("through Spark Connect the query of a view cannot have a #", hint=_HINT)
     rewriter = Rewriter(statement, whole=True)
     written = rewriter.text(query)
@@ -92,7 +92,7 @@ def _unplanned(message: str) -> UnsupportedFeatureError:
 
 def _plan_text(statement: Statement, query: Text) -> str:
     """The plan of a query as Spark shows it, with columns numbered in their order. Of a table it shows these alone."""
-    with settings(statement.spark.session, _WHOLE):
+    with settings(statement.engine.session, _WHOLE):
         shown = str(statement.run(Text(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
     plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
     if not plan.strip() or _FAILURE.match(plan.strip()):

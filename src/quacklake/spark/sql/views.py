@@ -31,7 +31,7 @@ from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.engine import SparkEngine
     from quacklake.transaction import Transaction
 
 __all__ = ["computed_view", "outside_conditions", "translated_view", "where_predicate"]
@@ -42,10 +42,10 @@ _MOST_ROWS = 100_000
 """Up to how many rows of a view the driver has in memory."""
 
 
-def translated_view(spark: SparkLake, view: ViewInfo, find: Callable[[Named], Relation]) -> Relation:
+def translated_view(engine: SparkEngine, view: ViewInfo, find: Callable[[Named], Relation]) -> Relation:
     """A view in the SQL of Spark. Raises what is wrong with that: then the view has to be computed."""
-    session = spark.session
-    with spark._context.engine.connection() as connection:
+    session = engine.session
+    with engine.context.engine.connection() as connection:
         query = ViewQuery(connection, find, time=has_time(session))
         found = query.translated(view.sql.replace(LAKE, ""))
     if query.strict and session.conf.get("spark.sql.ansi.enabled") != "true":
@@ -59,10 +59,10 @@ def translated_view(spark: SparkLake, view: ViewInfo, find: Callable[[Named], Re
 
 
 def computed_view(
-    spark: SparkLake, tx: Transaction, view: ViewInfo, reason: QuacklakeError
+    engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
 ) -> tuple[DataFrame, TableSchema]:
     """The rows of a view as DuckDB computes them. Raises ``UnsupportedFeatureError`` where that is too much."""
-    context = spark._context
+    context = engine.context
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
     with context.engine.connection() as connection:
         if session_function(serialize(connection, view.sql.replace(LAKE, ""))) is not None:
@@ -80,7 +80,7 @@ def computed_view(
             f"{what}, and it has more than {_MOST_ROWS} rows, too many for DuckDB in the driver",
             hint="read it with lake.sql, or say its query to Spark",
         )
-    columns, time = schema.columns, has_time(spark.session)
+    columns, time = schema.columns, has_time(engine.session)
     pairs = zip(inlined_columns(columns), columns, strict=True)
     select = [
         f"{column_key(column)} AS {quote(column.name)}"
@@ -88,7 +88,7 @@ def computed_view(
         else f"{shown(column_key(column), stored, column, time=time)} AS {quote(column.name)}"
         for stored, column in pairs
     ]
-    return inlined_rows(spark.session, rows, columns).selectExpr(*select), schema
+    return inlined_rows(engine.session, rows, columns).selectExpr(*select), schema
 
 
 def where_predicate(named: Named, schema: TableSchema) -> Predicate:

@@ -37,13 +37,13 @@ class ConnectHandle(StreamHandle):
 
     def __init__(self, sink: SparkSink) -> None:
         super().__init__(sink)
-        context, table = sink.spark._context, sink.table
+        context, table = sink.engine.context, sink.table
         if context.catalog.encrypted:
             raise UnsupportedFeatureError(
                 "a stream of Spark Connect would put rows of an encrypted lake into plain files",
                 hint="use a classic session, or a pipeline",
             )
-        found = sink.spark.handle.view().find_table(table.schema, table.name)
+        found = sink.engine.handle.view().find_table(table.schema, table.name)
         self._store = context.store
         self._folder = f"{found.location}staged-{uuid7()}"
         self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)
@@ -108,7 +108,7 @@ class ConnectHandle(StreamHandle):
         """Commit a batch, and tell the server."""
         place, answer = f"{self._folder}/{epoch}", _DONE
         try:
-            frame = self._sink.spark.session.read.parquet(spark_path(self._store.url(f"{place}/rows")))
+            frame = self._sink.engine.session.read.parquet(spark_path(self._store.url(f"{place}/rows")))
             self._batch(frame, epoch)
         except Exception as error:
             self._error = self._error or error

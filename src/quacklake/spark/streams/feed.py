@@ -25,7 +25,7 @@ from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.source import StreamPlan, StreamSource
 
 if TYPE_CHECKING:
-    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.engine import SparkEngine
 
 __all__ = ["FEED_TYPES", "batch_frame", "raw_schema", "shown_frame", "slices_of"]
 
@@ -58,33 +58,33 @@ def shown_frame(source: StreamSource, raw: DataFrame, *, time: bool) -> DataFram
     return raw.selectExpr(*shown_columns(source.columns, time=time), *(FEED_NAMES if source.changes else ()))
 
 
-def batch_frame(spark: SparkLake, source: StreamSource, found: StreamPlan) -> DataFrame:
+def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) -> DataFrame:
     """The rows of a plan as an ordinary DataFrame."""
-    time = has_time(spark.session)
+    time = has_time(engine.session)
     if source.changes:
-        return shown_frame(source, _mapped(spark, source, slices_of(source, found)), time=time)
+        return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)
     names = [column.name for column in source.columns]
     parts = []
     if found.state is not None:
-        parts.append(spark._scan.frame(found.state).select(*map(quote, found.names)).toDF(*names))
+        parts.append(engine.scan.frame(found.state).select(*map(quote, found.names)).toDF(*names))
     plain, rest = plain_inserts(found.feed)
     if plain.files.num_rows or (plain.inlined is not None and plain.inlined.num_rows):
-        parts.append(spark._scan.frame(plain).select(*map(quote, found.names)).toDF(*names))
+        parts.append(engine.scan.frame(plain).select(*map(quote, found.names)).toDF(*names))
     others = [_slice(source, found, plan) for plan in slices(rest, deletes=False)]
     if others or not parts:
-        parts.append(shown_frame(source, _mapped(spark, source, others), time=time))
+        parts.append(shown_frame(source, _mapped(engine, source, others), time=time))
     return reduce(DataFrame.union, parts)
 
 
-def _mapped(spark: SparkLake, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
+def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
     """Slices as a frame: a few rows are read here, else each slice is a row of bytes, which a task reads."""
     schema = raw_schema(source)
     if sum(map(_weight, parts)) <= _HERE:
         found = [batch for part in parts for batch in read_slice(part)]
         if not found:
-            return spark.session.createDataFrame([], schema)
-        return to_frame(spark.session, pa.Table.from_batches(found))
-    return sliced_frame(spark.session, parts, schema)
+            return engine.session.createDataFrame([], schema)
+        return to_frame(engine.session, pa.Table.from_batches(found))
+    return sliced_frame(engine.session, parts, schema)
 
 
 def _weight(part: Slice) -> int:

@@ -113,7 +113,7 @@ class Pipeline:
         """Make the pipeline this process's own, and learn how far it has come."""
         sink = self._sink
         query = f"pipeline of {self._source.table.uuid}"
-        mark = StreamPositions(sink.spark.handle).claim(self.name, query, restart=self._restart)
+        mark = StreamPositions(sink.engine.handle).claim(self.name, query, restart=self._restart)
         sink.run, self._epoch = mark.run, mark.epoch
         if mark.position is None:
             self._position = self._source.start(self._starting)
@@ -128,7 +128,7 @@ class Pipeline:
             return None
         plan = self._source.plan(self._position, end)
         faults.reach("stream.batch.planned")
-        rows = self._made(batch_frame(self._sink.spark, self._source, plan))
+        rows = self._made(batch_frame(self._sink.engine, self._source, plan))
         report = self._sink.write(rows, self._epoch + 1, json.dumps(dict(end), sort_keys=True))
         self._epoch, self._position = self._epoch + 1, end
         return report
@@ -137,7 +137,7 @@ class Pipeline:
         if not isinstance(self._query, str):
             return self._query(batch)
         query = self._query.replace("{", "{{").replace("}", "}}")
-        session = self._sink.spark.session
+        session = self._sink.engine.session
         return session.sql(f"WITH source AS (SELECT * FROM {{batch}}) SELECT * FROM (\n{query}\n)", None, batch=batch)
 
 

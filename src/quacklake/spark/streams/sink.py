@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from quacklake.spark.changes.changes import ChangeMetrics
-    from quacklake.spark.lake import SparkLake
+    from quacklake.spark.engine import SparkEngine
     from quacklake.spark.write.rows import SparkRows
 
 __all__ = ["BatchReport", "SparkSink", "StreamHandle"]
@@ -65,7 +65,7 @@ class BatchReport:
 class SparkSink:
     """Where the batches of one run of a stream go. ``gaps`` tells that batches may have been left out."""
 
-    spark: SparkLake
+    engine: SparkEngine
     name: str
     table: TableRef
     mode: str = "append"
@@ -79,7 +79,7 @@ class SparkSink:
     fetch: Fetch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.fetch = Fetch(self.spark._context.config.stream_driver_rows)
+        self.fetch = Fetch(self.engine.context.config.stream_driver_rows)
 
     def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
         """Make a batch part of the lake, unless it is that already. Raises as ``Transaction.mark`` and writes do."""
@@ -98,12 +98,12 @@ class SparkSink:
 
     def _check(self, epoch: int) -> None:
         """Refuse before any file is written what the commit would refuse."""
-        with self.spark._context.catalog.read() as reader:
+        with self.engine.context.catalog.read() as reader:
             marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
 
     def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)
-        label = self.spark._context.catalog.label
+        label = self.engine.context.catalog.label
         telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
         telemetry.count("stream.rows", report.rows, tenant=label)
         telemetry.count("stream.files", report.files, tenant=label)
@@ -124,8 +124,8 @@ class SparkSink:
     def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         if self.mode == "append":
             return self._append(frame, epoch, position)
-        table = self.spark.handle.view().find_table(self.table.schema, self.table.name)
-        time = has_time(self.spark.session)
+        table = self.engine.handle.view().find_table(self.table.schema, self.table.name)
+        time = has_time(self.engine.session)
         given = given_columns(frame.schema, table, time=time)
         few = self.fetch.few(frame) if carried_alike(given, table) else None
         if few is not None:
@@ -151,17 +151,17 @@ class SparkSink:
         def work(tx: Transaction, rows: SparkRows) -> None:
             table = tx.find_table(self.table.schema, self.table.name)
             if self.evolve:
-                table = evolution.evolve(self.spark._context, tx, table, arrow_schema(frame.schema, required=False))
+                table = evolution.evolve(self.engine.context, tx, table, arrow_schema(frame.schema, required=False))
             rows.add_to(tx, table)
             counts.update(self._mark(tx, epoch, position))
 
-        self.spark._write(frame, work, partial=self.evolve, fetch=self.fetch)
+        self.engine.write(frame, work, partial=self.evolve, fetch=self.fetch)
         self.fetch.last = counts["rows"]
         return counts
 
     def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
         """The rows of a small batch by their keys, which the driver compares."""
-        context = self.spark._context
+        context = self.engine.context
 
         def work(tx: Transaction) -> dict[str, Any]:
             table = tx.find_table(self.table.schema, self.table.name)
@@ -171,7 +171,7 @@ class SparkSink:
                 done = upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
             return {**self._mark(tx, epoch, position), "deleted": done.deleted}
 
-        return self.spark.handle.run(work)
+        return self.engine.handle.run(work)
 
     def _merge(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         """The rows of a large batch by their keys: the executors compare them."""
@@ -185,10 +185,10 @@ class SparkSink:
                 counts.update(rows=done.rows_inserted + done.rows_updated, deleted=done.rows_deleted)
                 return done
 
-            return self.spark.handle.run(marked)
+            return self.engine.handle.run(marked)
 
         rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
-        merge = SparkMerge(self.spark._parts, run, self.spark.handle.view, self.table, rows, self.on)
+        merge = SparkMerge(self.engine, self.table, rows, self.on, run)
         merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
         (merge.with_schema_evolution() if self.evolve else merge).execute()
         return counts
@@ -271,7 +271,7 @@ class StreamHandle:
         self.query = query
         try:
             run = str(query.runId)
-            StreamPositions(self._sink.spark.handle).claim(self.name, str(query.id), run=run, restart=restart)
+            StreamPositions(self._sink.engine.handle).claim(self.name, str(query.id), run=run, restart=restart)
             self._sink.run = run
         except BaseException as error:
             self._error = error

@@ -1,0 +1,104 @@
+"""What works on one lake in one Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quacklake.errors import CommitUnknown, QuacklakeError, UnsupportedFeatureError
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import Predicate
+from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.operations.context import LakeContext
+from quacklake.operations.handles import LakeHandle
+from quacklake.spark.expressions.translator import Scope
+from quacklake.spark.read.scan import SparkScan
+from quacklake.spark.read.slices import Sealed
+from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.session import find_session, has_time
+from quacklake.spark.write.fetching import Fetch
+from quacklake.spark.write.rows import SparkRows
+from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.writer import SparkWriter
+from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["SparkEngine", "schema_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """Reads the tables of a lake as DataFrames, and writes DataFrames into them."""
+
+    handle: LakeHandle
+    scan: SparkScan
+    writer: SparkWriter
+
+    @classmethod
+    def of(cls, handle: LakeHandle, session: SparkSession | None) -> SparkEngine:
+        """Return that of a lake in a session: the given one, else the active one, else a new one."""
+        store = handle.context.store
+        found = find_session(session, store)
+        return cls(handle, SparkScan(found, store, Sealed(found, store)), SparkWriter(found, store))
+
+    @property
+    def context(self) -> LakeContext:
+        """The parts of the lake."""
+        return self.handle.context
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of Spark."""
+        return self.writer.session
+
+    def scope(self, **tables: TableSchema) -> Scope:
+        """Return what names mean in expressions over tables, by what these are called."""
+        return Scope.of(self.context.engine, self.session, **tables)
+
+    def frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
+        """Return a table as a DataFrame, without files that a predicate rules out."""
+        return self.scan.frame(view.plan(table, predicate, max_files=self.context.config.plan_max_files))
+
+    def write(
+        self,
+        frame: DataFrame,
+        work: Callable[[Transaction, SparkRows], None],
+        *,
+        partial: bool = False,
+        fetch: Fetch | None = None,
+    ) -> None:
+        """Change the lake with the rows of a DataFrame, in one snapshot; their files are removed when that fails."""
+        rows = SparkRows(self.context, self.writer, frame, partial=partial, fetch=fetch or Fetch())
+        try:
+            self.handle.run(lambda tx: work(tx, rows))
+        except CommitUnknown:
+            raise  # the files may be part of the lake
+        except QuacklakeError:
+            rows.discard()
+            raise
+
+    def staging(self, table: TableInfo) -> Staging:
+        """Return a place for rows that are computed once.
+
+        Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake.
+        """
+        sealed = self.context.catalog.encrypted
+        times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
+        if sealed and times and not has_time(self.session):
+            raise UnsupportedFeatureError(
+                "rows with times of an encrypted lake can be changed only in a session with the type TIME",
+                hint="set spark.sql.timeType.enabled, or change them with lake.table(…)",
+            )
+        return Staging(self.session, self.context.store, table.location, sealed)
+
+
+def schema_of(columns: DataFrame | StructType) -> TableSchema:
+    """Return the columns of a table that is made for a schema or a DataFrame."""
+    from pyspark.sql.types import StructType
+
+    given = columns if isinstance(columns, StructType) else columns.schema
+    return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)
