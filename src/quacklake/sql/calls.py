@@ -32,7 +32,7 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.maintenance.lake_maintenance import LakeMaintenance
     from quacklake.sql.binder import Binder
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["Call", "snapshot_rows"]
 
@@ -96,7 +96,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 class Call:
     """A call of a function of a lake, with its arguments by name."""
 
-    session: Session
+    session: SessionConnection
     binder: Binder
     attached: Attached
     given: dict[str, Any]

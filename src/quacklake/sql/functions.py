@@ -19,7 +19,7 @@ from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
     from quacklake.sql.binder import Binder
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["FUNCTIONS", "bind", "relation"]
 
@@ -78,7 +78,7 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 
 
-def relation(session: Session, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
+def relation(session: SessionConnection, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
     """What a call in FROM gives: rows, the name of a relation, or None when it is no function of a lake."""
     name = fold(names[-1])
     if len(names) == 1:
@@ -100,7 +100,9 @@ def relation(session: Session, binder: Binder, names: Sequence[str], arguments: 
     return _of_lake(session, binder, attached, names, arguments)
 
 
-def _named_lake(session: Session, binder: Binder, name: str, function: Function, arguments: list[Node]) -> Any:
+def _named_lake(
+    session: SessionConnection, binder: Binder, name: str, function: Function, arguments: list[Node]
+) -> Any:
     positional, named = _values(binder, arguments)
     if not positional and "catalog" not in named:
         raise SqlError(f"{name} needs the name of a lake first")
@@ -110,7 +112,9 @@ def _named_lake(session: Session, binder: Binder, name: str, function: Function,
     return function.run(Call(session, binder, attached, given))
 
 
-def _of_lake(session: Session, binder: Binder, attached: Attached, names: Sequence[str], arguments: list[Node]) -> Any:
+def _of_lake(
+    session: SessionConnection, binder: Binder, attached: Attached, names: Sequence[str], arguments: list[Node]
+) -> Any:
     function = FUNCTIONS[fold(names[-1])]
     positional, named = _values(binder, arguments)
     given = bind(names[-1], positional, named, function.parameters, (*function.named, *function.first))

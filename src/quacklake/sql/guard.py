@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from quacklake.sql.attached import Attached
     from quacklake.sql.safety.walk import Known
     from quacklake.sql.scans import Scan
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
     from quacklake.sql.sizes import Size
     from quacklake.sql.tree import Node
     from quacklake.sql.words import Cursor
@@ -35,7 +35,7 @@ class Guard:
     def text(self, text: str) -> None:
         """Before a text is cut into statements."""
 
-    def admit(self, session: Session, cursor: Cursor) -> Cursor:
+    def admit(self, session: SessionConnection, cursor: Cursor) -> Cursor:
         """Before a statement is run: as which one."""
         return cursor
 
@@ -52,18 +52,18 @@ class Guard:
     def value(self, expression: Node) -> None:
         """Before an expression is computed whose names nobody looks up."""
 
-    def foreign(self, session: Session, names: Sequence[str]) -> None:
+    def foreign(self, session: SessionConnection, names: Sequence[str]) -> None:
         """Before a table is read that is of no lake."""
 
     def scanned(self, query: str, scan: Scan) -> str:
         """The query of a table, before DuckDB gets it."""
         return query
 
-    def plan(self, session: Session, text: str) -> str:
+    def plan(self, session: SessionConnection, text: str) -> str:
         """A plan, before it is shown."""
         return text
 
-    def failed(self, session: Session, error: QuacklakeError) -> None:
+    def failed(self, session: SessionConnection, error: QuacklakeError) -> None:
         """Before an error is raised."""
 
     def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from quacklake.sql.statistics import shown
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["answer", "tell_statistics"]
 
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _NOT_THERE = ("where_clause", "having", "qualify", "sample", "group_expressions", "group_sets")
 
 
-def answer(session: Session, parsed: Node, scans: Sequence[Scan]) -> set[str]:
+def answer(session: SessionConnection, parsed: Node, scans: Sequence[Scan]) -> set[str]:
     """Replace blocks that only count a whole table, or ask for its least and greatest values, by the values.
 
     Returns the names of the scans that are not needed any more.
@@ -156,7 +156,7 @@ def _bounds(
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def tell_statistics(session: Session, parsed: Node, scans: Sequence[Scan]) -> None:
+def tell_statistics(session: SessionConnection, parsed: Node, scans: Sequence[Scan]) -> None:
     """Let ``stats(column)`` tell what the lake knows of a column; DuckDB knows nothing of it."""
     for node in tree.nodes(parsed):
         if node.get("class") == "FUNCTION" and fold(node["function_name"]) == "stats" and len(node["children"]) == 1:

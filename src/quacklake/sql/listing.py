@@ -35,7 +35,7 @@ from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["described", "function", "relation", "shown"]
 
@@ -58,7 +58,7 @@ _LISTINGS = frozenset(
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
 
 
-def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
+def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
     """The rows of a listing that is named like a table, or None."""
     last = fold(names[-1])
     if any(fold(name) in SYSTEM for name in names[:-1]):
@@ -69,7 +69,7 @@ def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
     return None
 
 
-def function(session: Session, names: Sequence[str], arguments: list[Node]) -> pa.Table | None:
+def function(session: SessionConnection, names: Sequence[str], arguments: list[Node]) -> pa.Table | None:
     """The rows of a listing that is called like a function, or None."""
     last = fold(names[-1])
     if len(names) != 1 or last not in _LISTINGS or not session.attachments.lakes:
@@ -81,13 +81,13 @@ def function(session: Session, names: Sequence[str], arguments: list[Node]) -> p
     return _rows(session, f"SELECT * FROM {last}({given})")
 
 
-def _query(session: Session, expression: Node) -> Node:
+def _query(session: SessionConnection, expression: Node) -> Node:
     query: Node = tree.parse(session.connection, "SELECT 1")
     query["node"]["select_list"] = [expression]
     return query
 
 
-def _rows(session: Session, sql: str) -> pa.Table:
+def _rows(session: SessionConnection, sql: str) -> pa.Table:
     """The rows of a listing: of the lakes from their copies, of all others from where they are."""
     lakes = [attached.alias for attached in session.attachments.lakes.values()]
     with listing(session) as planner:
@@ -114,7 +114,7 @@ def _rows(session: Session, sql: str) -> pa.Table:
     return _with_paths(session, found) if "readonly" in found.column_names else found
 
 
-def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
+def _with_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
     """What is said of tables, with how many rows those of the lakes have."""
     sizes: dict[tuple[str, str, str], int] = {}
     for attached in session.attachments.lakes.values():
@@ -129,7 +129,7 @@ def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
     return rows.set_column(place, "estimated_size", pa.array(values, rows.schema.field(place).type))
 
 
-def _with_file_sizes(session: Session, rows: pa.Table) -> pa.Table:
+def _with_file_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
     """What is said of the sizes of databases, with those of the lakes' files."""
     found = rows.to_pylist()
     for row in found:
@@ -146,7 +146,7 @@ def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Tabl
     return rows.filter(pa.array([keeps(str(value)) for value in rows.column(column).to_pylist()], pa.bool_()))
 
 
-def _with_paths(session: Session, rows: pa.Table) -> pa.Table:
+def _with_paths(session: SessionConnection, rows: pa.Table) -> pa.Table:
     """What is said of databases, with what the lakes really are."""
     found = rows.to_pylist()
     for row in found:
@@ -160,7 +160,7 @@ def _with_paths(session: Session, rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(found, schema=rows.schema)
 
 
-def shown(session: Session, sql: str) -> Result:
+def shown(session: SessionConnection, sql: str) -> Result:
     """SHOW TABLES and its like."""
     words = [word.upper for word in Cursor(sql).words]
     if words[1:2] == ["DATABASES"]:
@@ -212,7 +212,7 @@ class Copy:
 
 
 @contextmanager
-def listing(session: Session) -> Iterator[duckdb.DuckDBPyConnection]:
+def listing(session: SessionConnection) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to a database with empty copies of what the lakes have now."""
     with session.attachments.lock, session.attachments.planner.cursor() as cursor:
         for attached in session.attachments.lakes.values():

@@ -17,12 +17,12 @@ from quacklake.sql.result import Result
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["change", "relation", "rows"]
 
 
-def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
+def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
     """The rows of a metadata table, or None when the name is not one."""
     attached = session.attachments.metadata_of(names[0]) if len(names) > 1 else None
     if attached is None and len(names) == 1:
@@ -39,7 +39,7 @@ def rows(attached: Attached, name: str) -> pa.Table:
     return found
 
 
-def change(session: Session, cursor: Cursor, params: Any) -> Result | None:
+def change(session: SessionConnection, cursor: Cursor, params: Any) -> Result | None:
     """Run an INSERT, UPDATE or DELETE of a metadata table in its own database; None when it names another table."""
     cursor.until("INTO", "UPDATE", "FROM")
     cursor.accept("INTO") or cursor.accept("UPDATE") or cursor.accept("FROM")

@@ -11,7 +11,7 @@ from quacklake.sql import tree
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["Values"]
 
@@ -20,7 +20,7 @@ __all__ = ["Values"]
 class Values:
     """The parameters of one statement, and what expressions with them come to."""
 
-    session: Session
+    session: SessionConnection
     parameters: Any = None
 
     def used(self, node: Node) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["SafeGuard"]
 
@@ -55,7 +55,7 @@ class SafeGuard(Guard):
         if len(text) > self.safety.max_text:
             raise NotPermittedError(f"the text has {len(text)} characters, {self.safety.max_text} are allowed")
 
-    def admit(self, session: Session, cursor: Cursor) -> Cursor:
+    def admit(self, session: SessionConnection, cursor: Cursor) -> Cursor:
         self._seal.close(session.attachments)
         return statements.admit(session, cursor, read_only=self.safety.read_only)
 
@@ -73,7 +73,7 @@ class SafeGuard(Guard):
         measure.check_shape(expression, self.safety)
         walk.check_value(expression)
 
-    def foreign(self, session: Session, names: Sequence[str]) -> None:
+    def foreign(self, session: SessionConnection, names: Sequence[str]) -> None:
         last, schema = fold(names[-1]), [fold(name) for name in names[:-1]]
         if schema[-1:] == ["information_schema"] or (not schema and last in walk.LISTINGS):
             return
@@ -86,13 +86,13 @@ class SafeGuard(Guard):
     def scanned(self, query: str, scan: Scan) -> str:
         return places.relative_name(query, scan.attached) if "filename" in scan.virtual else query
 
-    def plan(self, session: Session, text: str) -> str:
+    def plan(self, session: SessionConnection, text: str) -> str:
         return places.hidden_plan(text, self._places(session))
 
-    def failed(self, session: Session, error: QuacklakeError) -> None:
+    def failed(self, session: SessionConnection, error: QuacklakeError) -> None:
         places.hidden_error(error, self._places(session))
 
-    def _places(self, session: Session) -> dict[str, str]:
+    def _places(self, session: SessionConnection) -> dict[str, str]:
         return places.places_of(session.attachments.lakes.values(), self._seal.spill)
 
     def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,7 +111,7 @@ class SafeGuard(Guard):
         self._seal.remove()
 
 
-def _near(session: Session, names: Sequence[str]) -> str | None:
+def _near(session: SessionConnection, names: Sequence[str]) -> str | None:
     used = session.names.default
     if used is None or len(names) != 1:
         return None

@@ -12,7 +12,7 @@ from quacklake.sql.statements import inserting, merging, queries, rows
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
-    from quacklake.sql.session import Session
+    from quacklake.sql.session_connection import SessionConnection
 
 __all__ = ["admit"]
 
@@ -28,7 +28,7 @@ _TRANSACTIONS = {
 _FORMATS = frozenset({"TEXT", "JSON", "HTML", "GRAPHVIZ", "YAML", "MERMAID"})
 
 
-def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
+def admit(session: SessionConnection, cursor: Cursor, *, read_only: bool) -> Cursor:
     """The statement as it may be run. Raises ``NotPermittedError``."""
     first = cursor.peek()
     word = "" if first is None else first.upper
@@ -48,11 +48,11 @@ def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
     )
 
 
-def _as_it_is(_: Session, cursor: Cursor) -> Cursor:
+def _as_it_is(_: SessionConnection, cursor: Cursor) -> Cursor:
     return cursor
 
 
-def _check_returning(session: Session, cursor: Cursor) -> None:
+def _check_returning(session: SessionConnection, cursor: Cursor) -> None:
     """What a change returns is computed after its commit: too late to be refused."""
     ahead = Cursor(cursor.text, cursor.words)
     ahead.until("RETURNING")
@@ -62,7 +62,7 @@ def _check_returning(session: Session, cursor: Cursor) -> None:
             session.guard.value(expression)
 
 
-def _prepare(session: Session, cursor: Cursor) -> Cursor:
+def _prepare(session: SessionConnection, cursor: Cursor) -> Cursor:
     """What is prepared is admitted when it is executed, and now, so that one knows early."""
     ahead = Cursor(cursor.text, cursor.words)
     ahead.expect("PREPARE")
@@ -72,7 +72,7 @@ def _prepare(session: Session, cursor: Cursor) -> Cursor:
     return cursor
 
 
-def _explain(_: Session, cursor: Cursor) -> Cursor:
+def _explain(_: SessionConnection, cursor: Cursor) -> Cursor:
     ahead = Cursor(cursor.text, cursor.words)
     ahead.expect("EXPLAIN")
     analyze = ahead.accept("ANALYZE")
@@ -90,12 +90,12 @@ def _explain(_: Session, cursor: Cursor) -> Cursor:
     return Cursor(f"{head} {query.text}")
 
 
-def _pivot(_: Session, cursor: Cursor) -> Cursor:
+def _pivot(_: SessionConnection, cursor: Cursor) -> Cursor:
     """With its values in the text it is a query; without them DuckDB would make types first."""
     return Cursor(f"FROM ({cursor.text})")
 
 
-def _show(session: Session, cursor: Cursor) -> Cursor:
+def _show(session: SessionConnection, cursor: Cursor) -> Cursor:
     ahead = Cursor(cursor.text, cursor.words)
     word = ahead.take().upper
     if ahead.accept("ALL", "TABLES"):
@@ -126,7 +126,7 @@ def _rest(cursor: Cursor) -> Cursor:
     return Cursor(cursor.text, cursor.words[cursor.at :])
 
 
-def _use(session: Session, cursor: Cursor) -> Cursor:
+def _use(session: SessionConnection, cursor: Cursor) -> Cursor:
     ahead = Cursor(cursor.text, cursor.words)
     ahead.expect("USE")
     names = ahead.names()
