@@ -138,7 +138,7 @@ def _use(session: SessionConnection, cursor: Cursor) -> Cursor:
     return Cursor(f"USE {'.'.join(quote(name) for name in names)}")
 
 
-_FORMS: Mapping[str, Callable[[Session, Cursor], Cursor]] = {
+_FORMS: Mapping[str, Callable[[SessionConnection, Cursor], Cursor]] = {
     "CALL": _as_it_is,
     "DEALLOCATE": _as_it_is,
     "DESC": _show,
