@@ -17,7 +17,6 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
-from quacklake.tenancy.tenancy import Tenancy
 
 __all__ = [
     "Catalog",
@@ -36,7 +35,6 @@ __all__ = [
     "SqliteCatalog",
     "TableHealth",
     "TableTotals",
-    "Tenancy",
     "Totals",
     "Writer",
     "no_such_catalog",

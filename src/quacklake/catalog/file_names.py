@@ -17,9 +17,9 @@ from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.shared_lake import exposure_schema, is_exposure
 from quacklake.catalog.unseen import dead_data_file, dead_delete
 from quacklake.catalog.writing.writer import Writer
-from quacklake.tenancy import exposing
 
 __all__ = [
     "PAGE",
@@ -282,7 +282,7 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 def other_data_paths(reader: Reader, root: str) -> list[str]:
     """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
     schema, catalog = reader._t.metadata.schema, scoped.value_of(reader._connection)
-    own = None if catalog is None else exposing.exposure_schema(schema, catalog)
+    own = None if catalog is None else exposure_schema(schema, catalog)
     found = lake_data_paths(reader._connection, reader._database, schema, own)
     return [path for path in found if f"{path}/".startswith(root)]
 
@@ -306,7 +306,7 @@ def lake_data_paths(
     for (schema,) in connection.execute(statement).all():
         if schema == mine:
             continue
-        if schema == exposure and database.name == "postgres" and exposing.is_exposure(connection, str(mine), schema):
+        if schema == exposure and database.name == "postgres" and is_exposure(connection, str(mine), schema):
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))

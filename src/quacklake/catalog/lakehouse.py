@@ -15,9 +15,9 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.shared_lake import Place, execute, rows_of
 from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
-from quacklake.tenancy.row_security import Place, execute, rows_of
 
 __all__ = ["VIEWS", "create_views", "drop_views", "missing_views", "readable_views"]
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import ScheduledFile
+from quacklake.catalog.shared_lake import lent_below
 from quacklake.errors import PathError
 from quacklake.maintenance.places import absolute_places, locate, named
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage import Store
-from quacklake.tenancy.sharing import lent_below
 
 __all__ = ["cleanup_old_files"]
 

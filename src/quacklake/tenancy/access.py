@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog import lakehouse
+from quacklake.catalog import lakehouse, shared_lake
+from quacklake.catalog.shared_lake import Place
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import WIDE_SPEC
 from quacklake.tenancy import exposing, rights_repairs, row_security
 from quacklake.tenancy.definer_functions import has_open_functions
-from quacklake.tenancy.row_security import Place
 
 __all__ = ["Mend", "needed", "rights", "secure"]
 
@@ -35,8 +35,8 @@ def rights(connection: Connection, place: Place, metadata_schema: str | None) ->
 
 def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
     """Return what has to be mended on a lake that an older version made; nothing for who does not own its tables."""
-    place = row_security.find_place(connection, metadata_schema)
-    if not row_security.is_owner(connection, place):
+    place = shared_lake.find_place(connection, metadata_schema)
+    if not shared_lake.is_owner(connection, place):
         return []
     mends: list[Mend] = [_functions, _secured, _statistics, _views]
     return [mend for mend in mends if mend(connection, place, metadata_schema)]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.shared_lake import Place, rows_of
 from quacklake.format.names import literal, quote
-from quacklake.tenancy.row_security import Place, rows_of
 
 __all__ = ["has_open_functions", "trigger_function"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quacklake.catalog.shared_lake import Place
 from quacklake.catalog.tables import SPEC, ColumnSpec, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 from quacklake.tenancy.definer_functions import trigger_function
-from quacklake.tenancy.row_security import Place
 
 __all__ = [
     "MIRROR",

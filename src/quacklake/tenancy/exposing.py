@@ -10,20 +10,18 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.shared_lake import Place, is_exposure, rows_of
 from quacklake.catalog.tables import SPEC, WIDE_SPEC, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 from quacklake.tenancy import exposed_writes
 from quacklake.tenancy.definer_functions import trigger_function
 from quacklake.tenancy.role_limits import timeouts, without_statistics
-from quacklake.tenancy.row_security import Place, rows_of
 
 __all__ = [
     "begin",
     "exposed",
-    "exposure_schema",
     "give",
-    "is_exposure",
     "is_taken",
     "is_used",
     "leftovers",
@@ -35,12 +33,6 @@ __all__ = [
 _EXPOSED = "quacklake_exposed"
 _REFUSE = "quacklake_no_inlining"
 _LEAST = "the catalog is exposed to other clients by now and keeps no rows in the database: try again in some seconds"
-
-
-def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
-    """The name of the schema that stock DuckDB opens; lakes of one database have different ones."""
-    prefix = "" if metadata_schema is None else f"{metadata_schema.encode()[:40].decode(errors='ignore')}_"
-    return f"{prefix}tenant_{catalog_id:d}"
 
 
 def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | None:
@@ -170,17 +162,6 @@ def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int)
         f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
         f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
     ]
-
-
-def is_exposure(connection: Connection, lake: str, schema: str) -> bool:
-    """Return whether a schema shows rows of the lake in another: its view of snapshots reads the lake's table."""
-    view, table = (f"{quote(name)}.ducklake_snapshot" for name in (schema, lake))
-    query = (
-        "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
-        " AND d.refclassid = 'pg_class'::regclass"
-        f" WHERE r.ev_class = to_regclass({literal(view)}) AND d.refobjid = to_regclass({literal(table)}) LIMIT 1"
-    )
-    return bool(rows_of(connection, query))
 
 
 def _without(connection: Connection, schema: str) -> list[str]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.shared_lake import Place, rows_of
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.names import literal, quote
 from quacklake.tenancy.role_limits import timeouts
-from quacklake.tenancy.row_security import GRANTS, Place, rows_of
+from quacklake.tenancy.row_security import GRANTS
 
 __all__ = ["belong", "check_role", "grant", "need_role", "revoke", "written_by"]
 

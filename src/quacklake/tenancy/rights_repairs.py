@@ -13,11 +13,12 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.scoped import CATALOG_ID
+from quacklake.catalog.shared_lake import Place, rows_of
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.format.names import literal, quote
 from quacklake.tenancy import granting
 from quacklake.tenancy.role_limits import without_statistics
-from quacklake.tenancy.row_security import Place, grant_writes, rows_of, writers
+from quacklake.tenancy.row_security import grant_writes, writers
 
 __all__ = ["missing_rights", "open_statistics"]
 

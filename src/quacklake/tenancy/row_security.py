@@ -8,103 +8,24 @@ which is a member of the first, writes. Whoever may only read a table cannot loc
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from quacklake.catalog.scoped import CATALOG_ID
+from quacklake.catalog.shared_lake import READ_POLICY, Place
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.format.names import literal, quote
+from quacklake.format.names import quote
 from quacklake.tenancy.role_limits import without_statistics
 
-__all__ = [
-    "GRANTS",
-    "Place",
-    "execute",
-    "find_place",
-    "grant_writes",
-    "is_owner",
-    "rows_of",
-    "secure",
-    "writers",
-]
+__all__ = ["GRANTS", "grant_writes", "secure", "writers"]
 
 GRANTS = "quacklake_grants"
 """The table that says which role may use which catalog."""
 _MINE = "quacklake_my_catalogs"
-_READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
-_OURS = "^(duck|quack)lake_"
+_WRITE, _OWNER = "quacklake_write", "quacklake_owner"
 _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 """What a role may know of the whole lake; how many catalogs there were is not among it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
-
-    ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
-    ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
-    """
-
-    schema: str
-    owner: str
-    group: str
-    group_exists: bool
-    writers_exist: bool
-    secured: frozenset[str]
-    open_parts: tuple[str, ...]
-
-    @property
-    def writers(self) -> str:
-        """The role that all granted roles belong to that may write."""
-        return f"{self.group}_write"
-
-    def name(self, table: str) -> str:
-        """A table or function with its schema, quoted."""
-        return f"{quote(self.schema)}.{quote(table)}"
-
-
-def find_place(connection: Connection, metadata_schema: str | None) -> Place:
-    """What the database says of a shared lake."""
-    database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
-    schema = metadata_schema or str(here)
-    where = f"schemaname = {literal(schema)}"
-    owner = rows_of(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
-    policies = f"SELECT tablename, roles[1]::text FROM pg_policies WHERE {where} AND policyname = {literal(_READ)}"
-    known = {str(table): str(group) for table, group in rows_of(connection, policies)}
-    parts = (
-        "SELECT c.relname FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid JOIN pg_class p ON p.oid ="
-        f" i.inhparent WHERE c.relkind = 'r' AND NOT c.relrowsecurity AND p.relname ~ {literal(_OURS)}"
-        f" AND c.relnamespace = {literal(quote(schema))}::regnamespace ORDER BY 1"
-    )
-    found = tuple(str(part) for (part,) in rows_of(connection, parts))
-    made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
-    group = next(iter(known.values()), made)
-    names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
-    roles = {str(name) for (name,) in rows_of(connection, names)}
-    there = (group in roles, f"{group}_write" in roles)
-    return Place(schema, str(owner[0][0]), group, *there, frozenset(known), found)
-
-
-def is_owner(connection: Connection, place: Place) -> bool:
-    """Return whether whoever asks owns the tables of a lake, or belongs to those who do."""
-    return bool(rows_of(connection, f"SELECT pg_has_role({literal(place.owner)}, 'MEMBER')")[0][0])
-
-
-def execute(connection: Connection, statements: list[str]) -> None:
-    """Run statements as they are."""
-    for statement in statements:
-        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
-
-
-def rows_of(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement as it is."""
-    rows = connection.exec_driver_sql(statement, execution_options={"no_parameters": True}).all()
-    return [tuple(row) for row in rows]
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
@@ -178,7 +99,7 @@ def _lock(place: Place, table: str, readable: str) -> list[str]:
         f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY",
         f"REVOKE ALL ON {name} FROM PUBLIC",
         f"CREATE POLICY {_OWNER} ON {name} TO {quote(place.owner)} USING (true) WITH CHECK (true)",
-        f"CREATE POLICY {_READ} ON {name} FOR SELECT TO {quote(place.group)} USING ({readable})",
+        f"CREATE POLICY {READ_POLICY} ON {name} FOR SELECT TO {quote(place.group)} USING ({readable})",
     ]
 
 
