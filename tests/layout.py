@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.statements import Statements
 from quacklake.format.names import literal
 
 __all__ = [

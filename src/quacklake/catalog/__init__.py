@@ -10,10 +10,10 @@ from quacklake.catalog.catalog import (
 )
 from quacklake.catalog.databases.connections import Collision
 from quacklake.catalog.databases.url import CatalogUrl, parse_url
-from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.reading.tables import DroppedObject
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
 from quacklake.catalog.totals import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
@@ -25,8 +25,8 @@ __all__ = [
     "CatalogUrl",
     "Collision",
     "DatedDeletes",
+    "DroppedObject",
     "DuckDBCatalog",
-    "Gone",
     "InlinedRows",
     "MySQLCatalog",
     "PostgresCatalog",

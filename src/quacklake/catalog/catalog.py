@@ -43,7 +43,7 @@ from quacklake.catalog.scoped import CATALOG
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import Tables
 from quacklake.catalog.totals import TotalsCache
-from quacklake.catalog.writing import making
+from quacklake.catalog.writing import create
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,
@@ -300,7 +300,7 @@ class Catalog(Connections):
                     passed = steps.migrate(writer, target)
                     if not self.shared:
                         tables = Tables.of(target, self._schema)
-                        making.create_own(writer._connection, tables, self._database)
+                        create.create_own(writer._connection, tables, self._database)
         except BaseException:
             with suppress(QuacklakeError):
                 self.load()  # where tables cannot be undone, some steps may have been taken
@@ -321,8 +321,8 @@ class Catalog(Connections):
         with self.commit(create=True) as writer:
             mine = not self._holds_lake(writer._connection)  # nobody else was quicker
             if mine:
-                making.create_tables(writer, self._tables, self._database)
-                making.add_first_rows(writer, data_path, encrypted=encrypted)
+                create.create_tables(writer, self._tables, self._database)
+                create.add_first_rows(writer, data_path, encrypted=encrypted)
         self._prepared = self._has_tokens = mine
         self.load()
 
@@ -346,7 +346,7 @@ class Catalog(Connections):
         with self.commit(create=True) as writer:
             if self._holds_lake(writer._connection):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
-            making.create_tables(writer, self._tables, self._database)
+            create.create_tables(writer, self._tables, self._database)
             fill(writer)
         self._prepared = self._has_tokens = True
         self.load()
@@ -392,7 +392,7 @@ class Catalog(Connections):
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
                 self._database.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
-                making.create_own(writer._connection, self._tables, self._database)
+                create.create_own(writer._connection, self._tables, self._database)
             with self._translate("prepare"), self._connection() as connection:
                 self._has_tokens = self._database.has_table(connection, "quacklake_commits", self._schema)
             self._prepared = True

@@ -16,9 +16,9 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.databases.database import Database
+from quacklake.catalog.expired_rows import dead_data_file, dead_delete
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_lake import exposure_schema, is_exposure
-from quacklake.catalog.unseen import dead_data_file, dead_delete
 from quacklake.catalog.writing.writer import Writer
 
 __all__ = [
@@ -218,7 +218,7 @@ def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime
     rows = [
         {"data_file_id": id_, "path": path, "path_is_relative": True, "schedule_start": time} for id_, path in files
     ]
-    writer._insert("files_scheduled_for_deletion", rows)
+    writer.insert("files_scheduled_for_deletion", rows)
 
 
 def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetime) -> None:

@@ -29,7 +29,7 @@ class Configuring:
         """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
         self._shared.forget_options()
         with self._shared.catalog.read() as reader:
-            reader.check_there()
+            reader.snapshots.check_there()
         rows = self._shared.options()
         names = ("key", "value", "scope", "scope_id")
         types = (pa.string(), pa.string(), pa.string(), pa.int64())
@@ -56,7 +56,7 @@ class Configuring:
         text = format_option(name, value)
         row = self._option_row(name, text, schema, table)
         with self._shared.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             writer.put_option(row)
         self._shared.forget_options()
 
@@ -64,7 +64,7 @@ class Configuring:
         """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
         row = self._option_row(name, "", schema, table)
         with self._shared.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             writer.drop_option(row)
         self._shared.forget_options()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from quacklake.catalog.reading.health import lease_left
 from quacklake.maintenance.lake_expiry import DELETE_AFTER
 from quacklake.maintenance.lease import Work
 from quacklake.maintenance.policy import Job, JobKind, Policy
@@ -85,7 +86,7 @@ class Maintainer:
 
     def _orphans_are_looked_for(self) -> bool:
         with self._lake._shared.catalog.read() as reader:
-            return reader.lease_left(int(Work.ORPHANS)) > 0
+            return lease_left(reader, int(Work.ORPHANS)) > 0
 
     def due(self) -> list[Job]:
         """What a pass would do now."""

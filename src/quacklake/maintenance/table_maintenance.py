@@ -186,7 +186,7 @@ class TableCompaction:
 
         def find(snapshot: Snapshot) -> TableInfo | None:
             with shared.catalog.read() as reader:
-                return reader.table_by_id(snapshot, table.id)
+                return reader.tables.by_id(snapshot, table.id)
 
         return Compactor(
             catalog=shared.catalog,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from quacklake.catalog.reading.raw import column_statistics
 from quacklake.engines.duckdb import Scan
 from quacklake.format.objects import TableInfo
 from quacklake.operations.boundary import boundary
@@ -126,8 +127,8 @@ class DataFrame(Frame):
             table, to_predicate(self._where, table.schema), max_files=self._handle.shared.config.plan_max_files
         )
         with self._handle.shared.catalog.read() as reader:
-            values = reader.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
-            return encode_manifest(plan, values, reader.column_statistics(view.base, table.id))
+            values = reader.files.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
+            return encode_manifest(plan, values, column_statistics(reader, view.base, table.id))
 
     def scan(self, batch_rows: int | None = None) -> Scan:
         """Start reading; the scan can be cancelled."""

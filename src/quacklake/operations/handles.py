@@ -85,9 +85,9 @@ class LakeHandle(Handle):
             if tag is not None:
                 snapshot = _tagged(reader, tag)
             elif version is not None:
-                snapshot = reader.at_version(version)
+                snapshot = reader.snapshots.at_version(version)
             else:
-                snapshot = reader.at_time(instant(timestamp))
+                snapshot = reader.snapshots.at_time(instant(timestamp))
         return SnapshotHandle(self.shared, self.begin(snapshot, read_only=True))
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
@@ -186,7 +186,7 @@ class SnapshotHandle(Handle):
     def view(self) -> Transaction:
         """Return the transaction that reads the snapshot. Raises ``SnapshotExpiredError`` once it has expired."""
         with self.shared.catalog.read() as reader:
-            reader.at_version(self.tx.base.id)
+            reader.snapshots.at_version(self.tx.base.id)
         return self.tx
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:

@@ -35,7 +35,7 @@ _SCHEMA = pa.schema(
 def lake_history(shared: Shared) -> pa.Table:
     """Every snapshot, oldest first."""
     with shared.catalog.read() as reader:
-        return _table(reader.snapshots(), history.asked(reader), history.names(reader))
+        return _table(reader.snapshots.all(), history.asked(reader), history.names(reader))
 
 
 def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], names: Names) -> pa.Table:
@@ -57,7 +57,7 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
 def table_history(shared: Shared, table: TableInfo) -> pa.Table:
     """The snapshots that changed a table, newest first."""
     with shared.catalog.read() as reader:
-        snapshots, asked, names = reader.snapshots(), history.asked(reader), history.names(reader)
+        snapshots, asked, names = reader.snapshots.all(), history.asked(reader), history.names(reader)
     name = (fold(table.schema_name), fold(table.name))
     mine = [
         info

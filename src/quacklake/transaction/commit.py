@@ -132,7 +132,7 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
             if version is None:
                 return None
             with catalog.read() as reader:
-                return reader.at_version(version)
+                return reader.snapshots.at_version(version)
         except (CatalogUnavailableError, CommitUnknown):
             if not catalog.has_tokens:
                 raise

@@ -93,7 +93,7 @@ def _dated_deletes(
         return {}
     files = {id_: touched[id_].delete_file_id for id_ in wanted}
     with tx.catalog.read() as reader:
-        return reader.dated_deletes(tx.base, pending.table.id, files)
+        return reader.inlined.dated_deletes(tx.base, pending.table.id, files)
 
 
 def _used(pending: PendingTable) -> tuple[NameMapping, ...]:

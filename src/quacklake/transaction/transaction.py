@@ -191,7 +191,7 @@ class Transaction:
         if pending is None:
             return
         unplanned = pending.unplanned(plan)
-        compacted = bool(unplanned) and len(reader.live_files(plan.table_id, unplanned)) < len(unplanned)
+        compacted = bool(unplanned) and len(reader.files.live(plan.table_id, unplanned)) < len(unplanned)
         if compacted or pending.flushed(plan):
             raise overtaken(pending.table, "rows of it were moved")
 
@@ -322,7 +322,7 @@ class Transaction:
         known = max(self._column_ids.get(table.id, 0), table.schema.max_id)
         if table.id >= 0:
             with self.catalog.read() as reader:
-                known = max(known, reader.last_column_id(table.id))
+                known = max(known, reader.tables.last_column_id(table.id))
         return known + 1
 
     def drop_table(self, table: TableInfo) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.statements import Statements, visible
 
 __all__ = ["FOREVER", "LIVING", "Audit"]
 
@@ -211,8 +211,8 @@ class Audit(Reader):
         """The columns of the newest snapshot by table: table, then the fields of ``ColumnRow``."""
         c = self._t["column"]
         statement = (
-            sa.select(c.c.table_id, *self._column_rows())
-            .where(self._visible(c, latest))
+            sa.select(c.c.table_id, *self.tables.column_rows())
+            .where(visible(c, latest))
             .order_by(c.c.table_id, c.c.column_id)
         )
         return self.stream("columns", statement)

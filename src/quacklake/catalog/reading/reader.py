@@ -5,24 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
-from quacklake.catalog.reading.dropped import DroppedReader
-from quacklake.catalog.reading.health import HealthReader
-from quacklake.catalog.reading.raw import RawReader
+from quacklake.catalog.databases.database import Database
+from quacklake.catalog.reading.files import FileReader
+from quacklake.catalog.reading.inlined import InlinedReader
 from quacklake.catalog.reading.snapshots import SnapshotReader
+from quacklake.catalog.reading.tables import TableReader
+from quacklake.catalog.statements import Statements
+from quacklake.catalog.tables import Tables
 from quacklake.format.options import OptionRow
 
 __all__ = ["Reader"]
 
 
-class Reader(SnapshotReader, HealthReader, DroppedReader, RawReader):
-    """One read transaction. All answers describe the same state of the database."""
+class Reader(Statements):
+    """One read transaction, by subject. All answers describe the same state of the database."""
+
+    def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
+        super().__init__(connection, tables, database, cache)
+        self.snapshots = SnapshotReader(self)
+        self.tables = TableReader(self)
+        self.inlined = InlinedReader(self, self.tables)
+        self.files = FileReader(self, self.inlined)
 
     def options(self) -> list[OptionRow]:
-        """Every option of the lake with its scope."""
+        """Return every option of the lake with its scope."""
         t, column = self._t["metadata"], self._t.column
 
         def build() -> Any:
             return sa.select(t.c.key, t.c.value, column("metadata", "scope"), column("metadata", "scope_id"))
 
-        return [OptionRow(*row) for row in self.run("options", self._cached("options", build))]
+        return [OptionRow(*row) for row in self.run("options", self.cached("options", build))]

@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from quacklake.catalog.writing.inserts import Inserts
+from quacklake.catalog.writing.writer import Writer
 
-__all__ = ["LeaseWriter"]
+__all__ = ["end_lease", "take_lease"]
 
 
-class LeaseWriter(Inserts):
-    """The leases of a lake, by their numbers."""
+def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) -> int:
+    """Make a lease one's own, or keep it longer; returns how many milliseconds another still has it, or 0."""
+    t = writer._t.own["leases"]
+    mine = t.c.lease_id == lease_id
+    now = int(writer.run("clock", sa.select(writer._database.now_ms())).scalar_one())
+    row = writer.run("lease", sa.select(t.c.holder, t.c.expires_ms).where(mine)).first()
+    if row is not None and row[0] != holder and row[1] > now:
+        return int(row[1]) - now
+    values = {"holder": holder, "expires_ms": now + milliseconds}
+    if row is None:
+        writer.run("insert_lease", sa.insert(t), {"lease_id": lease_id, **values})
+    else:
+        writer.run("update_lease", sa.update(t).where(mine).values(values))
+    return 0
 
-    def take_lease(self, lease_id: int, holder: str, milliseconds: int) -> int:
-        """Make a lease one's own, or keep it longer; returns how many milliseconds another still has it, or 0."""
-        t = self._t.own["leases"]
-        mine = t.c.lease_id == lease_id
-        now = int(self.run("clock", sa.select(self._database.now_ms())).scalar_one())
-        row = self.run("lease", sa.select(t.c.holder, t.c.expires_ms).where(mine)).first()
-        if row is not None and row[0] != holder and row[1] > now:
-            return int(row[1]) - now
-        values = {"holder": holder, "expires_ms": now + milliseconds}
-        if row is None:
-            self.run("insert_lease", sa.insert(t), {"lease_id": lease_id, **values})
-        else:
-            self.run("update_lease", sa.update(t).where(mine).values(values))
-        return 0
 
-    def end_lease(self, lease_id: int, holder: str) -> None:
-        """Give a lease back, if it is still this holder's."""
-        t = self._t.own["leases"]
-        self.run("end_lease", sa.update(t).where(t.c.lease_id == lease_id, t.c.holder == holder).values(expires_ms=0))
+def end_lease(writer: Writer, lease_id: int, holder: str) -> None:
+    """Give a lease back, if it is still this holder's."""
+    t = writer._t.own["leases"]
+    writer.run("end_lease", sa.update(t).where(t.c.lease_id == lease_id, t.c.holder == holder).values(expires_ms=0))

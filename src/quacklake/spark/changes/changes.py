@@ -222,7 +222,7 @@ class Changes:
         begins: dict[int, int | None] = {}
         if before:
             with self.shared.catalog.read() as reader:
-                dated = reader.dated_deletes(self.tx.base, self.table.id, before)
+                dated = reader.inlined.dated_deletes(self.tx.base, self.table.id, before)
             begins = {id_: found.file_begin for id_, found in dated.items()}
         chosen = {id_: touched[id_] for id_ in ids}
         vectors = self.shared.writes_vectors(self.table)
