@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog, Reader
+from quacklake.catalog import Catalog, DatedDeletes, Reader
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -34,23 +38,50 @@ from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
     NewDeleteFile,
+    PastDeleteFile,
     PendingMark,
     RevivedTable,
     TableChange,
 )
 from quacklake.transaction.commit import Retry, Turn, commit
-from quacklake.transaction.objects import PendingObjects
-from quacklake.transaction.pending import PendingTable, with_flushed
-from quacklake.transaction.sealing import DeleteWriter, table_change
+from quacklake.transaction.pending import PendingTable, TouchedFile, with_flushed
+from quacklake.transaction.pending_objects import PendingObjects
+from quacklake.transaction.sealing import table_change
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.validation import overtaken
 
-__all__ = ["Transaction"]
+__all__ = ["DeleteWriter", "Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
 
 UNCOMMITTED = -1
 """The schema version of a table whose columns a transaction has changed: nothing in the catalog has it yet."""
+
+
+class DeleteWriter(Protocol):
+    """Writes the delete files of a transaction."""
+
+    def write(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        file_id: int,
+        file: TouchedFile,
+        positions: pa.Array,
+        begin_snapshot: int | None,
+    ) -> NewDeleteFile:
+        """All deletes of a data file, given positions among them; ``begin_snapshot`` is that of its delete file."""
+        ...
+
+    def write_past(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """The deletes that a data file had before it ended."""
+        ...
+
+    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+        """The same delete file with another snapshot for its new deletes."""
+        ...
 
 
 class Transaction:
@@ -419,7 +450,11 @@ class Transaction:
     ) -> ChangeSet:
         """All changes as immutable data; delete files are written now."""
         self._delete_writer = writer
-        changes = [table_change(self, p, writer, delete_limit(p.table)) for p in self._pending.values()]
+        write, write_past = partial(writer.write, self), partial(writer.write_past, self)
+        changes = [
+            table_change(self.catalog, self.base, pending, write, write_past, delete_limit(pending.table))
+            for pending in self._pending.values()
+        ]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
         reshaped += [found.table for found in self._revived.values()]
