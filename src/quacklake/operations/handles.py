@@ -27,7 +27,7 @@ from quacklake.operations import sealing
 from quacklake.operations.context import Shared
 from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.operations.times import instant
-from quacklake.transaction import Transaction, Turn
+from quacklake.transaction import CommitTurn, Transaction
 
 __all__ = ["Handle", "LakeHandle", "SnapshotHandle", "TransactionHandle"]
 
@@ -122,7 +122,7 @@ class LakeHandle(Handle):
             recent = None
         raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
 
-    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: Turn | None) -> T:
+    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: CommitTurn | None) -> T:
         try:
             result = work(tx)
             self.commit(tx, turn=turn, again=True)
@@ -131,10 +131,10 @@ class LakeHandle(Handle):
             if turn is not None:
                 turn.leave()
 
-    def _turn(self) -> Turn | None:
+    def _turn(self) -> CommitTurn | None:
         """The head of the commit queue, where it can be had."""
         try:
-            return Turn(self.shared.catalog) if self.shared.catalog.reads_beside_commits else None
+            return CommitTurn(self.shared.catalog) if self.shared.catalog.reads_beside_commits else None
         except CatalogUnavailableError:
             return None
 
@@ -149,7 +149,12 @@ class LakeHandle(Handle):
             raise
 
     def commit(
-        self, tx: Transaction, signature: Signature = NO_SIGNATURE, turn: Turn | None = None, *, again: bool = False
+        self,
+        tx: Transaction,
+        signature: Signature = NO_SIGNATURE,
+        turn: CommitTurn | None = None,
+        *,
+        again: bool = False,
     ) -> Snapshot:
         """Commit a transaction; one that another excludes may be planned ``again``, and has not failed then."""
         try:
@@ -159,7 +164,7 @@ class LakeHandle(Handle):
                 telemetry.count("commit.failures", tenant=self.shared.catalog.label)
             raise
 
-    def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:
+    def _sealed(self, tx: Transaction, signature: Signature, turn: CommitTurn | None) -> Snapshot:
         sealing.seal(self.shared, tx)
         shared = self.shared
         changes = tx.change_set(sealing.DeleteFiles(shared), shared.delete_limit, shared.inline_limit)

@@ -11,7 +11,7 @@ from quacklake.transaction.changeset import (
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import Retry, Turn, commit
+from quacklake.transaction.commit import CommitTurn, Retry, commit
 from quacklake.transaction.pending import PendingTable, Target, TouchedFile, touched_files
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.transaction import Transaction
@@ -19,6 +19,7 @@ from quacklake.transaction.transaction import Transaction
 __all__ = [
     "AlteredTable",
     "ChangeSet",
+    "CommitTurn",
     "FlushedRows",
     "InlinedInsert",
     "NewDataFile",
@@ -32,7 +33,6 @@ __all__ = [
     "Target",
     "TouchedFile",
     "Transaction",
-    "Turn",
     "commit",
     "touched_files",
 ]

@@ -43,7 +43,7 @@ from quacklake.transaction.changeset import (
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import Retry, Turn, commit
+from quacklake.transaction.commit import CommitTurn, Retry, commit
 from quacklake.transaction.pending import PendingTable, TouchedFile, with_flushed
 from quacklake.transaction.pending_objects import PendingObjects
 from quacklake.transaction.sealing import table_change
@@ -482,7 +482,7 @@ class Transaction:
         assert self._delete_writer is not None
         return self._delete_writer.redate(self, table, file, snapshot)
 
-    def commit(self, changes: ChangeSet, retry: Retry, turn: Turn | None = None) -> Snapshot:
+    def commit(self, changes: ChangeSet, retry: Retry, turn: CommitTurn | None = None) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
         self._open = False
         if changes.empty and not changes.marks:
