@@ -12,7 +12,7 @@ from quacklake.transaction.changeset import (
     TableChange,
 )
 from quacklake.transaction.commit import CommitTurn, Retry, commit
-from quacklake.transaction.pending import PendingTable, Target, TouchedFile, touched_files
+from quacklake.transaction.pending import DeleteTarget, PendingTable, TouchedFile, touched_files
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.transaction import Transaction
 
@@ -20,6 +20,7 @@ __all__ = [
     "AlteredTable",
     "ChangeSet",
     "CommitTurn",
+    "DeleteTarget",
     "FlushedRows",
     "InlinedInsert",
     "NewDataFile",
@@ -30,7 +31,6 @@ __all__ = [
     "RevivedTable",
     "TableCache",
     "TableChange",
-    "Target",
     "TouchedFile",
     "Transaction",
     "commit",

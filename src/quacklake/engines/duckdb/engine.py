@@ -34,7 +34,7 @@ from quacklake.scan.feed import FeedPlan
 from quacklake.scan.filters import unknown_columns, virtual_columns
 from quacklake.scan.virtual import find
 from quacklake.storage import Store
-from quacklake.transaction import Target
+from quacklake.transaction import DeleteTarget
 
 __all__ = ["SNAPSHOT", "DuckDBEngine", "Scan", "check_filter"]
 
@@ -294,7 +294,9 @@ class DuckDBEngine:
             found = relation.aggregate("count(*)").fetchall()
         return int(found[0][0])
 
-    def find(self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema) -> Target:
+    def find(
+        self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema
+    ) -> DeleteTarget:
         """The rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
         with _filtering(where, schema), reading():
             relation = connection.sql(query)
@@ -346,11 +348,11 @@ def check_filter(where: str) -> None:
         raise PredicateError(f"the filter cannot be used: {error.message}", hint=error.hint) from None
 
 
-def places_to_target(places: pa.Table) -> Target:
+def places_to_target(places: pa.Table) -> DeleteTarget:
     """``_ql_file_id``, ``_ql_version`` and ``_ql_position`` as the two kinds of places."""
     in_files = places.filter(pc.is_valid(places.column("_ql_file_id")))
     inlined = places.filter(pc.is_valid(places.column("_ql_version")))
-    return Target(
+    return DeleteTarget(
         pa.table([in_files.column("_ql_file_id"), in_files.column("_ql_position")], schema=_NO_POSITIONS),
         pa.table([inlined.column("_ql_version"), inlined.column("_ql_position")], schema=_NO_INLINED),
     )

@@ -33,7 +33,7 @@ from quacklake.spark.write.rows import SparkRows
 from quacklake.spark.write.staging import Staging
 from quacklake.spark.write.writer import SparkWriter
 from quacklake.storage import Store
-from quacklake.transaction import NewDeleteFile, Target, TouchedFile, Transaction, touched_files
+from quacklake.transaction import DeleteTarget, NewDeleteFile, TouchedFile, Transaction, touched_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,7 +155,7 @@ class Changes:
         if delete_files > _FILES_HERE or (delete_files and found.positions is None):
             pending.delete_by_files(self.plan, self._write_deletes(self._places(rows, found), left, touched))
             left = set()
-        pending.delete(self.plan, Target(self._positions(rows, found, left), found.gone))
+        pending.delete(self.plan, DeleteTarget(self._positions(rows, found, left), found.gone))
         pending.end_files(self.plan, dead | rewritten)
         before = len(pending.files)
         kept = self._write_kept(rows, found, rewritten)
