@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import Question
+from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
@@ -418,7 +418,7 @@ class Catalog(Connections):
         if not create:
             self.prepare()
         newest: sa.Select[Any] | None = self._cache.get(LATEST) if latest else None
-        with self._queued(ahead=None if newest is None else Question(newest)) as writer:
+        with self._queued(ahead=None if newest is None else PreparedSelect(newest)) as writer:
             yield writer
 
     def run_sql(self, make: Callable[[str], str]) -> int:
@@ -438,7 +438,7 @@ class Catalog(Connections):
         return changed
 
     @contextmanager
-    def _queued(self, queue: str = "", ahead: Question | None = None) -> Iterator[Writer]:
+    def _queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
         """A transaction of its own turn, in the queue of commits or another; ``ahead`` may be asked at once."""
         # catalogs of a shared lake do not wait for each other
         scope = f"{self._schema or ''}{queue}"

@@ -10,7 +10,7 @@ from typing import Any
 from quacklake import telemetry
 from quacklake.catalog import shared_lake
 from quacklake.catalog.catalog import Catalog
-from quacklake.catalog.databases.database import Question
+from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.migrations.versions import VERSION, has_next
 from quacklake.catalog.registry import (
     CatalogRow,
@@ -199,7 +199,7 @@ class Tenancy:
             yield Sharing(connection, catalog._database, catalog._schema)
 
     @contextmanager
-    def _writing(self, queue: str = _QUEUE, ahead: Question | None = None) -> Iterator[Sharing]:
+    def _writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
         catalog = self._catalog
         with catalog._queued(queue, ahead) as writer:
             yield Sharing(writer._connection, catalog._database, catalog._schema, writer.ahead)

@@ -24,13 +24,13 @@ from quacklake.catalog import scoped
 from quacklake.catalog.databases.url import CatalogUrl
 from quacklake.errors import MissingExtraError
 
-__all__ = ["Database", "Failure", "Question", "Rows"]
+__all__ = ["Database", "Failure", "PreparedSelect", "Rows"]
 
 Rows = Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PreparedSelect:
     """A select that is built once and asked often.
 
     ``fresh`` when it must be planned for the tables as they are, not as they once were.
@@ -145,7 +145,7 @@ class Database(ABC):
         return connection
 
     @abstractmethod
-    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
         """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``).
 
         Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
@@ -159,7 +159,7 @@ class Database(ABC):
         beside = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.wal"))
         return sum(each.stat().st_size for each in beside if each.is_file())
 
-    def ask(self, connection: Connection, question: Question) -> Rows:
+    def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
         """The answer to a question."""
         return connection.execute(question.statement, question.parameters).all()
 
