@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog.shared_lake import Place, execute, rows_of
+from quacklake.catalog.shared_lake import SharedPlace, execute, rows_of
 from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
 
@@ -135,7 +135,7 @@ def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     execute(connection, [f"DROP VIEW {name}" for name in ours])
 
 
-def readable_views(connection: Connection, place: Place) -> list[str]:
+def readable_views(connection: Connection, place: SharedPlace) -> list[str]:
     """Return what lets the roles of a shared lake read its views, where they see their own rows there and no others."""
     found = _find(connection, place.schema)
     given = (

@@ -19,8 +19,8 @@ from quacklake.format.names import literal, quote
 
 __all__ = [
     "READ_POLICY",
-    "Place",
     "Share",
+    "SharedPlace",
     "execute",
     "exposure_schema",
     "find_place",
@@ -36,7 +36,7 @@ _OURS = "^(duck|quack)lake_"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SharedPlace:
     """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
 
     ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
@@ -61,7 +61,7 @@ class Place:
         return f"{quote(self.schema)}.{quote(table)}"
 
 
-def find_place(connection: Connection, metadata_schema: str | None) -> Place:
+def find_place(connection: Connection, metadata_schema: str | None) -> SharedPlace:
     """What the database says of a shared lake."""
     database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
     schema = metadata_schema or str(here)
@@ -82,10 +82,10 @@ def find_place(connection: Connection, metadata_schema: str | None) -> Place:
     names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
     roles = {str(name) for (name,) in rows_of(connection, names)}
     there = (group in roles, f"{group}_write" in roles)
-    return Place(schema, str(owner[0][0]), group, *there, frozenset(known), found)
+    return SharedPlace(schema, str(owner[0][0]), group, *there, frozenset(known), found)
 
 
-def is_owner(connection: Connection, place: Place) -> bool:
+def is_owner(connection: Connection, place: SharedPlace) -> bool:
     """Return whether whoever asks owns the tables of a lake, or belongs to those who do."""
     return bool(rows_of(connection, f"SELECT pg_has_role({literal(place.owner)}, 'MEMBER')")[0][0])
 

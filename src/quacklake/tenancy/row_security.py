@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from quacklake.catalog.scoped import CATALOG_ID
-from quacklake.catalog.shared_lake import READ_POLICY, Place
+from quacklake.catalog.shared_lake import READ_POLICY, SharedPlace
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.format.names import quote
 from quacklake.tenancy.role_limits import without_statistics
@@ -31,7 +31,7 @@ _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
-def secure(place: Place, tables: SharedTables) -> list[str]:
+def secure(place: SharedPlace, tables: SharedTables) -> list[str]:
     """What enables row-level security on the tables that have none yet."""
     statements = [] if place.secured else _foundation(place)
     for name, table in (*tables.definitions.items(), ("ducklake_catalog", tables.catalog)):
@@ -57,7 +57,7 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
     return statements
 
 
-def _foundation(place: Place) -> list[str]:
+def _foundation(place: SharedPlace) -> list[str]:
     group, owner, schema = quote(place.group), quote(place.owner), quote(place.schema)
     grants, mine = place.name(GRANTS), f"{place.name(_MINE)}(boolean)"
     return [
@@ -81,18 +81,18 @@ def _foundation(place: Place) -> list[str]:
     ]
 
 
-def writers(place: Place) -> list[str]:
+def writers(place: SharedPlace) -> list[str]:
     """Return what makes the role of those that write."""
     create = [] if place.writers_exist else [f"CREATE ROLE {quote(place.writers)} NOLOGIN"]
     return [*create, f"GRANT {quote(place.group)} TO {quote(place.writers)}"]
 
 
-def _of_mine(place: Place, *, writing: bool, column: str = CATALOG_ID) -> str:
+def _of_mine(place: SharedPlace, *, writing: bool, column: str = CATALOG_ID) -> str:
     # as a subquery it is asked once for a statement, not for each row
     return f"{column} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
 
 
-def _lock(place: Place, table: str, readable: str) -> list[str]:
+def _lock(place: SharedPlace, table: str, readable: str) -> list[str]:
     name = place.name(table)
     return [
         f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY",
@@ -103,7 +103,7 @@ def _lock(place: Place, table: str, readable: str) -> list[str]:
     ]
 
 
-def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
+def _writable(place: SharedPlace, table: str, definition: sa.Table) -> list[str]:
     name, group, mine = place.name(table), quote(place.group), _of_mine(place, writing=True)
     columns = [column.name for column in definition.c]
     return [
@@ -113,7 +113,7 @@ def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
     ]
 
 
-def grant_writes(place: Place, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
+def grant_writes(place: SharedPlace, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Return what gives writers rights on a table, and that to update columns, but for the number of the catalog."""
     name, role = place.name(table), quote(place.writers)
     changed = ", ".join(quote(column) for column in columns if column != CATALOG_ID)

@@ -21,7 +21,7 @@ from quacklake.catalog.registry import (
     no_such_catalog,
     shared_facts,
 )
-from quacklake.catalog.shared_lake import Place, Share
+from quacklake.catalog.shared_lake import Share, SharedPlace
 from quacklake.catalog.tables import SPEC, WIDE_SPEC
 from quacklake.errors import (
     AlreadyExistsError,
@@ -477,11 +477,11 @@ class Tenancy:
                 return []
             return self._run(registry, self._unexposing(registry, place, row), dry_run)
 
-    def _unexposing(self, registry: Sharing, place: Place, row: CatalogRow) -> list[str]:
+    def _unexposing(self, registry: Sharing, place: SharedPlace, row: CatalogRow) -> list[str]:
         return exposing.unexpose(registry._connection, place, self.exposure_schema(row.id), row.id)
 
     @contextmanager
-    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, Place]]:
+    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, SharedPlace]]:
         if self._catalog.database != "postgres":
             raise UnsupportedFeatureError(
                 f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
