@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from quacklake.catalog.reading.raw import column_statistics
-from quacklake.engines.duckdb import Scan
+from quacklake.engines.duckdb import RunningScan
 from quacklake.format.objects import TableInfo
 from quacklake.operations.boundary import boundary
 from quacklake.operations.handles import Handle
@@ -29,7 +29,7 @@ class Frame(Rows):
     """Rows that are read when asked for, anew each time. Also an Arrow stream for any library that speaks it."""
 
     @abstractmethod
-    def scan(self, batch_rows: int | None = None) -> Scan:
+    def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start reading; the scan can be cancelled."""
 
     @abstractmethod
@@ -130,7 +130,7 @@ class DataFrame(Frame):
             values = reader.files.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
             return encode_manifest(plan, values, column_statistics(reader, view.base, table.id))
 
-    def scan(self, batch_rows: int | None = None) -> Scan:
+    def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start reading; the scan can be cancelled."""
         return self._handle.shared.engine.scan(
             self.plan(),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from quacklake.catalog import Reader, snapshot_tags
-from quacklake.engines.duckdb import Scan
+from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.snapshot_tags import is_tag
 from quacklake.format.snapshots import Snapshot
@@ -88,7 +88,7 @@ class ChangeFrame(Frame):
                 encrypted=catalog.encrypted,
             )
 
-    def scan(self, batch_rows: int | None = None) -> Scan:
+    def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start reading; the scan can be cancelled."""
         return self._handle.shared.engine.feed(
             self.plan(),

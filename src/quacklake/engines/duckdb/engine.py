@@ -36,7 +36,7 @@ from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import DeleteTarget
 
-__all__ = ["SNAPSHOT", "DuckDBEngine", "Scan", "check_filter"]
+__all__ = ["SNAPSHOT", "DuckDBEngine", "RunningScan", "check_filter"]
 
 SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
@@ -48,7 +48,7 @@ _NO_INLINED = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class RunningScan:
     """A running scan: a stream of batches that can be cancelled from another thread."""
 
     reader: pa.RecordBatchReader
@@ -184,7 +184,7 @@ class DuckDBEngine:
         row_ids: bool = False,
         places: bool = False,
         batch_rows: int = 122_880,
-    ) -> Scan:
+    ) -> RunningScan:
         """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream.
 
         With ``row_ids`` ``rowid`` comes after them; with ``places`` ``ROW_COLUMNS``, and ``SNAPSHOT``, that of the row.
@@ -206,7 +206,7 @@ class DuckDBEngine:
         where: Filter | None = None,
         limit: int | None = None,
         batch_rows: int = 122_880,
-    ) -> Scan:
+    ) -> RunningScan:
         """Run a feed plan: what came, what went, or both, as a stream."""
         schema = plan.schema
         chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
@@ -244,7 +244,7 @@ class DuckDBEngine:
         limit: int | None,
         batch_rows: int,
         beside: Mapping[str, str] = MappingProxyType({}),
-    ) -> Scan:
+    ) -> RunningScan:
         """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of.
 
         ``beside`` are numbers that come after the columns: name -> the name in the query.
@@ -276,7 +276,7 @@ class DuckDBEngine:
         )
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
-        return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
+        return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """The number of rows that satisfy a filter, counted where they are."""
