@@ -23,7 +23,7 @@ from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
 from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import FileShapes
+from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
@@ -78,7 +78,7 @@ class DuckDBEngine:
         """What everyone who reads rows for a user passes, and is in for as long as that takes."""
         self._config = config
         self._root: duckdb.DuckDBPyConnection | None = self.session()
-        self._shapes = FileShapes(store)
+        self._shapes = ShapeCache(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
         self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
