@@ -18,7 +18,7 @@ from quacklake.catalog.columns import Instant, readable_time
 from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reading.inlined import InlinedRows
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.schema import TableSchema
@@ -61,7 +61,7 @@ class ImageReader(Reader):
     """Reads everything, a page at a time."""
 
     @classmethod
-    def of(cls, reader: Statements) -> ImageReader:
+    def of(cls, reader: CatalogStatements) -> ImageReader:
         """The image of what a read transaction sees."""
         return cls(reader._connection, reader._t, reader._database, reader._cache)
 

@@ -19,13 +19,13 @@ from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format.inline import data_table_name, delete_table_name, parse_table_name
 from quacklake.format.limits import NO_LIMITS
 
-__all__ = ["Statements", "WriteStatements", "among", "arrow_table", "visible"]
+__all__ = ["CatalogStatements", "WriteStatements", "among", "arrow_table", "visible"]
 
 _RUNS = 20
 """Up to this many runs of ids are named by their ends."""
 
 
-class Statements:
+class CatalogStatements:
     """One transaction of the metadata database."""
 
     def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
@@ -98,7 +98,7 @@ class Statements:
         return found
 
 
-class WriteStatements(Statements):
+class WriteStatements(CatalogStatements):
     """A write transaction of the metadata database: it inserts, updates and ends rows in bulk."""
 
     def insert(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.statements import Statements, visible
+from quacklake.catalog.statements import CatalogStatements, visible
 
 __all__ = ["FOREVER", "LIVING", "Audit"]
 
@@ -53,7 +53,7 @@ class Audit(Reader):
     """A reader that looks for what should not be there."""
 
     @classmethod
-    def of(cls, reader: Statements) -> Self:
+    def of(cls, reader: CatalogStatements) -> Self:
         """The audit of what a read transaction sees."""
         return cls(reader._connection, reader._t, reader._database, reader._cache)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading import partitions, pruning
 from quacklake.catalog.reading.inlined import InlinedReader
-from quacklake.catalog.statements import Statements, arrow_table, visible
+from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
 from quacklake.format.partition_pruning import pruner, wanted_buckets
@@ -50,7 +50,7 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 class FileReader:
     """Reads the files of tables."""
 
-    def __init__(self, sql: Statements, inlined: InlinedReader) -> None:
+    def __init__(self, sql: CatalogStatements, inlined: InlinedReader) -> None:
         self._sql = sql
         self._t = sql._t
         self._database = sql._database

@@ -16,7 +16,7 @@ from quacklake.catalog.inlined import (
     inlined_table,
 )
 from quacklake.catalog.reading.tables import TableReader
-from quacklake.catalog.statements import Statements, arrow_table, visible
+from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
@@ -45,7 +45,7 @@ class DatedDeletes:
 class InlinedReader:
     """Reads the inlined rows and deletes of tables."""
 
-    def __init__(self, sql: Statements, tables: TableReader) -> None:
+    def __init__(self, sql: CatalogStatements, tables: TableReader) -> None:
         self._sql = sql
         self._t = sql._t
         self._database = sql._database

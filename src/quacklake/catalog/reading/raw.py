@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant
 from quacklake.catalog.inlined import delete_table, inlined_lives
-from quacklake.catalog.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.format.inline import parse_table_name
 from quacklake.format.snapshots import Snapshot, parse_time
 
@@ -20,7 +20,7 @@ _PREFIX = "ducklake_"
 _TIME = pa.timestamp("us", tz="UTC")
 
 
-def metadata_table(reader: Statements, name: str) -> pa.Table | None:
+def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
     """The rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
     known = reader._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if known is not None:
@@ -42,7 +42,7 @@ def metadata_table(reader: Statements, name: str) -> pa.Table | None:
     return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
 
 
-def _shared_table(reader: Statements, name: str) -> pa.Table | None:
+def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
     """Inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
     named = parse_table_name(name)
     if named is None:
@@ -54,7 +54,7 @@ def _shared_table(reader: Statements, name: str) -> pa.Table | None:
     return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
 
 
-def column_statistics(reader: Statements, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
+def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
     """Return the statistics of the columns in the files of a table at a snapshot, by file."""
     stats, files = reader._t["file_column_stats"], reader._t["data_file"]
     names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
@@ -72,7 +72,7 @@ def column_statistics(reader: Statements, snapshot: Snapshot, table_id: int) -> 
 
 
 def file_bounds(
-    reader: Statements, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
+    reader: CatalogStatements, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
 ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
     """Least and greatest value and number of nulls of columns in the files of a table, by file and column.
 

@@ -12,14 +12,14 @@ from quacklake.catalog.reading.files import FileReader
 from quacklake.catalog.reading.inlined import InlinedReader
 from quacklake.catalog.reading.snapshots import SnapshotReader
 from quacklake.catalog.reading.tables import TableReader
-from quacklake.catalog.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.catalog.tables import Tables
 from quacklake.format.options import OptionRow
 
 __all__ = ["Reader"]
 
 
-class Reader(Statements):
+class Reader(CatalogStatements):
     """One read transaction, by subject. All answers describe the same state of the database."""
 
     def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:

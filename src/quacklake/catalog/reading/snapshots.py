@@ -12,7 +12,7 @@ from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.errors import NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
@@ -32,7 +32,7 @@ _FACTS = 5
 class SnapshotReader:
     """Reads the snapshots of a lake."""
 
-    def __init__(self, sql: Statements) -> None:
+    def __init__(self, sql: CatalogStatements) -> None:
         self._sql = sql
         self._t = sql._t
         self._database = sql._database

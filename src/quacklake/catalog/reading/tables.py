@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.column_history import Reshaped, last_reshape, past_columns
-from quacklake.catalog.statements import Statements, visible
+from quacklake.catalog.statements import CatalogStatements, visible
 from quacklake.format.names import fold
 from quacklake.format.nested import full_names, parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
@@ -33,7 +33,7 @@ class DroppedObject:
 class TableReader:
     """Reads the schemas and tables of a lake, dropped ones too."""
 
-    def __init__(self, sql: Statements) -> None:
+    def __init__(self, sql: CatalogStatements) -> None:
         self._sql = sql
         self._t = sql._t
 
