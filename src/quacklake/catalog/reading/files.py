@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from quacklake.catalog.reading import partitions, pruning
-from quacklake.catalog.reading.inlined import InlinedReader
+from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
@@ -19,7 +19,7 @@ from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, coarse, columns_of
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["FILE_COLUMNS", "FileReader"]
+__all__ = ["FILE_COLUMNS", "FileQueries"]
 
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
@@ -47,10 +47,10 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 }
 
 
-class FileReader:
+class FileQueries:
     """Reads the files of tables."""
 
-    def __init__(self, sql: CatalogStatements, inlined: InlinedReader) -> None:
+    def __init__(self, sql: CatalogStatements, inlined: InlinedQueries) -> None:
         self._sql = sql
         self._t = sql._t
         self._database = sql._database

@@ -15,14 +15,14 @@ from quacklake.catalog.inlined import (
     inlined_lives,
     inlined_table,
 )
-from quacklake.catalog.reading.tables import TableReader
+from quacklake.catalog.reading.tables import TableQueries
 from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["DatedDeletes", "InlinedReader", "InlinedRows"]
+__all__ = ["DatedDeletes", "InlinedQueries", "InlinedRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class DatedDeletes:
     file_begin: int | None
 
 
-class InlinedReader:
+class InlinedQueries:
     """Reads the inlined rows and deletes of tables."""
 
-    def __init__(self, sql: CatalogStatements, tables: TableReader) -> None:
+    def __init__(self, sql: CatalogStatements, tables: TableQueries) -> None:
         self._sql = sql
         self._t = sql._t
         self._database = sql._database

@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.reading.files import FileReader
-from quacklake.catalog.reading.inlined import InlinedReader
-from quacklake.catalog.reading.snapshots import SnapshotReader
-from quacklake.catalog.reading.tables import TableReader
+from quacklake.catalog.reading.files import FileQueries
+from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.catalog.reading.snapshots import SnapshotQueries
+from quacklake.catalog.reading.tables import TableQueries
 from quacklake.catalog.statements import CatalogStatements
 from quacklake.catalog.tables import Tables
 from quacklake.format.options import OptionRow
@@ -24,10 +24,10 @@ class Reader(CatalogStatements):
 
     def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
         super().__init__(connection, tables, database, cache)
-        self.snapshots = SnapshotReader(self)
-        self.tables = TableReader(self)
-        self.inlined = InlinedReader(self, self.tables)
-        self.files = FileReader(self, self.inlined)
+        self.snapshots = SnapshotQueries(self)
+        self.tables = TableQueries(self)
+        self.inlined = InlinedQueries(self, self.tables)
+        self.files = FileQueries(self, self.inlined)
 
     def options(self) -> list[OptionRow]:
         """Return every option of the lake with its scope."""

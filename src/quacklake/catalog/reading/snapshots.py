@@ -18,7 +18,7 @@ from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["LATEST", "LIMITS", "SnapshotReader"]
+__all__ = ["LATEST", "LIMITS", "SnapshotQueries"]
 
 _LATEST = "latest_snapshot"
 LATEST = ("snapshot", _LATEST)
@@ -29,7 +29,7 @@ _FACTS = 5
 """How many columns a snapshot has."""
 
 
-class SnapshotReader:
+class SnapshotQueries:
     """Reads the snapshots of a lake."""
 
     def __init__(self, sql: CatalogStatements) -> None:

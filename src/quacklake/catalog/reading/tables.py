@@ -19,7 +19,7 @@ from quacklake.format.schema import ColumnRow, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 
-__all__ = ["DroppedObject", "TableReader"]
+__all__ = ["DroppedObject", "TableQueries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class DroppedObject:
     dropped_at: int
 
 
-class TableReader:
+class TableQueries:
     """Reads the schemas and tables of a lake, dropped ones too."""
 
     def __init__(self, sql: CatalogStatements) -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from quacklake.catalog.reading.files import FileReader
-from quacklake.catalog.reading.inlined import InlinedReader
+from quacklake.catalog.reading.files import FileQueries
+from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.statements import WriteStatements, among
 from quacklake.errors import CommitConflict
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
@@ -17,18 +17,18 @@ from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
 from quacklake.format.variants import parse_fields
 
-__all__ = ["FileWriter"]
+__all__ = ["FileUpdates"]
 
 _SOME = 500
 """Names that one statement asks for."""
 
 
-class FileWriter(FileReader):
+class FileUpdates(FileQueries):
     """Writes the files of a commit."""
 
     _sql: WriteStatements
 
-    def __init__(self, sql: WriteStatements, inlined: InlinedReader) -> None:
+    def __init__(self, sql: WriteStatements, inlined: InlinedQueries) -> None:
         super().__init__(sql, inlined)
 
     def add_data_files(self, files: Sequence[DataFile]) -> None:

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex
 
 from quacklake.catalog.inlined import InlinedTable, delete_table
-from quacklake.catalog.reading.inlined import InlinedReader
-from quacklake.catalog.reading.tables import TableReader
+from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.catalog.reading.tables import TableQueries
 from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
 from quacklake.format.inline import data_table_name
@@ -18,15 +18,15 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.shapes import stored_alike
 
-__all__ = ["InlinedWriter"]
+__all__ = ["InlinedUpdates"]
 
 
-class InlinedWriter(InlinedReader):
+class InlinedUpdates(InlinedQueries):
     """Writes the inlined rows and deletes of a commit."""
 
     _sql: WriteStatements
 
-    def __init__(self, sql: WriteStatements, tables: TableReader) -> None:
+    def __init__(self, sql: WriteStatements, tables: TableQueries) -> None:
         super().__init__(sql, tables)
 
     def version_for(self, table: TableInfo) -> int | None:

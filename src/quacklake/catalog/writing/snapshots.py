@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quacklake.catalog.reading.snapshots import SnapshotReader
+from quacklake.catalog.reading.snapshots import SnapshotQueries
 from quacklake.catalog.statements import WriteStatements
 from quacklake.format.changes import Change, render
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["SnapshotWriter"]
+__all__ = ["SnapshotUpdates"]
 
 
-class SnapshotWriter(SnapshotReader):
+class SnapshotUpdates(SnapshotQueries):
     """Writes the snapshot of a commit."""
 
     _sql: WriteStatements

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 import sqlalchemy as sa
 
-from quacklake.catalog.reading.tables import TableReader
+from quacklake.catalog.reading.tables import TableQueries
 from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
 from quacklake.format.nested import parts_of
@@ -16,10 +16,10 @@ from quacklake.format.schema import ColumnRow
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 
-__all__ = ["TableWriter"]
+__all__ = ["TableUpdates"]
 
 
-class TableWriter(TableReader):
+class TableUpdates(TableQueries):
     """Writes the schemas and tables of a commit."""
 
     _sql: WriteStatements

@@ -16,10 +16,10 @@ from quacklake.catalog.databases.database import Database
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import WriteStatements
 from quacklake.catalog.tables import Tables
-from quacklake.catalog.writing.files import FileWriter
-from quacklake.catalog.writing.inlined import InlinedWriter
-from quacklake.catalog.writing.snapshots import SnapshotWriter
-from quacklake.catalog.writing.tables import TableWriter
+from quacklake.catalog.writing.files import FileUpdates
+from quacklake.catalog.writing.inlined import InlinedUpdates
+from quacklake.catalog.writing.snapshots import SnapshotUpdates
+from quacklake.catalog.writing.tables import TableUpdates
 from quacklake.format.options import OptionRow
 
 __all__ = ["Writer"]
@@ -28,17 +28,17 @@ __all__ = ["Writer"]
 class Writer(Reader, WriteStatements):
     """The commit transaction: a reader that also writes. It sees everything committed before its turn."""
 
-    snapshots: SnapshotWriter
-    tables: TableWriter
-    inlined: InlinedWriter
-    files: FileWriter
+    snapshots: SnapshotUpdates
+    tables: TableUpdates
+    inlined: InlinedUpdates
+    files: FileUpdates
 
     def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
         super().__init__(connection, tables, database, cache)
-        self.snapshots = SnapshotWriter(self)
-        self.tables = TableWriter(self)
-        self.inlined = InlinedWriter(self, self.tables)
-        self.files = FileWriter(self, self.inlined)
+        self.snapshots = SnapshotUpdates(self)
+        self.tables = TableUpdates(self)
+        self.inlined = InlinedUpdates(self, self.tables)
+        self.files = FileUpdates(self, self.inlined)
 
     def add_options(self, options: Sequence[OptionRow]) -> None:
         """Insert options."""
