@@ -15,7 +15,7 @@ from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.tables import DroppedObject
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
-from quacklake.catalog.totals import TableTotals, Totals
+from quacklake.catalog.writing.totals import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
 
 __all__ = [

@@ -42,8 +42,8 @@ from quacklake.catalog.registry import (
 from quacklake.catalog.scoped import CATALOG
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import Tables
-from quacklake.catalog.totals import TotalsCache
 from quacklake.catalog.writing import create
+from quacklake.catalog.writing.totals import TotalsCache
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,

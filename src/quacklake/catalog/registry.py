@@ -19,10 +19,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults
-from quacklake.catalog import lakehouse, partitioned, scoped
+from quacklake.catalog import lakehouse, scoped
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.catalog.inlined import DELETES, ROWS
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.shared_tables import SharedTables, create_statements
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, ChangeKind, render
@@ -157,11 +157,11 @@ class Registry:
         """Make the tables, without any catalog; those of catalogs in ``partitions`` parts."""
         if self._t.metadata.schema is not None:
             self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
-        mysql = self._database.name == "mysql"  # where a making that failed may have left some
+        mysql = self._database.name == "mysql"  # a creation that failed there may have left some
         of_catalogs = set(self._t.definitions.values())
         for table in self._t.all():
             parts = partitions if table in of_catalogs else None
-            for statement in partitioned.making(table, self._connection.dialect, parts, if_not_exists=mysql):
+            for statement in create_statements(table, self._connection.dialect, parts, if_not_exists=mysql):
                 self.run("create_table", statement)
         for index in self._new_indexes():
             self.run("create_index", sa.schema.CreateIndex(index))

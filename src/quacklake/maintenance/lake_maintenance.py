@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from quacklake.catalog.reading.health import lease_left
+from quacklake.catalog.leases import lease_left
 from quacklake.maintenance.lake_expiry import DELETE_AFTER
 from quacklake.maintenance.lease import Work
 from quacklake.maintenance.policy import Job, JobKind, Policy

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.writing.leases import end_lease, take_lease
+from quacklake.catalog.leases import end_lease, take_lease
 from quacklake.errors import LeaseHeldError, QuacklakeError
 
 __all__ = ["Work", "claim", "hold"]

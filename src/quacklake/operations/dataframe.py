@@ -16,7 +16,7 @@ from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
 from quacklake.scan import Filter, ScanPlan, to_predicate
-from quacklake.scan.manifest import encode_manifest
+from quacklake.scan.plan import encode_manifest
 from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 

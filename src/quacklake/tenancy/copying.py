@@ -25,7 +25,7 @@ from quacklake.format.options import EXPOSED
 from quacklake.maintenance.backup.image import Texts, decoded_pages, make_inlined_table, put_page
 from quacklake.maintenance.reports import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.copying import copy_file
+from quacklake.storage.store_pairs import copy_file
 
 __all__ = ["Moved", "move_catalog"]
 

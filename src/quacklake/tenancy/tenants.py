@@ -20,7 +20,7 @@ from quacklake.maintenance.reports import Progress, silent
 from quacklake.operations.boundary import boundary
 from quacklake.operations.stores import open_store
 from quacklake.storage import Store
-from quacklake.storage.apart import overlap
+from quacklake.storage.store_pairs import overlap
 from quacklake.tenancy.folders import Occupancy
 from quacklake.tenancy.limits import TenantLimits
 from quacklake.tenancy.maintenance import TenantUpkeep

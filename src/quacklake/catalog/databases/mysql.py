@@ -10,8 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.closed_sockets import replace_closed
-from quacklake.catalog.databases.database import Database, Failure, PreparedSelect
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, replace_closed
 
 __all__ = ["MySQLDatabase"]
 

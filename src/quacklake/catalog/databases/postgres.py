@@ -14,8 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.closed_sockets import replace_closed
-from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
 from quacklake.catalog.databases.postgres_copy import copy_arrow
 from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, send_together
 

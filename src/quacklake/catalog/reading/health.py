@@ -13,7 +13,7 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import visible
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["TableHealth", "lease_left", "scheduled_files", "table_health"]
+__all__ = ["TableHealth", "scheduled_files", "table_health"]
 
 _STEP = 8
 """So many times larger are the files of one class of sizes than those of the next."""
@@ -109,15 +109,6 @@ def scheduled_files(reader: Reader, before: dt.datetime) -> int:
     t = reader._t["files_scheduled_for_deletion"]
     waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
     return int(reader.run("scheduled_files", waiting).scalar_one())
-
-
-def lease_left(reader: Reader, lease_id: int) -> int:
-    """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
-    t = reader._t.own["leases"]
-    if not reader.has_table(t.name):
-        return 0  # a lake that another client made
-    left = sa.select(t.c.expires_ms - reader._database.now_ms()).where(t.c.lease_id == lease_id)
-    return max(int(reader.run("lease_left", left).scalar() or 0), 0)
 
 
 def _by_class(counts: Sequence[int]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from quacklake.catalog.statements import CatalogStatements
 from quacklake.errors import NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
+from quacklake.format.operations import Operation, operations_of
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
 __all__ = ["LATEST", "LIMITS", "SnapshotQueries"]
@@ -239,3 +240,13 @@ class SnapshotQueries:
             .order_by(s.c.snapshot_id)
         )
         return {row[0]: row[1] for row in self._sql.run("changes_between", statement)}
+
+    def operations(self) -> dict[int, Operation]:
+        """Return the operations that made snapshots, by snapshot, where the tokens of their commits tell."""
+        tokens = self._t.own["commits"]
+        if not (self._t.shared or self._sql.has_table(tokens.name)):
+            return {}
+        found: dict[int, Operation] = {}
+        for snapshot, token in self._sql.run("tokens", sa.select(tokens.c.snapshot_id, tokens.c.token)):
+            found[snapshot] = found.get(snapshot, Operation.NONE) | operations_of(str(token))
+        return found

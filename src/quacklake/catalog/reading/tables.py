@@ -300,3 +300,20 @@ class TableQueries:
             .order_by(c.c.begin_snapshot)
         )
         return {row[0]: row[1] for row in self._sql.run("newest_types", statement)}
+
+    def all_names(self) -> dict[int, list[tuple[int, str]]]:
+        """Return every name of schemas, tables, views and macros by id: since which snapshot, oldest first."""
+        schema = self._t["schema"]
+        columns = sa.select(schema.c.schema_id, schema.c.schema_name)
+        schemas = {row[0]: str(row[1]) for row in self._sql.run("names", columns)}
+        names = {id_: [(0, name)] for id_, name in schemas.items()}
+        for kind in ("table", "view", "macro"):
+            table = self._t.get(kind)
+            if table is None:
+                continue
+            select = sa.select(
+                table.c[f"{kind}_id"], table.c.begin_snapshot, table.c.schema_id, table.c[f"{kind}_name"]
+            )
+            for id_, begin, schema_id, name in self._sql.run("names", select.order_by(table.c.begin_snapshot)):
+                names.setdefault(id_, []).append((begin, f"{schemas.get(schema_id, '?')}.{name}"))
+        return names

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
 from quacklake.engines.duckdb.encryption import lend_keys
-from quacklake.engines.duckdb.expressions import check_expression, plain_expression
+from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
-from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql

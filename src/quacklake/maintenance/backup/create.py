@@ -21,8 +21,7 @@ from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id,
 from quacklake.maintenance.backup.pruning import check_not_pruned
 from quacklake.maintenance.reports import Progress, Skipped, silent
 from quacklake.storage import Store
-from quacklake.storage.apart import overlap
-from quacklake.storage.copying import copy_file
+from quacklake.storage.store_pairs import copy_file, overlap
 
 __all__ = ["BackupReport", "back_up"]
 

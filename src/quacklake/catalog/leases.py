@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.writing.writer import Writer
 
-__all__ = ["end_lease", "take_lease"]
+__all__ = ["end_lease", "lease_left", "take_lease"]
 
 
 def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) -> int:
@@ -32,3 +33,12 @@ def end_lease(writer: Writer, lease_id: int, holder: str) -> None:
     """Give a lease back, if it is still this holder's."""
     t = writer._t.own["leases"]
     writer.run("end_lease", sa.update(t).where(t.c.lease_id == lease_id, t.c.holder == holder).values(expires_ms=0))
+
+
+def lease_left(reader: Reader, lease_id: int) -> int:
+    """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
+    t = reader._t.own["leases"]
+    if not reader.has_table(t.name):
+        return 0  # a lake that another client made
+    left = sa.select(t.c.expires_ms - reader._database.now_ms()).where(t.c.lease_id == lease_id)
+    return max(int(reader.run("lease_left", left).scalar() or 0), 0)
