@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.format.names import literal
 
 __all__ = [
@@ -49,7 +49,7 @@ def folder(data_path: Path) -> Path:
     return data_path / CATALOG if LAYOUT == "shared" else data_path
 
 
-def by_hand(lines: Statements, sql: str) -> sa.CursorResult[Any]:
+def by_hand(lines: CatalogStatements, sql: str) -> sa.CursorResult[Any]:
     """Run a text on the metadata as it is, which a shared lake would refuse; the lake has one catalog."""
     return lines._connection.exec_driver_sql(sql)
 

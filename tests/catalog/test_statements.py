@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog.writing.inserts import among
+from quacklake.catalog.statements import among
 from tests.catalog.driver import watch_driver
 from tests.layout import LAYOUT
 

@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import faults
-from quacklake.catalog import Reader
+from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.errors import CommitConflict
 from quacklake.maintenance.reports import CompactionReport
 from tests.catalog import stock as client
@@ -352,15 +352,15 @@ def test_deletes_that_a_flush_moves_while_a_file_is_rewritten_are_planned_again(
     lake, other = open_lake(), open_lake()
     table = lake.create_table("late", [{"id": n} for n in range(30)])
     table.delete("id < 6")  # in the catalog
-    look, flushed = Reader.dated_deletes, list[int | None]()
+    look, flushed = InlinedQueries.dated_deletes, list[int | None]()
 
-    def flush_first(reader: Reader, *arguments: Any) -> Any:
+    def flush_first(reader: InlinedQueries, *arguments: Any) -> Any:
         if not flushed:
             flushed.append(None)
             flushed[0] = other.table("late").flush_inlined_data().snapshot
         return look(reader, *arguments)
 
-    monkeypatch.setattr(Reader, "dated_deletes", flush_first)
+    monkeypatch.setattr(InlinedQueries, "dated_deletes", flush_first)
     assert table.rewrite_data_files(delete_threshold=0.1).snapshot is not None
     assert flushed[0] is not None
     assert sorted(row["id"] for row in other.table("late").to_pylist()) == list(range(6, 30))

@@ -29,7 +29,7 @@ def listed(lake: quacklake.Lake) -> tuple[list[int], list[int]]:
     """The versions that the catalog names, and those that the database has tables of."""
     with lake._context.catalog.read() as reader:
         named = [parse_table_name(name) for name in reader.stored_tables()]
-        known = sorted(reader.inlined_tables(lake.handle.view().find_table("main", "t").id))
+        known = sorted(reader.inlined.tables(lake.handle.view().find_table("main", "t").id))
     return known, sorted(found[1] for found in named if found is not None and found[1] is not None)
 
 
@@ -70,10 +70,10 @@ def test_a_reader_that_knows_of_a_table_still_finds_it(lake: quacklake.Lake) -> 
     catalog = lake._context.catalog
     base, info = lake.handle.view().base, lake.handle.view().find_table("main", "t")
     with catalog.read() as reader:
-        versions = reader.inlined_tables(info.id)
+        versions = reader.inlined.tables(info.id)
         lake.table("t").flush_inlined_data()
-        assert reader.inlined_tables(info.id) == versions
-        found = reader.inlined_rows(base, info)
+        assert reader.inlined.tables(info.id) == versions
+        found = reader.inlined.rows(base, info)
     assert sum(each.rows.num_rows for each in found) == 3
     assert len(listed(lake)[0]) == 1
 

@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.catalog import Writer
+from quacklake.catalog.writing.files import FileUpdates
 from tests.crash.operations import OPERATIONS
 from tests.prove import pairs, steps
 from tests.prove.kills import Journal, _check_history, journal, perform, resolve, signature
@@ -94,8 +94,8 @@ def test_pairs_see_that_a_file_which_took_the_place_of_others_is_taken_for_the_o
     early = pairs.phases(stand, first, block=block)[1]
     meeting = pairs.Meeting(first, second, early[-1], block)
     pairs.meet(stand, meeting)
-    real = Writer.live_files
-    monkeypatch.setattr(Writer, "live_files", lambda self, table, files, until=None: real(self, table, files))
+    real = FileUpdates.live
+    monkeypatch.setattr(FileUpdates, "live", lambda self, table, files, until=None: real(self, table, files))
     with pytest.raises(AssertionError, match="not as if"):
         pairs.meet(stand, meeting)
     stand.close()

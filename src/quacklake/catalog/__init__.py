@@ -10,14 +10,13 @@ from quacklake.catalog.catalog import (
 )
 from quacklake.catalog.databases.connections import Collision
 from quacklake.catalog.databases.url import CatalogUrl, parse_url
-from quacklake.catalog.reading.dropped import Gone
 from quacklake.catalog.reading.health import TableHealth
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.reading.tables import DroppedObject
 from quacklake.catalog.registry import CatalogRow, CatalogTotals, SharedFacts, no_such_catalog
-from quacklake.catalog.totals import TableTotals, Totals
+from quacklake.catalog.writing.totals import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
-from quacklake.tenancy.tenancy import Tenancy
 
 __all__ = [
     "Catalog",
@@ -26,8 +25,8 @@ __all__ = [
     "CatalogUrl",
     "Collision",
     "DatedDeletes",
+    "DroppedObject",
     "DuckDBCatalog",
-    "Gone",
     "InlinedRows",
     "MySQLCatalog",
     "PostgresCatalog",
@@ -36,7 +35,6 @@ __all__ = [
     "SqliteCatalog",
     "TableHealth",
     "TableTotals",
-    "Tenancy",
     "Totals",
     "Writer",
     "no_such_catalog",

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import Question
+from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
@@ -42,8 +42,8 @@ from quacklake.catalog.registry import (
 from quacklake.catalog.scoped import CATALOG
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import Tables
-from quacklake.catalog.totals import TotalsCache
-from quacklake.catalog.writing import making
+from quacklake.catalog.writing import create
+from quacklake.catalog.writing.totals import TotalsCache
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,
@@ -300,7 +300,7 @@ class Catalog(Connections):
                     passed = steps.migrate(writer, target)
                     if not self.shared:
                         tables = Tables.of(target, self._schema)
-                        making.create_own(writer._connection, tables, self._database)
+                        create.create_own(writer._connection, tables, self._database)
         except BaseException:
             with suppress(QuacklakeError):
                 self.load()  # where tables cannot be undone, some steps may have been taken
@@ -321,8 +321,8 @@ class Catalog(Connections):
         with self.commit(create=True) as writer:
             mine = not self._holds_lake(writer._connection)  # nobody else was quicker
             if mine:
-                making.create_tables(writer, self._tables, self._database)
-                making.add_first_rows(writer, data_path, encrypted=encrypted)
+                create.create_tables(writer, self._tables, self._database)
+                create.add_first_rows(writer, data_path, encrypted=encrypted)
         self._prepared = self._has_tokens = mine
         self.load()
 
@@ -346,7 +346,7 @@ class Catalog(Connections):
         with self.commit(create=True) as writer:
             if self._holds_lake(writer._connection):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
-            making.create_tables(writer, self._tables, self._database)
+            create.create_tables(writer, self._tables, self._database)
             fill(writer)
         self._prepared = self._has_tokens = True
         self.load()
@@ -392,7 +392,7 @@ class Catalog(Connections):
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
                 self._database.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
-                making.create_own(writer._connection, self._tables, self._database)
+                create.create_own(writer._connection, self._tables, self._database)
             with self._translate("prepare"), self._connection() as connection:
                 self._has_tokens = self._database.has_table(connection, "quacklake_commits", self._schema)
             self._prepared = True
@@ -418,7 +418,7 @@ class Catalog(Connections):
         if not create:
             self.prepare()
         newest: sa.Select[Any] | None = self._cache.get(LATEST) if latest else None
-        with self._queued(ahead=None if newest is None else Question(newest)) as writer:
+        with self._queued(ahead=None if newest is None else PreparedSelect(newest)) as writer:
             yield writer
 
     def run_sql(self, make: Callable[[str], str]) -> int:
@@ -438,7 +438,7 @@ class Catalog(Connections):
         return changed
 
     @contextmanager
-    def _queued(self, queue: str = "", ahead: Question | None = None) -> Iterator[Writer]:
+    def _queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
         """A transaction of its own turn, in the queue of commits or another; ``ahead`` may be asked at once."""
         # catalogs of a shared lake do not wait for each other
         scope = f"{self._schema or ''}{queue}"

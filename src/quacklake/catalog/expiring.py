@@ -15,10 +15,10 @@ from collections.abc import Set as AbstractSet
 
 import sqlalchemy as sa
 
+from quacklake.catalog.expired_rows import LIVES, dead_data_file, dead_delete, inlined_tables, unseen
 from quacklake.catalog.file_names import SOME, parts
 from quacklake.catalog.inlined import DELETES, ROWS, delete_table, of_all_tables
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.unseen import LIVES, dead_data_file, dead_delete, inlined_tables, unseen
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.inline import parse_table_name
 
@@ -40,7 +40,7 @@ __all__ = [
 
 def snapshot_times(reader: Reader) -> list[tuple[int, dt.datetime | None]]:
     """Every snapshot and its time, oldest first."""
-    id_, time = reader._snapshot_columns()[:2]
+    id_, time = reader.snapshots.columns()[:2]
     return [(row[0], row[1]) for row in reader.run("snapshot_times", sa.select(id_, time).order_by(id_))]
 
 
@@ -202,7 +202,7 @@ def drop_inlined_tables(writer: Writer) -> None:
     listed = writer._t["inlined_data_tables"]
     several = sa.select(listed.c.table_id).group_by(listed.c.table_id).having(sa.func.count() > 1)
     for row in writer.run("superseded_inlined_tables", several).all():
-        writer.drop_emptied_tables(row[0])
+        writer.inlined.drop_emptied_tables(row[0])
 
 
 def _remove_of_gone_tables(writer: Writer) -> None:

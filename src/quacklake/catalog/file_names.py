@@ -16,10 +16,10 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
 from quacklake.catalog.databases.database import Database
+from quacklake.catalog.expired_rows import dead_data_file, dead_delete
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.unseen import dead_data_file, dead_delete
+from quacklake.catalog.shared_lake import exposure_schema, is_exposure
 from quacklake.catalog.writing.writer import Writer
-from quacklake.tenancy import exposing
 
 __all__ = [
     "PAGE",
@@ -218,7 +218,7 @@ def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime
     rows = [
         {"data_file_id": id_, "path": path, "path_is_relative": True, "schedule_start": time} for id_, path in files
     ]
-    writer._insert("files_scheduled_for_deletion", rows)
+    writer.insert("files_scheduled_for_deletion", rows)
 
 
 def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetime) -> None:
@@ -282,7 +282,7 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 def other_data_paths(reader: Reader, root: str) -> list[str]:
     """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
     schema, catalog = reader._t.metadata.schema, scoped.value_of(reader._connection)
-    own = None if catalog is None else exposing.exposure_schema(schema, catalog)
+    own = None if catalog is None else exposure_schema(schema, catalog)
     found = lake_data_paths(reader._connection, reader._database, schema, own)
     return [path for path in found if f"{path}/".startswith(root)]
 
@@ -306,7 +306,7 @@ def lake_data_paths(
     for (schema,) in connection.execute(statement).all():
         if schema == mine:
             continue
-        if schema == exposure and database.name == "postgres" and exposing.is_exposure(connection, str(mine), schema):
+        if schema == exposure and database.name == "postgres" and is_exposure(connection, str(mine), schema):
             continue
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))

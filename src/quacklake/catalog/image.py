@@ -18,7 +18,7 @@ from quacklake.catalog.columns import Instant, readable_time
 from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reading.inlined import InlinedRows
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.schema import TableSchema
@@ -61,7 +61,7 @@ class ImageReader(Reader):
     """Reads everything, a page at a time."""
 
     @classmethod
-    def of(cls, reader: Statements) -> ImageReader:
+    def of(cls, reader: CatalogStatements) -> ImageReader:
         """The image of what a read transaction sees."""
         return cls(reader._connection, reader._t, reader._database, reader._cache)
 
@@ -101,7 +101,7 @@ class ImageReader(Reader):
 
     def inlined_pages(self, id_: InlinedId, schema: TableSchema) -> Iterator[InlinedRows]:
         """All rows of a table of inlined rows as the database stores them, those of the past too."""
-        inlined = self.inlined_table(id_.table_id, id_.schema_version, schema)
+        inlined = self.inlined.table(id_.table_id, id_.schema_version, schema)
         sql = inlined.table
         last = -1
         while True:
@@ -110,7 +110,7 @@ class ImageReader(Reader):
             )
             bound = self.run("image_inlined_bound", beyond).scalar()
             page = [sql.c.row_id > last, *([] if bound is None else [sql.c.row_id <= bound])]
-            rows = self._fetch_rows(inlined, schema, id_.schema_version, sa.and_(*page))
+            rows = self.inlined.fetch(inlined, schema, id_.schema_version, sa.and_(*page))
             if rows.rows.num_rows:
                 yield rows
             if bound is None:
@@ -143,20 +143,20 @@ class ImageWriter(Writer):
         table = self._t[rest] if prefix == "ducklake" else self._t.own[rest]
         values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         if values:
-            self._insert_many(f"restore_{name}", table, rows.schema.names, values)
+            self.insert_many(f"restore_{name}", table, rows.schema.names, values)
 
     def make_inlined(self, id_: InlinedId, schema: TableSchema) -> None:
         """Make a table of inlined rows."""
-        self.add_inlined_table(id_.table_id, id_.schema_version, schema)
+        self.inlined.add_table(id_.table_id, id_.schema_version, schema)
 
     def put_inlined(self, id_: InlinedId, schema: TableSchema, life: Sequence[Sequence[Any]], values: Any) -> None:
         """Insert inlined rows: row id, begin and end of each, and its encoded values in schema order."""
-        inlined = self.inlined_table(id_.table_id, id_.schema_version, schema)
+        inlined = self.inlined.table(id_.table_id, id_.schema_version, schema)
         columns, stored = inlined.stored(list(values))
         keys = ("row_id", "begin_snapshot", "end_snapshot", *columns)
         rows = [(*one, *two) for one, two in zip(life, stored, strict=True)]
         if rows:
-            self._insert_many("restore_inlined_rows", inlined.table, keys, rows)
+            self.insert_many("restore_inlined_rows", inlined.table, keys, rows)
 
     def make_inlined_deletes(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes."""
@@ -172,4 +172,4 @@ class ImageWriter(Writer):
         table = delete_table(table_id, self._t)
         values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         if values:
-            self._insert_many("restore_inlined_deletes", table, rows.schema.names, values)
+            self.insert_many("restore_inlined_deletes", table, rows.schema.names, values)

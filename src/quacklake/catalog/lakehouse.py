@@ -15,9 +15,9 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.shared_lake import SharedPlace, execute, rows_of
 from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
-from quacklake.tenancy.row_security import Place, execute, rows_of
 
 __all__ = ["VIEWS", "create_views", "drop_views", "missing_views", "readable_views"]
 
@@ -135,7 +135,7 @@ def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     execute(connection, [f"DROP VIEW {name}" for name in ours])
 
 
-def readable_views(connection: Connection, place: Place) -> list[str]:
+def readable_views(connection: Connection, place: SharedPlace) -> list[str]:
     """Return what lets the roles of a shared lake read its views, where they see their own rows there and no others."""
     found = _find(connection, place.schema)
     given = (

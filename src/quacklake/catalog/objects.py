@@ -10,6 +10,7 @@ from types import MappingProxyType
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.statements import visible
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import CommitConflict
 from quacklake.format.names import quote
@@ -58,12 +59,12 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
             v.c.column_aliases,
             v.c.dialect,
         )
-        .join_from(v, s, sa.and_(s.c.schema_id == v.c.schema_id, reader._visible(s, snapshot.id)))
-        .where(reader._visible(v, snapshot.id))
+        .join_from(v, s, sa.and_(s.c.schema_id == v.c.schema_id, visible(s, snapshot.id)))
+        .where(visible(v, snapshot.id))
         .order_by(s.c.schema_name, v.c.view_name)
     )
     rows = [row._mapping for row in reader.run("views", statement)]
-    nested = reader.nested_schemas(snapshot) if rows else {}
+    nested = reader.tables.nested_schemas(snapshot) if rows else {}
     found = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
     return [
         ViewInfo(
@@ -102,16 +103,16 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
             p.c.default_value_type,
         )
         .select_from(
-            m.join(s, sa.and_(s.c.schema_id == m.c.schema_id, reader._visible(s, snapshot.id)))
+            m.join(s, sa.and_(s.c.schema_id == m.c.schema_id, visible(s, snapshot.id)))
             .join(i, i.c.macro_id == m.c.macro_id)
             .outerjoin(p, sa.and_(p.c.macro_id == i.c.macro_id, p.c.impl_id == i.c.impl_id))
         )
-        .where(reader._visible(m, snapshot.id))
+        .where(visible(m, snapshot.id))
         .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
     )
     found: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
     rows = reader.run("macros", statement).all()
-    nested = reader.nested_schemas(snapshot) if rows else {}
+    nested = reader.tables.nested_schemas(snapshot) if rows else {}
     for row in rows:
         id_, schema_id, own_name, name = row[:4]
         schema_name = nested.get(schema_id, own_name)
@@ -134,11 +135,9 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
     """The tags of a table or view at a snapshot."""
     t, c = reader._t["tag"], reader._t["column_tag"]
     own = sa.select(sa.cast(sa.null(), sa.BigInteger), t.c.key, t.c.value).where(
-        t.c.object_id == object_id, reader._visible(t, snapshot.id)
+        t.c.object_id == object_id, visible(t, snapshot.id)
     )
-    columns = sa.select(c.c.column_id, c.c.key, c.c.value).where(
-        c.c.table_id == object_id, reader._visible(c, snapshot.id)
-    )
+    columns = sa.select(c.c.column_id, c.c.key, c.c.value).where(c.c.table_id == object_id, visible(c, snapshot.id))
     found = Tags()
     for column, key, value in reader.run("tags", own.union_all(columns)):
         if value is not None:
@@ -147,7 +146,7 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
     named = reader._t.get("view_column_tag")
     if named is not None:
         mine = sa.select(named.c.column_name, named.c.key, named.c.value).where(
-            named.c.view_id == object_id, reader._visible(named, snapshot.id)
+            named.c.view_id == object_id, visible(named, snapshot.id)
         )
         for name, key, value in reader.run("view_column_tags", mine):
             if value is not None:
@@ -164,7 +163,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def add_views(writer: Writer, views: Sequence[ViewInfo], snapshot: int) -> None:
     """Insert views that begin at a snapshot."""
-    writer._insert(
+    writer.insert(
         "view",
         [
             {
@@ -185,10 +184,10 @@ def add_views(writer: Writer, views: Sequence[ViewInfo], snapshot: int) -> None:
 
 def end_views(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
     """End views with their tags."""
-    writer._end("view", "view_id", ids, snapshot)
-    writer._end("tag", "object_id", ids, snapshot)
+    writer.end("view", "view_id", ids, snapshot)
+    writer.end("tag", "object_id", ids, snapshot)
     if "view_column_tag" in writer._t:
-        writer._end("view_column_tag", "view_id", ids, snapshot)
+        writer.end("view_column_tag", "view_id", ids, snapshot)
 
 
 def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) -> None:
@@ -197,13 +196,13 @@ def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) 
         return
     v = writer._t["view"]
     mine = (v.c.view_id.in_(list(ids)), v.c.end_snapshot.is_(None), v.c.begin_snapshot <= base)
-    if writer._update("end_view_rows", sa.update(v).where(*mine).values(end_snapshot=snapshot)) != len(ids):
+    if writer.update("end_view_rows", sa.update(v).where(*mine).values(end_snapshot=snapshot)) != len(ids):
         raise CommitConflict("a view to be renamed was renamed or dropped by another commit")
 
 
 def add_macros(writer: Writer, macros: Sequence[MacroInfo], snapshot: int) -> None:
     """Insert macros that begin at a snapshot."""
-    writer._insert(
+    writer.insert(
         "macro",
         [
             {
@@ -217,7 +216,7 @@ def add_macros(writer: Writer, macros: Sequence[MacroInfo], snapshot: int) -> No
         ],
     )
     variants = [(macro, number, variant) for macro in macros for number, variant in enumerate(macro.variants)]
-    writer._insert(
+    writer.insert(
         "macro_impl",
         [
             {
@@ -230,7 +229,7 @@ def add_macros(writer: Writer, macros: Sequence[MacroInfo], snapshot: int) -> No
             for macro, number, variant in variants
         ],
     )
-    writer._insert(
+    writer.insert(
         "macro_parameters",
         [
             {
@@ -250,7 +249,7 @@ def add_macros(writer: Writer, macros: Sequence[MacroInfo], snapshot: int) -> No
 
 def end_macros(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
     """End macros."""
-    writer._end("macro", "macro_id", ids, snapshot)
+    writer.end("macro", "macro_id", ids, snapshot)
 
 
 #: The tables of tags: the columns that name what bears a tag, and the column of it.
@@ -286,7 +285,7 @@ def add_tags(writer: Writer, rows: Sequence[TagRow], snapshot: int) -> None:
             for row in group
         ]
         writer.run(f"end_{name}", ending, parameters)
-        writer._insert(
+        writer.insert(
             name,
             [
                 {owner.name: row.object_id}

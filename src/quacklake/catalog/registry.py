@@ -19,10 +19,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import faults
-from quacklake.catalog import lakehouse, partitioned, scoped
-from quacklake.catalog.databases.database import Database, Question, Rows
+from quacklake.catalog import lakehouse, scoped
+from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.catalog.inlined import DELETES, ROWS
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.shared_tables import SharedTables, create_statements
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, ChangeKind, render
@@ -157,11 +157,11 @@ class Registry:
         """Make the tables, without any catalog; those of catalogs in ``partitions`` parts."""
         if self._t.metadata.schema is not None:
             self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
-        mysql = self._database.name == "mysql"  # where a making that failed may have left some
+        mysql = self._database.name == "mysql"  # a creation that failed there may have left some
         of_catalogs = set(self._t.definitions.values())
         for table in self._t.all():
             parts = partitions if table in of_catalogs else None
-            for statement in partitioned.making(table, self._connection.dialect, parts, if_not_exists=mysql):
+            for statement in create_statements(table, self._connection.dialect, parts, if_not_exists=mysql):
                 self.run("create_table", statement)
         for index in self._new_indexes():
             self.run("create_index", sa.schema.CreateIndex(index))
@@ -288,12 +288,12 @@ class Registry:
             raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
 
     @staticmethod
-    def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> Question | None:
+    def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
         """What ``create`` has to know first, when that is one question."""
         if not 0 < len(keys) <= _IN:
             return None
         statement = _naming(SharedTables.of(metadata_schema), type(database))
-        return Question(statement, {"keys": list(keys)}, fresh=True)
+        return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
 
     def _known(self, keys: Collection[str]) -> _Known:
         """What there is of some names; ``_count`` takes ids."""
@@ -303,7 +303,7 @@ class Registry:
             statement, rows = _naming(self._t, type(self._database)), []
             faults.reach("catalog.catalogs_named.before")
             for start in range(0, len(asked), _IN):
-                some = Question(statement, {"keys": asked[start : start + _IN]}, fresh=True)
+                some = PreparedSelect(statement, {"keys": asked[start : start + _IN]}, fresh=True)
                 rows.extend(self._database.ask(self._connection, some))
             faults.reach("catalog.catalogs_named.after")
         found = _Known()

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 __all__ = [
     "CATALOG",
     "CATALOG_ID",
-    "Scope",
+    "CatalogScope",
     "attach",
     "bind",
     "fixed",
@@ -53,7 +53,7 @@ _NAMED = re.compile(r"\b(?:ducklake|quacklake)_(?!unseen_)\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class CatalogScope:
     """Where the rows of a table are: in ``physical``, whose ``catalog_id`` is the catalog's, and ``where`` holds.
 
     ``alive`` is a further condition, in SQL with ``{catalog}`` for the catalog's id.
@@ -66,7 +66,7 @@ class Scope:
 
 def place(table: sa.Table, target: sa.Table, where: Mapping[str, int] = _NOWHERE, alive: str | None = None) -> sa.Table:
     """Say where the rows of a table are; returns the table."""
-    table.info[_SCOPE] = Scope(target, where, alive)
+    table.info[_SCOPE] = CatalogScope(target, where, alive)
     return table
 
 
@@ -140,10 +140,10 @@ def _add_catalog(
     return statement, many, {**one, **added}
 
 
-def _scope(table: Any) -> Scope | None:
+def _scope(table: Any) -> CatalogScope | None:
     """Where a table's rows are; None for one that is no table of the lake. Raises for one that cannot be bound."""
     info = table.info if isinstance(table, sa.Table) else {}
-    scope: Scope | None = info.get(_SCOPE)
+    scope: CatalogScope | None = info.get(_SCOPE)
     if scope is None and str(table.name).startswith(_OURS) and not info.get(_REGISTRY) and not _temporary(table):
         raise sa.exc.CompileError(f"{table.name} cannot be bound to a catalog")
     return scope
@@ -158,7 +158,7 @@ class _Binding:
 
     preparer: Any
 
-    def _condition(self, scope: Scope, **options: Any) -> str:
+    def _condition(self, scope: CatalogScope, **options: Any) -> str:
         if options.get("literal_binds"):
             catalog = str(_required(options.get(CATALOG)))
         else:

@@ -7,18 +7,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import CreateTable
 
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import Name, Text, Uid
 from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec
+from quacklake.errors import UnsupportedFeatureError
 
-__all__ = ["SharedTables"]
+__all__ = [
+    "SharedTables",
+    "create_statements",
+]
 
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
 _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
@@ -174,3 +181,34 @@ class SharedTables:
 def _key() -> sa.types.TypeEngine[Any]:
     """A short text that is a key and is compared byte by byte, on PostgreSQL too."""
     return Name().with_variant(sa.String(collation="C"), "postgresql")
+
+
+def create_statements(
+    table: sa.Table, dialect: Dialect, partitions: int | None, *, if_not_exists: bool
+) -> Iterator[sa.schema.ExecutableDDLElement]:
+    """Yield the statements that create a table, as a whole or partitioned by the hash of ``catalog_id``.
+
+    Raise ``UnsupportedFeatureError`` where tables have no partitions.
+    """
+    create = CreateTable(table, if_not_exists=if_not_exists)
+    if partitions is None:
+        yield create
+        return
+    text = f"{str(create.compile(dialect=dialect)).rstrip()} PARTITION BY HASH ({CATALOG_ID})"
+    if dialect.name in ("mysql", "mariadb"):
+        yield _ddl(f"{text} PARTITIONS {partitions:d}")
+    elif dialect.name == "postgresql":
+        yield _ddl(text)
+        whole = dialect.identifier_preparer.format_table(table)
+        for number in range(partitions):
+            part = dialect.identifier_preparer.format_table(table, name=f"{table.name}_{number}")
+            bounds = f"FOR VALUES WITH (MODULUS {partitions:d}, REMAINDER {number:d})"
+            yield _ddl(f"CREATE TABLE {part} PARTITION OF {whole} {bounds}")
+    else:
+        raise UnsupportedFeatureError(
+            f"tables of {dialect.name} have no partitions", hint="leave metadata_partitions out"
+        )
+
+
+def _ddl(text: str) -> sa.DDL:
+    return sa.DDL(text.replace("%", "%%"))  # type: ignore[no-untyped-call]

@@ -44,7 +44,7 @@ def tagged(reader: Reader, name: str) -> Snapshot:
     if name not in known:
         raise NotFoundError(f'no snapshot has the tag "{name}"', hint=nearest(name, known) or "lake.tags() lists them")
     try:
-        return reader.at_version(known[name].snapshot_id)
+        return reader.snapshots.at_version(known[name].snapshot_id)
     except NotFoundError:
         raise SnapshotExpiredError(
             f'the tag "{name}" is of snapshot {known[name].snapshot_id}, which a client that knows no tags has expired',

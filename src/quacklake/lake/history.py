@@ -49,13 +49,13 @@ class LakeHistory:
         ref = TableRef.parse(table)
         found = self.handle.view().find_table(ref.schema, ref.name)
         with self._context.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             snapshot_tags.put_retention(writer, found.id, text)
 
     def retentions(self) -> dict[str, str]:
         """The tables that keep their history longer than the lake, and for how long."""
         with self._context.catalog.read() as reader:
-            reader.check_there()
+            reader.snapshots.check_there()
             spans = snapshot_tags.retention(reader)
             names = names_of(reader, sorted(spans))
         return {names[id_]: keep for id_, keep in spans.items() if id_ in names}
@@ -68,7 +68,9 @@ class LakeHistory:
         """
         check_tag(name)
         with self._context.catalog.commit() as writer:
-            snapshot = writer.latest() if version is None else writer.at_version(check_version(version))
+            snapshot = (
+                writer.snapshots.latest() if version is None else writer.snapshots.at_version(check_version(version))
+            )
             tag = SnapshotTag(name, snapshot.id, dt.datetime.now(dt.UTC))
             snapshot_tags.add_tag(writer, tag, replace=replace)
         return snapshot.id
@@ -77,13 +79,13 @@ class LakeHistory:
         """Take a tag away; its snapshot may expire then. Raises ``NotFoundError``."""
         check_tag(name)
         with self._context.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             snapshot_tags.remove_tag(writer, name)
 
     def tags(self) -> pa.Table:
         """Every tag: its name, its snapshot and when it was given."""
         with self._context.catalog.read() as reader:
-            reader.check_there()
+            reader.snapshots.check_there()
             found = snapshot_tags.tags(reader)
         columns = {
             "tag": pa.array([tag.name for tag in found], pa.string()),

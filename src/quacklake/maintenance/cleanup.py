@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import ScheduledFile
+from quacklake.catalog.shared_lake import lent_below
 from quacklake.errors import PathError
 from quacklake.maintenance.places import absolute_places, locate, named
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.tenancy.sharing import lent_below
 
 __all__ = ["cleanup_old_files"]
 
@@ -43,7 +43,7 @@ def cleanup_old_files(
         after = -1
         while True:
             with catalog.read() as reader:
-                reader.check_there()
+                reader.snapshots.check_there()
                 page = file_names.scheduled(reader, after, BATCH)
                 due = [file for file in page if before is None or (file.since is not None and file.since < before)]
                 due = _not_lent(due, lent_below(reader), work)
@@ -105,7 +105,7 @@ def _remove(
     done = [file for file in due if id(file) not in left]
     if done:
         with catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             file_names.unschedule(writer, done)
     faults.reach("maintenance.cleanup.unscheduled")
     return removal.hopeless

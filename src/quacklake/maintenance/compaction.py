@@ -282,7 +282,7 @@ class Compactor:
         if not wanted:
             return []
         with self.catalog.read() as reader:
-            dated = reader.dated_deletes(tx.base, table.id, wanted)
+            dated = reader.inlined.dated_deletes(tx.base, table.id, wanted)
         return [self.files.dated_deletes(tx, table, id_, touched[id_], dated[id_]) for id_ in wanted]
 
     # -- flush ---------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Compactor:
         self._report = CompactionReport("flush_inlined_data", table.qualified_name)
         self._skipped = []
         with self.catalog.read() as reader:
-            versions = reader.inlined_tables(table.id)
+            versions = reader.inlined.tables(table.id)
         for version in versions:
             window = self._window(table, tx.base, (version,))
             if window is not None:
@@ -322,9 +322,11 @@ class Compactor:
         """The oldest inlined rows of the first schema version that has any."""
         with self.catalog.read() as reader:
             found = None
-            for version in reader.inlined_tables(table.id) if versions is None else versions:
-                schema = table.schema if version == table.schema_version else reader.columns_at(table.id, version)
-                found = reader.inlined_rows_until(table, version, schema, base.id, self.limits.max_rows)
+            for version in reader.inlined.tables(table.id) if versions is None else versions:
+                schema = (
+                    table.schema if version == table.schema_version else reader.tables.columns_at(table.id, version)
+                )
+                found = reader.inlined.rows_until(table, version, schema, base.id, self.limits.max_rows)
                 if found is not None:
                     break
             if found is None:
@@ -334,7 +336,7 @@ class Compactor:
             then = table
             if not stored_alike(stored.schema, table.schema):
                 # files of older columns are partitioned as the table was
-                at = reader.table_by_id(replace(base, id=first), table.id)
+                at = reader.tables.by_id(replace(base, id=first), table.id)
                 partition = None if at is None else at.partition
                 schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
                 then = replace(table, schema=schema, partition=partition, sort=sort)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, snapshot_tags, unseen
+from quacklake.catalog import Catalog, Reader, Writer, expired_rows, expiring, file_names, snapshot_tags
 from quacklake.catalog.file_names import NamedFile
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 from quacklake.format.changes import parse
@@ -119,7 +119,7 @@ def expire_snapshots(
 
 def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bool, progress: Progress) -> ExpiryReport:
     now = dt.datetime.now(dt.UTC)
-    writer.check_there()
+    writer.snapshots.check_there()
     times = dict(expiring.snapshot_times(writer))
     chosen, kept = _choose(writer, times, request, now)
     progress("snapshots", len(chosen), len(chosen))
@@ -130,7 +130,7 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     faults.reach("maintenance.expire.before")
     expiring.remove_snapshots(writer, list(_ranges(times, chosen)), max(old, default=-1))
     files = _Files(kept=kept)
-    with unseen.spans_of_nobody(writer, left) as names:
+    with expired_rows.spans_of_nobody(writer, left) as names:
         tables = expiring.dead_tables(writer)
         _remove_files(writer, store, tables, files, now, progress)
         for some in file_names.parts(tables):
@@ -222,7 +222,7 @@ def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict
     touched: dict[int, set[int]] = {id_: set() for id_ in table_ids}
     for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
         touched[id_].update([begin] if end is None else [begin, end])
-    for snapshot, text in reader.changes_between(first, last).items():
+    for snapshot, text in reader.snapshots.changes_between(first, last).items():
         for id_ in {change.id for change in parse(text) if change.id is not None} & table_ids:
             touched[id_].add(snapshot)
     return touched

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from quacklake.catalog import Catalog
+from quacklake.catalog.leases import end_lease, take_lease
 from quacklake.errors import LeaseHeldError, QuacklakeError
 
 __all__ = ["Work", "claim", "hold"]
@@ -37,8 +38,8 @@ def claim(catalog: Catalog, work: Work, length: dt.timedelta, holder: str) -> No
     Also ``NotFoundError`` for a catalog of a shared lake that was dropped.
     """
     with catalog.commit() as writer:
-        writer.check_there()
-        left = writer.take_lease(int(work), holder, int(length.total_seconds() * 1000))
+        writer.snapshots.check_there()
+        left = take_lease(writer, int(work), holder, int(length.total_seconds() * 1000))
     if left:
         raise LeaseHeldError(
             f"another process does the {work.name.lower()} of this lake",
@@ -71,4 +72,4 @@ def hold(catalog: Catalog, work: Work, length: dt.timedelta) -> Iterator[threadi
         done.set()
         keeper.join()
         with suppress(QuacklakeError), catalog.commit() as writer:
-            writer.end_lease(int(work), holder)
+            end_lease(writer, int(work), holder)

@@ -92,7 +92,7 @@ def _remember(reader: Reader, store: Store, known: KnownPaths, since: int = 0) -
 
     With the first call also those that wait for the cleanup: they are its to remove.
     """
-    next_file = reader.latest().next_file_id
+    next_file = reader.snapshots.latest().next_file_id
     for page in file_names.all_files(reader, since):
         known.add(path for file in page if (path := place(store, file)) is not None)
     if since == 0:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
+from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.maintenance.lease import Work, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
@@ -161,12 +162,14 @@ def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int,
     worn = 1.0 if policy.delete_ratio is None else policy.delete_ratio
     now = dt.datetime.now(dt.UTC)
     with catalog.read() as reader:
-        snapshot = reader.latest()
-        tables = reader.health(snapshot, small=small, small_of=small_of, worn=worn)
-        names = {table.id: table.qualified_name for table in reader.tables(snapshot)}
-        times = reader.times({table.inlined_since for table in tables.values() if table.inlined_since is not None})
-        oldest = reader.oldest()
-        scheduled = reader.scheduled_files(now - (policy.delete_older_than or dt.timedelta(0)))
+        snapshot = reader.snapshots.latest()
+        tables = table_health(reader, snapshot, small=small, small_of=small_of, worn=worn)
+        names = {table.id: table.qualified_name for table in reader.tables.all(snapshot)}
+        times = reader.snapshots.times(
+            {table.inlined_since for table in tables.values() if table.inlined_since is not None}
+        )
+        oldest = reader.snapshots.oldest()
+        scheduled = scheduled_files(reader, now - (policy.delete_older_than or dt.timedelta(0)))
     ages = {
         id_: now - times.get(table.inlined_since, dt.datetime.fromtimestamp(0, dt.UTC))
         for id_, table in tables.items()

@@ -83,9 +83,9 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
         names = ("data_file_id", "begin_snapshot", "partial_max", "partition_id", "record_count", "file_size_bytes")
         rows = list(zip(*(plan.files.column(name).to_pylist() for name in (*names, "delete_count")), strict=True))
         partitioned = [row[0] for row in rows if row[3] is not None]
-        values = reader.partition_values(table.id, partitioned) if partitioned else {}
+        values = reader.files.partition_values(table.id, partitioned) if partitioned else {}
         versions = _Versions(reader, table)
-        blocked = reader.once_deleted(table.id)
+        blocked = reader.files.once_deleted(table.id)
         files = {
             id_: SourceFile(
                 id=id_,
@@ -111,9 +111,9 @@ class _Versions:
         self.schemas: dict[int, TableSchema] = {}
         self._reader = reader
         self._table = table
-        self._history = reader.schema_history(table.id)
+        self._history = reader.tables.schema_history(table.id)
         self._known: dict[int, int] = {}
-        oldest = reader.oldest()
+        oldest = reader.snapshots.oldest()
         self._oldest = 0 if oldest is None else oldest.id
         index = self._index(self._oldest)
         self.since = self._history[index][0] if index >= 0 else 0
@@ -133,7 +133,7 @@ class _Versions:
             return None
         version = self._history[index][1]
         if version not in self._known:
-            schema = self._reader.columns_at(self._table.id, version)
+            schema = self._reader.tables.columns_at(self._table.id, version)
             alike = next((known for known, found in self.schemas.items() if stored_alike(found, schema)), None)
             if alike is None:
                 self.schemas[version] = schema

@@ -187,7 +187,7 @@ class TableMaintenance:
 
         def find(snapshot: Snapshot) -> TableInfo | None:
             with context.catalog.read() as reader:
-                return reader.table_by_id(snapshot, table.id)
+                return reader.tables.by_id(snapshot, table.id)
 
         return Compactor(
             catalog=context.catalog,

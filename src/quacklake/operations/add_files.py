@@ -146,7 +146,7 @@ def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
     known: dict[object, int] = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
     if table.id >= 0:
         with tx.catalog.read() as reader:
-            known |= {mapping.key: mapping.id for mapping in reader.table_mappings(table.id)}
+            known |= {mapping.key: mapping.id for mapping in reader.files.table_mappings(table.id)}
     return known
 
 

@@ -75,7 +75,7 @@ class LakeContext:
     def latest(self) -> Snapshot:
         """The newest snapshot of the lake."""
         with self.catalog.read() as reader:
-            found = reader.latest()
+            found = reader.snapshots.latest()
         self.saw(found)
         return found
 
@@ -165,7 +165,7 @@ class LakeContext:
 
     def _macros(self) -> list[MacroInfo]:
         with self.catalog.read() as reader:
-            return macros(reader, reader.latest())
+            return macros(reader, reader.snapshots.latest())
 
 
 @lru_cache(maxsize=1024)

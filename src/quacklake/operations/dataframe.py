@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from quacklake.engines.duckdb import Scan
+from quacklake.catalog.reading.raw import column_statistics
+from quacklake.engines.duckdb import RunningScan
 from quacklake.format.objects import TableInfo
 from quacklake.operations.boundary import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
 from quacklake.scan import Filter, ScanPlan, to_predicate
-from quacklake.scan.manifest import encode_manifest
+from quacklake.scan.plan import encode_manifest
 from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 
@@ -28,7 +29,7 @@ class Frame(Rows):
     """Rows that are read when asked for, anew each time. Also an Arrow stream for any library that speaks it."""
 
     @abstractmethod
-    def scan(self, batch_rows: int | None = None) -> Scan:
+    def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start reading; the scan can be cancelled."""
 
     @abstractmethod
@@ -126,10 +127,10 @@ class DataFrame(Frame):
             table, to_predicate(self._where, table.schema), max_files=self._handle.context.config.plan_max_files
         )
         with self._handle.context.catalog.read() as reader:
-            values = reader.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
-            return encode_manifest(plan, values, reader.column_statistics(view.base, table.id))
+            values = reader.files.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
+            return encode_manifest(plan, values, column_statistics(reader, view.base, table.id))
 
-    def scan(self, batch_rows: int | None = None) -> Scan:
+    def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start reading; the scan can be cancelled."""
         return self._handle.context.engine.scan(
             self.plan(),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from quacklake.catalog import Reader, snapshot_tags
-from quacklake.engines.duckdb import Scan
+from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.snapshot_tags import is_tag
 from quacklake.format.snapshots import Snapshot
@@ -74,7 +74,7 @@ class ChangeFrame(Frame):
         with catalog.read() as reader:
             until = _last(reader, self._until, view.base)
             since = first_of(reader, self._since, view.base)
-            past = table if until == view.base else reader.table_by_id(until, table.id)
+            past = table if until == view.base else reader.tables.by_id(until, table.id)
             if past is None:
                 raise NotFoundError(f"{table.qualified_name} did not exist yet at snapshot {until.id}")
             return plan_feed(
@@ -88,7 +88,7 @@ class ChangeFrame(Frame):
                 encrypted=catalog.encrypted,
             )
 
-    def scan(self, batch_rows: int | None = None) -> Scan:
+    def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start reading; the scan can be cancelled."""
         return self._handle.context.engine.feed(
             self.plan(),
@@ -134,7 +134,7 @@ def first_of(reader: Reader, bound: Bound, newest: Snapshot) -> int:
     """The first snapshot of a range; the one after the newest when it has not begun yet."""
     number = _number(reader, bound)
     if number is None:
-        number = reader.first_since(instant(bound))
+        number = reader.snapshots.first_since(instant(bound))
         return newest.id + 1 if number is None else number
     if number < 0:
         raise InputError(f"a snapshot cannot be {number}", hint="snapshots are numbered from 0")
@@ -147,8 +147,8 @@ def _last(reader: Reader, bound: Bound | None, newest: Snapshot) -> Snapshot:
         return newest
     number = _number(reader, bound)
     if number is None:
-        found = reader.at_time(instant(bound), until=True)
+        found = reader.snapshots.at_time(instant(bound), until=True)
         return newest if found.id > newest.id else found
     if number > newest.id:
         raise NotFoundError(f"No snapshot found at version {number}", hint=f"the newest is {newest.id}")
-    return newest if number == newest.id else reader.at_version(number)
+    return newest if number == newest.id else reader.snapshots.at_version(number)

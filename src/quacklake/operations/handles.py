@@ -28,7 +28,7 @@ from quacklake.operations import sealing
 from quacklake.operations.context import LakeContext
 from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.operations.times import instant
-from quacklake.transaction import Transaction, Turn
+from quacklake.transaction import CommitTurn, Transaction
 
 __all__ = ["Handle", "HasHandle", "LakeHandle", "SnapshotHandle", "TransactionHandle"]
 
@@ -107,9 +107,9 @@ class LakeHandle(Handle):
             if tag is not None:
                 snapshot = _tagged(reader, tag)
             elif version is not None:
-                snapshot = reader.at_version(version)
+                snapshot = reader.snapshots.at_version(version)
             else:
-                snapshot = reader.at_time(instant(timestamp))
+                snapshot = reader.snapshots.at_time(instant(timestamp))
         return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
@@ -144,7 +144,7 @@ class LakeHandle(Handle):
             recent = None
         raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
 
-    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: Turn | None) -> T:
+    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: CommitTurn | None) -> T:
         try:
             result = work(tx)
             self.commit(tx, turn=turn, again=True)
@@ -153,10 +153,10 @@ class LakeHandle(Handle):
             if turn is not None:
                 turn.leave()
 
-    def _turn(self) -> Turn | None:
+    def _turn(self) -> CommitTurn | None:
         """The head of the commit queue, where it can be had."""
         try:
-            return Turn(self.context.catalog) if self.context.catalog.reads_beside_commits else None
+            return CommitTurn(self.context.catalog) if self.context.catalog.reads_beside_commits else None
         except CatalogUnavailableError:
             return None
 
@@ -171,7 +171,12 @@ class LakeHandle(Handle):
             raise
 
     def commit(
-        self, tx: Transaction, signature: Signature = NO_SIGNATURE, turn: Turn | None = None, *, again: bool = False
+        self,
+        tx: Transaction,
+        signature: Signature = NO_SIGNATURE,
+        turn: CommitTurn | None = None,
+        *,
+        again: bool = False,
     ) -> Snapshot:
         """Commit a transaction; one that another excludes may be planned ``again``, and has not failed then."""
         try:
@@ -181,7 +186,7 @@ class LakeHandle(Handle):
                 telemetry.count("commit.failures", tenant=self.context.catalog.label)
             raise
 
-    def _sealed(self, tx: Transaction, signature: Signature, turn: Turn | None) -> Snapshot:
+    def _sealed(self, tx: Transaction, signature: Signature, turn: CommitTurn | None) -> Snapshot:
         sealing.seal(self.context, tx)
         context = self.context
         changes = tx.change_set(sealing.DeleteFiles(context), context.delete_limit, context.inline_limit)
@@ -208,7 +213,7 @@ class SnapshotHandle(Handle):
     def view(self) -> Transaction:
         """Return the transaction that reads the snapshot. Raises ``SnapshotExpiredError`` once it has expired."""
         with self.context.catalog.read() as reader:
-            reader.at_version(self.tx.base.id)
+            reader.snapshots.at_version(self.tx.base.id)
         return self.tx
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:

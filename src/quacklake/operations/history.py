@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from quacklake.catalog.reading import history
 from quacklake.format.changes import render
 from quacklake.format.history import Names, Naming, describe, operation_of, renames
 from quacklake.format.names import fold
@@ -35,7 +34,7 @@ _SCHEMA = pa.schema(
 def lake_history(context: LakeContext) -> pa.Table:
     """Every snapshot, oldest first."""
     with context.catalog.read() as reader:
-        return _table(reader.snapshots(), history.asked(reader), history.names(reader))
+        return _table(reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names())
 
 
 def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], names: Names) -> pa.Table:
@@ -57,7 +56,7 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
 def table_history(context: LakeContext, table: TableInfo) -> pa.Table:
     """The snapshots that changed a table, newest first."""
     with context.catalog.read() as reader:
-        snapshots, asked, names = reader.snapshots(), history.asked(reader), history.names(reader)
+        snapshots, asked, names = reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names()
     name = (fold(table.schema_name), fold(table.name))
     mine = [
         info

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from quacklake.engines.duckdb.expressions import check_expression, parser, plain_expression
-from quacklake.engines.duckdb.ordering import OrderMacro
+from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, parser, plain_expression
 from quacklake.engines.duckdb.queries import LAKE, parse_expression, parse_query
 from quacklake.errors import InputError
 from quacklake.format.names import check_name, fold, literal, quote

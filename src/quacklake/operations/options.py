@@ -30,7 +30,7 @@ class LakeOptions:
         """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
         self._context.forget_options()
         with self._context.catalog.read() as reader:
-            reader.check_there()
+            reader.snapshots.check_there()
         rows = self._context.options()
         names = ("key", "value", "scope", "scope_id")
         types = (pa.string(), pa.string(), pa.string(), pa.int64())
@@ -57,7 +57,7 @@ class LakeOptions:
         text = format_option(name, value)
         row = self._option_row(name, text, schema, table)
         with self._context.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             writer.put_option(row)
         self._context.forget_options()
 
@@ -65,7 +65,7 @@ class LakeOptions:
         """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
         row = self._option_row(name, "", schema, table)
         with self._context.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             writer.drop_option(row)
         self._context.forget_options()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from quacklake.catalog import Gone, Reader, objects
+from quacklake.catalog import DroppedObject, Reader, objects
 from quacklake.catalog.objects import Tags
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
@@ -86,12 +86,12 @@ class Undo:
     def _past(self, table: TableInfo, version: int) -> _Past:
         # in one read, so that nothing can expire in between
         with self.tx.catalog.read() as reader:
-            snapshot = reader.at_version(version)
-            old = reader.table_by_id(snapshot, table.id) if table.id >= 0 else None
+            snapshot = reader.snapshots.at_version(version)
+            old = reader.tables.by_id(snapshot, table.id) if table.id >= 0 else None
             if old is None:
                 raise _not_yet(reader, snapshot, table)
             gone = missing_ids(table.schema, old.schema)
-            columns = old_columns(table.schema, old.schema, reader.newest_types(table.id, gone))
+            columns = old_columns(table.schema, old.schema, reader.tables.newest_types(table.id, gone))
             wanted = replace(old, schema=columns.schema, schema_version=_UNKNOWN_VERSION)
             return _Past(old, columns, self._plan(reader, snapshot, wanted), objects.tags(reader, snapshot, table.id))
 
@@ -233,8 +233,8 @@ class Undo:
         Snapshots between it and the drop may have expired, and files with them: it is restored from what is left.
         """
         with self.tx.catalog.read() as reader:
-            reader.at_version(old.id)
-            dropped = reader.drop_of(table_id)
+            reader.snapshots.at_version(old.id)
+            dropped = reader.tables.drop_of(table_id)
             if dropped is None:
                 raise SnapshotExpiredError(f"a table of snapshot {old.id} has expired")
             gone = self._dropped(reader, table_id, replace(old, id=dropped - 1), old)
@@ -244,13 +244,13 @@ class Undo:
         return table
 
     def _dropped(self, reader: Reader, table_id: int, state: Snapshot, old: Snapshot) -> _Dropped:
-        last, then = reader.table_by_id(state, table_id), reader.table_by_id(old, table_id)
+        last, then = reader.tables.by_id(state, table_id), reader.tables.by_id(old, table_id)
         if last is None or then is None:
             raise SnapshotExpiredError(f"the table {table_id} has expired")
         return _Dropped(
             last,
             state,
-            reader.files_ended(table_id, state.id + 1),
+            reader.files.count_ended(table_id, state.id + 1),
             objects.tags(reader, state, table_id),
             then,
             self._plan(reader, old, then),
@@ -284,9 +284,9 @@ class Undo:
         return table
 
 
-def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, Gone, Snapshot]:
+def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, DroppedObject, Snapshot]:
     """What was dropped last under a name: its kind, its id, and the snapshot before the drop."""
-    known = ((kind, reader.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
+    known = ((kind, reader.tables.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
     dropped = [(kind, gone) for kind, gone in known if gone is not None]
     if not dropped:
         raise NotFoundError(
@@ -296,7 +296,7 @@ def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, Gone, Snapshot]:
     # macros have names of their own
     kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
     try:
-        return kind, gone, reader.at_version(gone.dropped_at - 1)
+        return kind, gone, reader.snapshots.at_version(gone.dropped_at - 1)
     except NotFoundError:
         raise SnapshotExpiredError(
             f'"{ref.schema}.{ref.name}" was dropped by snapshot {gone.dropped_at}; the one before has expired',
@@ -306,7 +306,7 @@ def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, Gone, Snapshot]:
 
 def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:
     """Why a table cannot go back to a snapshot."""
-    other = reader.table(snapshot, table.schema_name, table.name)
+    other = reader.tables.find(snapshot, table.schema_name, table.name)
     hint = "it was made later: lake.rollback would drop it"
     if other is not None:
         hint = "the table of that name there is another one, replaced since: lake.rollback brings it back"

@@ -58,17 +58,17 @@ def roll_back(undo: Undo, version: int, progress: Progress) -> UndoReport:
 def _read(undo: Undo, version: int) -> _Past:
     # in one read, so that nothing can expire in between
     with undo.tx.catalog.read() as reader:
-        snapshot = reader.at_version(version)
+        snapshot = reader.snapshots.at_version(version)
         last = undo.tx.base.id
-        changes = reader.changes_between(version + 1, last)
+        changes = reader.snapshots.changes_between(version + 1, last)
         touched: set[int] | None = None
         if len(changes) == last - version:  # none has expired
             touched = {change.id for text in changes.values() for change in parse(text) if change.id is not None}
         views = objects.views(reader, snapshot)
         return _Past(
             snapshot,
-            reader.schemas(snapshot),
-            {table.id: table for table in reader.tables(snapshot)},
+            reader.tables.schemas(snapshot),
+            {table.id: table for table in reader.tables.all(snapshot)},
             {view.id: (view, objects.tags(reader, snapshot, view.id)) for view in views},
             {macro.id: macro for macro in objects.macros(reader, snapshot)},
             touched,

@@ -39,7 +39,7 @@ class ScanGate:
         except CorruptFileError:
             # a catalog that is dropped and purged takes its files away from those who read them
             with self._catalog.read() as reader:
-                reader.check_there()
+                reader.snapshots.check_there()
             raise
         finally:
             if row is not None and limit is not None:

@@ -44,7 +44,7 @@ class StreamPositions:
         check_stream(name)
         run = str(uuid7()) if run is None else run
         with self._context.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             known = streams.find(writer, name)
             mark = claimed(known, name, query, run, restart=restart)
             streams.put(writer, mark, new=known is None)
@@ -53,7 +53,7 @@ class StreamPositions:
     def list(self) -> pa.Table:
         """Every stream: its name, its last batch that is in the lake, where it has come to, and its query."""
         with self._context.catalog.read() as reader:
-            reader.check_there()
+            reader.snapshots.check_there()
             found = streams.streams(reader)
         rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
         columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
@@ -62,7 +62,7 @@ class StreamPositions:
     def forget(self, name: str) -> None:
         """Forget how far a stream has come; one that still runs can commit no more. Raises ``NotFoundError``."""
         with self._context.catalog.commit() as writer:
-            writer.check_there()
+            writer.snapshots.check_there()
             known = [mark.name for mark in streams.streams(writer)]
             if name not in known:
                 raise NotFoundError(

@@ -105,7 +105,7 @@ def check_files(catalog: Catalog, store: Store, plan: ScanPlan) -> None:
     if not lost:
         return
     with catalog.read() as reader:
-        ends = reader.file_ends(
+        ends = reader.files.ends(
             [wanted[number][0] for number in lost if number < len(data)],
             [wanted[number][0] for number in lost if number >= len(data)],
         )

@@ -35,10 +35,10 @@ def find_version(context: LakeContext, to: Version) -> int:
         if isinstance(to, str) and is_tag(to):
             return snapshot_tags.tagged(reader, to).id
         if isinstance(to, str | dt.datetime):
-            return reader.at_time(instant(to)).id
+            return reader.snapshots.at_time(instant(to)).id
         if isinstance(to, bool) or not hasattr(to, "__index__"):
             raise InputError(f"a version must be a number, a tag or a time, not {type(to).__name__}")
-        return reader.at_version(index(to)).id
+        return reader.snapshots.at_version(index(to)).id
 
 
 class _DryRun(Exception):

@@ -132,15 +132,15 @@ def plan_feed(
         return FeedPlan(since, until.id, empty)
     with telemetry.timed("scan.plan_feed"):
         compactions, updates = _changes(reader, table.id, since, until.id)
-        found = reader.changed_files(table, since, until.id)
+        found = reader.files.changed(table, since, until.id)
         if max_files is not None and found.num_rows > max_files:
             raise InputError(
                 f"the changes of {table.qualified_name} are in {found.num_rows} files, plan_max_files is {max_files}",
                 hint="ask for fewer snapshots, or raise the setting",
             )
-        positions = reader.inlined_deletes_until(table.id, until.id)
-        rows = inlined.decode(reader.changed_inlined_rows(table, since, until.id), table.schema, database, ends=True)
-        reshaped = reader.reshaped(until, table)
+        positions = reader.inlined.deletes_until(table.id, until.id)
+        rows = inlined.decode(reader.inlined.changed_rows(table, since, until.id), table.schema, database, ends=True)
+        reshaped = reader.tables.reshaped(until, table)
         mappings = plan_mappings(reader, found)
         past = plan_past(reader, until, table, found)
     joined = plan_files(found, table, store, until.id, encrypted=encrypted)
@@ -165,9 +165,9 @@ def plan_feed(
 def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The snapshots that compacted the table, and those that may have updated rows of it."""
     first = max(since - 1, 0)
-    made = reader.changes_between(first, until)
+    made = reader.snapshots.changes_between(first, until)
     if len(made) != until - first + 1:
-        reader.check_there()
+        reader.snapshots.check_there()
         missing = next(id_ for id_ in range(first, until + 1) if id_ not in made)
         oldest = max(id_ for id_ in range(missing, until + 1) if id_ not in made) + 1
         raise SnapshotExpiredError(

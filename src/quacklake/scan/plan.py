@@ -7,6 +7,7 @@ files; the schema, the snapshot, inlined rows and inlined deletes travel in the 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,18 @@ from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, 
 from quacklake.format.past_shapes import Past
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 
-__all__ = ["FILES", "INLINED_META", "LOCAL_VERSION", "POSITIONS", "SECRET", "ScanPlan", "column_key"]
+__all__ = [
+    "FILES",
+    "INLINED_META",
+    "LOCAL_VERSION",
+    "PARTITION_VALUES",
+    "POSITIONS",
+    "SECRET",
+    "STATISTICS",
+    "ScanPlan",
+    "column_key",
+    "encode_manifest",
+]
 
 #: One row per data file; ``path`` and ``delete_path`` are below the data root.
 FILES = pa.schema(
@@ -206,3 +218,35 @@ def _read(data: bytes) -> pa.Table:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     table.validate(full=True)  # it may come from anywhere, and Arrow trusts what it is given
     return table
+
+
+PARTITION_VALUES = pa.list_(pa.struct([("key_index", pa.int64()), ("value", pa.string())]))
+"""The values that all rows of a file have in the keys of its partitioning, as texts."""
+
+STATISTICS = pa.list_(
+    pa.struct(
+        [
+            ("column_id", pa.int64()),
+            ("value_count", pa.int64()),
+            ("null_count", pa.int64()),
+            ("min_value", pa.string()),
+            ("max_value", pa.string()),
+            ("contains_nan", pa.bool_()),
+        ]
+    )
+)
+"""What the catalog knows of the columns of a file; bounds are texts, and NULL where nothing is known."""
+
+
+def encode_manifest(
+    plan: ScanPlan,
+    values: Mapping[int, Mapping[int, str | None]],
+    statistics: Mapping[int, Sequence[Mapping[str, Any]]],
+) -> bytes:
+    """The plan with ``partition_values`` and ``column_statistics`` of each file, which ``from_ipc`` leaves out."""
+    ids = plan.files.column("data_file_id").to_pylist()
+    keys = [[{"key_index": index, "value": text} for index, text in values.get(id_, {}).items()] for id_ in ids]
+    known = [[dict(entry) for entry in statistics.get(id_, ())] for id_ in ids]
+    files = plan.files.append_column("partition_values", pa.array(keys, PARTITION_VALUES))
+    files = files.append_column("column_statistics", pa.array(known, STATISTICS))
+    return replace(plan, files=files).to_ipc()

@@ -42,7 +42,7 @@ def plan_scan(
     ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
-        found = reader.files(snapshot, table, predicate)
+        found = reader.files.matching(snapshot, table, predicate)
         if max_files is not None and found.num_rows > max_files:
             raise InputError(
                 f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
@@ -53,9 +53,9 @@ def plan_scan(
         # first what tells that the snapshot has expired: its other tables may be gone with it
         rows = None
         if with_inlined:
-            rows = inlined.decode(reader.inlined_rows(snapshot, table, remains=remains), table.schema, database)
-        deletes = reader.inlined_deletes(snapshot, table.id)
-        reshaped = reader.reshaped(snapshot, table)
+            rows = inlined.decode(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)
+        deletes = reader.inlined.deletes(snapshot, table.id)
+        reshaped = reader.tables.reshaped(snapshot, table)
         past = plan_past(reader, snapshot, table, files)
     return ScanPlan(
         table_id=table.id,
@@ -87,7 +87,7 @@ def plan_files(
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
     """The name mappings that files from elsewhere need."""
     mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
-    return reader.name_mappings(mapped) if mapped else ()
+    return reader.files.name_mappings(mapped) if mapped else ()
 
 
 def plan_past(reader: Reader, snapshot: Snapshot, table: TableInfo, files: pa.Table) -> Past:
@@ -95,7 +95,7 @@ def plan_past(reader: Reader, snapshot: Snapshot, table: TableInfo, files: pa.Ta
     keys = files.column("encryption_key")
     if keys.null_count == len(keys) or not any(column.nested for column in table.schema.columns):
         return ()
-    return reader.past_columns(snapshot, table)
+    return reader.tables.past_columns(snapshot, table)
 
 
 def _refuse_unreadable(files: pa.Table, table: TableInfo, *, encrypted: bool) -> None:

@@ -143,7 +143,7 @@ def snapshots(call: Call) -> pa.Table:
     """Every snapshot."""
     base = call.session.view(call.attached).base.id
     with call.attached.context.catalog.read() as reader:
-        return snapshot_rows([info for info in reader.snapshots() if info.id <= base])
+        return snapshot_rows([info for info in reader.snapshots.all() if info.id <= base])
 
 
 def snapshot_rows(found: Sequence[SnapshotInfo]) -> pa.Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from quacklake.catalog.reading.raw import file_bounds
 from quacklake.format.bounds import comparable, decode, encode_comparable
 from quacklake.format.names import fold, literal
 from quacklake.format.schema import Column
@@ -131,7 +132,7 @@ def _bounds(
     if plan.deletes.num_rows or not _is_whole(plan):
         return None
     with scan.attached.context.catalog.read() as reader:
-        stored = reader.file_bounds(scan.tx.base, scan.table.id, sorted(columns))
+        stored = file_bounds(reader, scan.tx.base, scan.table.id, sorted(columns))
     found: dict[int, tuple[str | None, str | None]] = {}
     for id_, column in columns.items():
         values: list[Any] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake.catalog.reading.raw import metadata_table
 from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.names import fold
 from quacklake.sql.attached import Attached
@@ -33,7 +34,7 @@ def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | Non
 def rows(attached: Attached, name: str) -> pa.Table:
     """A metadata table of a lake. Raises ``NotFoundError``."""
     with attached.context.catalog.read() as reader:
-        found = reader.metadata_table(name)
+        found = metadata_table(reader, name)
     if found is None:
         raise NotFoundError(f'the metadata of the lake "{attached.alias}" has no table "{name}"')
     return found

@@ -172,7 +172,7 @@ def _age(value: Any) -> Any:
 def expire_snapshots(call: Call) -> pa.Table:
     """Forget old snapshots; returns them."""
     with call.attached.context.catalog.read() as reader:
-        before = reader.snapshots()
+        before = reader.snapshots.all()
     given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
     if given["versions"] is not None:  # those that are gone already are no error
         there = {info.id for info in before}

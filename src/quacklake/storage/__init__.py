@@ -7,10 +7,8 @@ module              what it holds
 :mod:`.parquet`     footers of Parquet files, and the statistics that follow from them
 :mod:`.physical`    Parquet's bounds as values that compare
 :mod:`.vectors`     deletion vectors
-:mod:`.options`     how to reach an object store
-:mod:`.spark`       what Spark needs for the same: versions, jars, settings
-:mod:`.roots`       from the text of a data path to a file system
-:mod:`.places`      whether the bucket is there
+:mod:`.roots`       from the text of a data path to a file system; endpoint and keys
+:mod:`.buckets`     whether the bucket is there
 :mod:`.confinement` which paths stay under the root
 :mod:`.listing`     walking the files of a folder
 :mod:`.atomic`      local files that appear whole or not at all
@@ -21,8 +19,8 @@ module              what it holds
 
 from quacklake.storage.confinement import Links
 from quacklake.storage.listing import FileEntry
-from quacklake.storage.options import S3Options
 from quacklake.storage.parquet import Footer, FooterColumn, column_stats, read_footer, read_footers
+from quacklake.storage.roots import S3Options
 from quacklake.storage.store import Store
 
 __all__ = [

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from quacklake.config import redact
 from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
-from quacklake.storage.places import problem_of
+from quacklake.storage.buckets import problem_of
 
 __all__ = ["explain", "kind_of_message", "outage_of"]
 

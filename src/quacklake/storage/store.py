@@ -19,12 +19,11 @@ from pyarrow import fs
 from quacklake.errors import CorruptFileError, StorageError
 from quacklake.storage.atomic import make_directory, replacing, sync
 from quacklake.storage.attempts import Attempts
+from quacklake.storage.buckets import Bucket
 from quacklake.storage.confinement import Confinement, Links
 from quacklake.storage.globbing import find
 from quacklake.storage.listing import FileEntry, stream, walk
-from quacklake.storage.options import S3Options
-from quacklake.storage.places import Place
-from quacklake.storage.roots import Root, open_root
+from quacklake.storage.roots import Root, S3Options, open_root
 
 __all__ = ["READ_LIMIT", "Store"]
 
@@ -88,7 +87,7 @@ class Store:
         """
         secrets = s3.secrets if s3 else ()
         opened = open_root(root, s3)
-        attempts = Attempts(max_retries, retry_wait, secrets, Place(opened).problem, label)
+        attempts = Attempts(max_retries, retry_wait, secrets, Bucket(opened).problem, label)
         return cls(opened, attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
 
     def __repr__(self) -> str:

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog import lakehouse
+from quacklake.catalog import lakehouse, shared_lake
+from quacklake.catalog.shared_lake import SharedPlace
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import WIDE_SPEC
 from quacklake.tenancy import exposing, rights_repairs, row_security
 from quacklake.tenancy.definer_functions import has_open_functions
-from quacklake.tenancy.row_security import Place
 
 __all__ = ["Mend", "needed", "rights", "secure"]
 
-Mend = Callable[[Connection, Place, str | None], list[str]]
+Mend = Callable[[Connection, SharedPlace, str | None], list[str]]
 """Takes a lake and its metadata schema, and tells the statements that it lacks; none when all is well."""
 
 
-def secure(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+def secure(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Return what lets roles see the rows of their catalogs only, as far as it was not done before."""
     return [
         *rights(connection, place, metadata_schema),
@@ -28,31 +28,31 @@ def secure(connection: Connection, place: Place, metadata_schema: str | None) ->
     ]
 
 
-def rights(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+def rights(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Return what gives roles of a secured lake the rights that they have on a new one."""
     return rights_repairs.missing_rights(connection, place, SharedTables.of(metadata_schema))
 
 
 def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
     """Return what has to be mended on a lake that an older version made; nothing for who does not own its tables."""
-    place = row_security.find_place(connection, metadata_schema)
-    if not row_security.is_owner(connection, place):
+    place = shared_lake.find_place(connection, metadata_schema)
+    if not shared_lake.is_owner(connection, place):
         return []
     mends: list[Mend] = [_functions, _secured, _statistics, _views]
     return [mend for mend in mends if mend(connection, place, metadata_schema)]
 
 
-def _functions(connection: Connection, place: Place, _: str | None) -> list[str]:
+def _functions(connection: Connection, place: SharedPlace, _: str | None) -> list[str]:
     """Close the functions that were open to every role."""
     return exposing.mend(connection, place) if has_open_functions(connection, place) else []
 
 
-def _secured(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+def _secured(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Take from readers what lets them lock tables, and secure tables that were added later."""
     return secure(connection, place, metadata_schema) if place.secured else []
 
 
-def _statistics(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+def _statistics(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """End the collecting of statistics about values that roles must not learn."""
     names = [name for name in SharedTables.of(metadata_schema).definitions if name in place.secured]
     if not names and exposing.is_used(connection, place):
@@ -60,7 +60,7 @@ def _statistics(connection: Connection, place: Place, metadata_schema: str | Non
     return rights_repairs.open_statistics(connection, place, names) if names else []
 
 
-def _views(connection: Connection, place: Place, metadata_schema: str | None) -> list[str]:
+def _views(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Make the views over the metadata."""
     readers = place.group if place.secured else None
     return lakehouse.missing_views(connection, metadata_schema, shared=True, readers=readers)

@@ -25,7 +25,7 @@ from quacklake.format.options import EXPOSED
 from quacklake.maintenance.backup.image import Texts, decoded_pages, make_inlined_table, put_page
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.copying import copy_file
+from quacklake.storage.store_pairs import copy_file
 
 __all__ = ["Moved", "move_catalog"]
 
@@ -91,8 +91,8 @@ Change = Callable[[str, pa.RecordBatch], pa.RecordBatch]
 def _fill(
     source: ImageReader, encoding: str, writer: ImageWriter, new_encoding: str, texts: Texts, change: Change
 ) -> None:
-    versions = [(id_, source.columns_at(id_.table_id, id_.schema_version)) for id_ in source.inlined_ids()]
-    with_deletes = source.inlined_delete_tables()
+    versions = [(id_, source.tables.columns_at(id_.table_id, id_.schema_version)) for id_ in source.inlined_ids()]
+    with_deletes = source.inlined.delete_tables()
     # tables first: where making one commits what came before (MySQL), that must be nothing
     for id_, schema in versions:
         make_inlined_table(writer, new_encoding, id_, schema)

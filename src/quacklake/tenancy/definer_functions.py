@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.shared_lake import SharedPlace, rows_of
 from quacklake.format.names import literal, quote
-from quacklake.tenancy.row_security import Place, rows_of
 
 __all__ = ["has_open_functions", "trigger_function"]
 
@@ -20,7 +20,7 @@ _FOREIGN = "this function serves the tables of the lake only"
 
 
 def trigger_function(
-    place: Place, function: str, tables: Sequence[str], body: str, *, declare: str = "", replace: bool = False
+    place: SharedPlace, function: str, tables: Sequence[str], body: str, *, declare: str = "", replace: bool = False
 ) -> list[str]:
     """Return the statements that make a trigger function for some tables; all names are qualified and quoted.
 
@@ -39,7 +39,7 @@ def trigger_function(
     ]
 
 
-def has_open_functions(connection: Connection, place: Place) -> bool:
+def has_open_functions(connection: Connection, place: SharedPlace) -> bool:
     """Return whether everybody may execute a function that runs as the lake's owner, as older versions let them."""
     everybody = "p.proacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(p.proacl) a WHERE a.grantee = 0)"
     query = (

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quacklake.catalog.shared_lake import SharedPlace
 from quacklake.catalog.tables import SPEC, ColumnSpec, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 from quacklake.tenancy.definer_functions import trigger_function
-from quacklake.tenancy.row_security import Place
 
 __all__ = [
     "MIRROR",
@@ -53,7 +53,7 @@ def writable_view(view: str, catalog_id: int, select: str) -> list[str]:
     ]
 
 
-def real_table(place: Place, schema: str, table: str, catalog_id: int) -> list[str]:
+def real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) -> list[str]:
     """The catalog's own table, and what brings its changes into the shared one."""
     name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
     hidden = f" AND key NOT IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
@@ -65,7 +65,7 @@ def real_table(place: Place, schema: str, table: str, catalog_id: int) -> list[s
     return [*statements, *(_no_inlining(place, schema, name) if table == "metadata" else [])]
 
 
-def mirror_out(place: Place, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
+def mirror_out(place: SharedPlace, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
     """The function that brings changes of a catalog's own table into the shared one."""
     name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
     # the limit is for DuckDB alone
@@ -79,7 +79,7 @@ def mirror_out(place: Place, schema: str, table: str, catalog_id: int, *, replac
     return trigger_function(place, f"{quote(schema)}.{MIRROR}_{table}", [name], body, replace=replace)
 
 
-def _no_inlining(place: Place, schema: str, table: str) -> list[str]:
+def _no_inlining(place: SharedPlace, schema: str, table: str) -> list[str]:
     """What DuckDB would inline, our clients do not see: its limit is and stays 0."""
     function = f"{quote(schema)}.{MIRROR}_limit()"
     return [
@@ -93,17 +93,17 @@ def _no_inlining(place: Place, schema: str, table: str) -> list[str]:
     ]
 
 
-def mirrors(place: Place, registry: str) -> list[str]:
+def mirrors(place: SharedPlace, registry: str) -> list[str]:
     """What brings changes of the shared tables into those of the catalogs that ``registry`` has a schema for."""
     triggers = [_trigger(place.name(f"ducklake_{table}"), MIRROR, f"{_mirror(place, table)}()") for table in REAL]
     return [*mirror_functions(place, registry), *triggers]
 
 
-def _mirror(place: Place, table: str) -> str:
+def _mirror(place: SharedPlace, table: str) -> str:
     return place.name(f"{MIRROR}_{table}")
 
 
-def mirror_functions(place: Place, registry: str, replace: bool = False) -> list[str]:
+def mirror_functions(place: SharedPlace, registry: str, replace: bool = False) -> list[str]:
     """The functions of these triggers."""
     statements = []
     for table in REAL:

@@ -10,20 +10,18 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.inlined import DELETES, ROWS
+from quacklake.catalog.shared_lake import SharedPlace, is_exposure, rows_of
 from quacklake.catalog.tables import SPEC, WIDE_SPEC, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 from quacklake.tenancy import exposed_writes
 from quacklake.tenancy.definer_functions import trigger_function
 from quacklake.tenancy.role_limits import timeouts, without_statistics
-from quacklake.tenancy.row_security import Place, rows_of
 
 __all__ = [
     "begin",
     "exposed",
-    "exposure_schema",
     "give",
-    "is_exposure",
     "is_taken",
     "is_used",
     "leftovers",
@@ -37,13 +35,7 @@ _REFUSE = "quacklake_no_inlining"
 _LEAST = "the catalog is exposed to other clients by now and keeps no rows in the database: try again in some seconds"
 
 
-def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
-    """The name of the schema that stock DuckDB opens; lakes of one database have different ones."""
-    prefix = "" if metadata_schema is None else f"{metadata_schema.encode()[:40].decode(errors='ignore')}_"
-    return f"{prefix}tenant_{catalog_id:d}"
-
-
-def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | None:
+def exposed(connection: Connection, place: SharedPlace, catalog_id: int) -> bool | None:
     """Whether a catalog that is exposed is written, too; None for one that is not exposed."""
     if not is_used(connection, place):
         return None
@@ -52,18 +44,18 @@ def exposed(connection: Connection, place: Place, catalog_id: int) -> bool | Non
     return bool(found[0][0]) if found else None
 
 
-def is_used(connection: Connection, place: Place) -> bool:
+def is_used(connection: Connection, place: SharedPlace) -> bool:
     """Return whether a catalog of the lake is exposed, or was."""
     return rows_of(connection, f"SELECT to_regclass({literal(place.name(_EXPOSED))})")[0][0] is not None
 
 
-def leftovers(connection: Connection, place: Place, catalog_id: int) -> bool:
+def leftovers(connection: Connection, place: SharedPlace, catalog_id: int) -> bool:
     """True when a catalog still has rows or deletes in the database."""
     each = (f"SELECT 1 FROM {place.name(table)} WHERE catalog_id = {catalog_id:d}" for table in (ROWS, DELETES))
     return bool(rows_of(connection, f"{' UNION ALL '.join(each)} LIMIT 1"))
 
 
-def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
+def begin(connection: Connection, place: SharedPlace, catalog_id: int) -> list[str]:
     """What lets a catalog have no new inlined rows: clients know by an option, and a trigger is sure."""
     return [
         *([] if is_used(connection, place) else _foundation(place)),
@@ -73,7 +65,7 @@ def begin(connection: Connection, place: Place, catalog_id: int) -> list[str]:
     ]
 
 
-def _foundation(place: Place) -> list[str]:
+def _foundation(place: SharedPlace) -> list[str]:
     owner, table = quote(place.owner), place.name(_EXPOSED)
     return [
         f"CREATE TABLE {table} (catalog_id bigint PRIMARY KEY, schema_name text)",
@@ -94,7 +86,7 @@ def _foundation(place: Place) -> list[str]:
     ]
 
 
-def _refusal(place: Place, *, replace: bool = False) -> list[str]:
+def _refusal(place: SharedPlace, *, replace: bool = False) -> list[str]:
     body = (
         f"IF EXISTS (SELECT 1 FROM added a JOIN {place.name(_EXPOSED)} e USING (catalog_id)) THEN"
         f" RAISE EXCEPTION {literal(_LEAST)} USING ERRCODE = '55000'; END IF; RETURN NULL;"
@@ -103,7 +95,7 @@ def _refusal(place: Place, *, replace: bool = False) -> list[str]:
     return trigger_function(place, place.name(_REFUSE), tables, body, replace=replace)
 
 
-def mend(connection: Connection, place: Place) -> list[str]:
+def mend(connection: Connection, place: SharedPlace) -> list[str]:
     """Return what gives the functions of an older version their new bodies, and takes them from everybody."""
     written = f"SELECT catalog_id, schema_name FROM {place.name(_EXPOSED)} WHERE schema_name IS NOT NULL"
     statements = [*_refusal(place, replace=True), *exposed_writes.mirror_functions(place, place.name(_EXPOSED), True)]
@@ -113,7 +105,7 @@ def mend(connection: Connection, place: Place) -> list[str]:
     return statements
 
 
-def views(place: Place, schema: str, catalog_id: int, spec: Spec, *, writable: bool) -> list[str]:
+def views(place: SharedPlace, schema: str, catalog_id: int, spec: Spec, *, writable: bool) -> list[str]:
     """What makes the schema and a view for each table of the format, or if ``writable`` two real tables among them."""
     statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
     for table, columns in spec.items():
@@ -136,7 +128,7 @@ def views(place: Place, schema: str, catalog_id: int, spec: Spec, *, writable: b
     return statements
 
 
-def _further(place: Place, table: str, catalog_id: int) -> str:
+def _further(place: SharedPlace, table: str, catalog_id: int) -> str:
     if table == "metadata":
         return f" AND key <> {literal(EXPOSED)}"
     if table == "inlined_data_tables":
@@ -162,7 +154,7 @@ def is_taken(connection: Connection, schema: str) -> bool:
     return bool(rows_of(connection, f"SELECT 1 FROM pg_namespace WHERE nspname = {literal(schema)}"))
 
 
-def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int) -> list[str]:
+def unexpose(connection: Connection, place: SharedPlace, schema: str, catalog_id: int) -> list[str]:
     """Return what takes all of it back, with the views of others that stand on it; the rest of a schema stays."""
     mine = f"catalog_id = {catalog_id:d}"
     return [
@@ -170,17 +162,6 @@ def unexpose(connection: Connection, place: Place, schema: str, catalog_id: int)
         f"DELETE FROM {place.name(_EXPOSED)} WHERE {mine}",
         f"DELETE FROM {place.name('ducklake_metadata')} WHERE {mine} AND key = {literal(EXPOSED)}",
     ]
-
-
-def is_exposure(connection: Connection, lake: str, schema: str) -> bool:
-    """Return whether a schema shows rows of the lake in another: its view of snapshots reads the lake's table."""
-    view, table = (f"{quote(name)}.ducklake_snapshot" for name in (schema, lake))
-    query = (
-        "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
-        " AND d.refclassid = 'pg_class'::regclass"
-        f" WHERE r.ev_class = to_regclass({literal(view)}) AND d.refobjid = to_regclass({literal(table)}) LIMIT 1"
-    )
-    return bool(rows_of(connection, query))
 
 
 def _without(connection: Connection, schema: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from quacklake.config import Config
 from quacklake.format.tenants import tenant_key
 from quacklake.operations.stores import open_store
-from quacklake.storage.apart import overlap, spellings
+from quacklake.storage.store_pairs import overlap, spellings
 
 __all__ = ["Occupancy"]
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from quacklake.catalog.shared_lake import SharedPlace, rows_of
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.names import literal, quote
 from quacklake.tenancy.role_limits import timeouts
-from quacklake.tenancy.row_security import GRANTS, Place, rows_of
+from quacklake.tenancy.row_security import GRANTS
 
 __all__ = ["belong", "check_role", "grant", "need_role", "revoke", "written_by"]
 
@@ -24,7 +25,7 @@ def _has_role(connection: Connection, role: str) -> bool:
     return bool(rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)}"))
 
 
-def check_role(connection: Connection, place: Place, role: str) -> None:
+def check_role(connection: Connection, place: SharedPlace, role: str) -> None:
     """The same, and raises ``InputError`` for a role that no policy holds back."""
     need_role(connection, role)
     above = f"rolsuper OR rolbypassrls OR pg_has_role(oid, {literal(place.owner)}, 'MEMBER')"
@@ -35,7 +36,7 @@ def check_role(connection: Connection, place: Place, role: str) -> None:
         )
 
 
-def grant(connection: Connection, place: Place, role: str, catalog_id: int, *, writable: bool) -> list[str]:
+def grant(connection: Connection, place: SharedPlace, role: str, catalog_id: int, *, writable: bool) -> list[str]:
     """What lets a role read, and write if ``writable``, the rows of a catalog."""
     writes = writable or bool(_others(connection, place, role, catalog_id, writable=True))
     return [
@@ -47,7 +48,7 @@ def grant(connection: Connection, place: Place, role: str, catalog_id: int, *, w
     ]
 
 
-def revoke(connection: Connection, place: Place, role: str, catalog_id: int) -> list[str]:
+def revoke(connection: Connection, place: SharedPlace, role: str, catalog_id: int) -> list[str]:
     """What takes that back; none when nothing on this lake was ever granted."""
     if not place.secured:
         return []
@@ -60,7 +61,7 @@ def revoke(connection: Connection, place: Place, role: str, catalog_id: int) -> 
     return statements
 
 
-def written_by(connection: Connection, place: Place) -> dict[str, bool]:
+def written_by(connection: Connection, place: SharedPlace) -> dict[str, bool]:
     """Return the roles that were given any catalog, and whether they may write one."""
     query = (
         f"SELECT g.role_name, bool_or(g.writable) FROM {place.name(GRANTS)} g JOIN pg_roles r ON r.oid = g.role_id"
@@ -69,7 +70,7 @@ def written_by(connection: Connection, place: Place) -> dict[str, bool]:
     return {str(role): bool(writes) for role, writes in rows_of(connection, query)}
 
 
-def _others(connection: Connection, place: Place, role: str, catalog_id: int, *, writable: bool) -> list[Any]:
+def _others(connection: Connection, place: SharedPlace, role: str, catalog_id: int, *, writable: bool) -> list[Any]:
     """Look for another catalog that a role was given, to be written if ``writable``."""
     if not place.secured:
         return []
@@ -78,7 +79,7 @@ def _others(connection: Connection, place: Place, role: str, catalog_id: int, *,
     return rows_of(connection, f"SELECT 1 FROM {place.name(GRANTS)} g JOIN pg_roles r ON {same} WHERE {mine} LIMIT 1")
 
 
-def belong(connection: Connection, place: Place, role: str, *, reads: bool, writes: bool) -> list[str]:
+def belong(connection: Connection, place: SharedPlace, role: str, *, reads: bool, writes: bool) -> list[str]:
     """Return what makes a role a member of those that read or write, and of no others."""
     query = (
         "SELECT g.rolname FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r"

@@ -18,7 +18,7 @@ from quacklake.format.tenants import check_tenant_name
 from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.apart import overlap
+from quacklake.storage.store_pairs import overlap
 from quacklake.tenancy.copying import Moved, move_catalog
 from quacklake.tenancy.opening import create_lake, folder_path, new_root, open_metadata
 from quacklake.tenancy.tenancy import Tenancy

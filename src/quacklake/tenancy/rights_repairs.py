@@ -13,18 +13,19 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.scoped import CATALOG_ID
+from quacklake.catalog.shared_lake import SharedPlace, rows_of
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.format.names import literal, quote
 from quacklake.tenancy import granting
 from quacklake.tenancy.role_limits import without_statistics
-from quacklake.tenancy.row_security import Place, grant_writes, rows_of, writers
+from quacklake.tenancy.row_security import grant_writes, writers
 
 __all__ = ["missing_rights", "open_statistics"]
 
 _WRITES = ("INSERT", "DELETE")
 
 
-def missing_rights(connection: Connection, place: Place, tables: SharedTables) -> list[str]:
+def missing_rights(connection: Connection, place: SharedPlace, tables: SharedTables) -> list[str]:
     """Return what takes the right to write from those that only read a secured lake, and gives it to those that write.
 
     Also columns that a table got after it was secured can then be changed. None for a lake that is not secured.
@@ -49,14 +50,14 @@ def missing_rights(connection: Connection, place: Place, tables: SharedTables) -
     return statements + [f"REVOKE INSERT, UPDATE, DELETE ON {place.name(n)} FROM {quote(place.group)}" for n in weak]
 
 
-def open_statistics(connection: Connection, place: Place, names: Iterable[str]) -> list[str]:
+def open_statistics(connection: Connection, place: SharedPlace, names: Iterable[str]) -> list[str]:
     """Return what ends the collecting of statistics about values in tables, as far as it has not ended."""
     found = _columns(connection, place, names, "AND coalesce(a.attstattarget, -1) <> 0")
     return [line for name, columns in found.items() for line in without_statistics(place.name(name), columns)]
 
 
 def _rights(
-    connection: Connection, place: Place, names: Iterable[str]
+    connection: Connection, place: SharedPlace, names: Iterable[str]
 ) -> Mapping[str, list[tuple[str, str, str | None]]]:
     """Return for each table which of the two roles has which right, and on which column if not on the whole."""
     of_table = f"c.relnamespace = {literal(quote(place.schema))}::regnamespace AND c.relname IN ({_list(names)})"
@@ -72,7 +73,7 @@ def _rights(
     return found
 
 
-def _columns(connection: Connection, place: Place, names: Iterable[str], where: str = "") -> dict[str, list[str]]:
+def _columns(connection: Connection, place: SharedPlace, names: Iterable[str], where: str = "") -> dict[str, list[str]]:
     """Return the columns of tables, but for the number of the catalog."""
     query = (
         "SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"

@@ -8,109 +8,30 @@ which is a member of the first, writes. Whoever may only read a table cannot loc
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from quacklake.catalog.scoped import CATALOG_ID
+from quacklake.catalog.shared_lake import READ_POLICY, SharedPlace
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.format.names import literal, quote
+from quacklake.format.names import quote
 from quacklake.tenancy.role_limits import without_statistics
 
-__all__ = [
-    "GRANTS",
-    "Place",
-    "execute",
-    "find_place",
-    "grant_writes",
-    "is_owner",
-    "rows_of",
-    "secure",
-    "writers",
-]
+__all__ = ["GRANTS", "grant_writes", "secure", "writers"]
 
 GRANTS = "quacklake_grants"
 """The table that says which role may use which catalog."""
 _MINE = "quacklake_my_catalogs"
-_READ, _WRITE, _OWNER = "quacklake_read", "quacklake_write", "quacklake_owner"
-_OURS = "^(duck|quack)lake_"
+_WRITE, _OWNER = "quacklake_write", "quacklake_owner"
 _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
 """What a role may know of the whole lake; how many catalogs there were is not among it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
-
-    ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
-    ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
-    """
-
-    schema: str
-    owner: str
-    group: str
-    group_exists: bool
-    writers_exist: bool
-    secured: frozenset[str]
-    open_parts: tuple[str, ...]
-
-    @property
-    def writers(self) -> str:
-        """The role that all granted roles belong to that may write."""
-        return f"{self.group}_write"
-
-    def name(self, table: str) -> str:
-        """A table or function with its schema, quoted."""
-        return f"{quote(self.schema)}.{quote(table)}"
-
-
-def find_place(connection: Connection, metadata_schema: str | None) -> Place:
-    """What the database says of a shared lake."""
-    database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
-    schema = metadata_schema or str(here)
-    where = f"schemaname = {literal(schema)}"
-    owner = rows_of(connection, f"SELECT tableowner FROM pg_tables WHERE {where} AND tablename = 'ducklake_catalog'")
-    policies = f"SELECT tablename, roles[1]::text FROM pg_policies WHERE {where} AND policyname = {literal(_READ)}"
-    known = {str(table): str(group) for table, group in rows_of(connection, policies)}
-    parts = (
-        "SELECT c.relname FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid JOIN pg_class p ON p.oid ="
-        f" i.inhparent WHERE c.relkind = 'r' AND NOT c.relrowsecurity AND p.relname ~ {literal(_OURS)}"
-        f" AND c.relnamespace = {literal(quote(schema))}::regnamespace ORDER BY 1"
-    )
-    found = tuple(str(part) for (part,) in rows_of(connection, parts))
-    made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
-    group = next(iter(known.values()), made)
-    names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
-    roles = {str(name) for (name,) in rows_of(connection, names)}
-    there = (group in roles, f"{group}_write" in roles)
-    return Place(schema, str(owner[0][0]), group, *there, frozenset(known), found)
-
-
-def is_owner(connection: Connection, place: Place) -> bool:
-    """Return whether whoever asks owns the tables of a lake, or belongs to those who do."""
-    return bool(rows_of(connection, f"SELECT pg_has_role({literal(place.owner)}, 'MEMBER')")[0][0])
-
-
-def execute(connection: Connection, statements: list[str]) -> None:
-    """Run statements as they are."""
-    for statement in statements:
-        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
-
-
-def rows_of(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement as it is."""
-    rows = connection.exec_driver_sql(statement, execution_options={"no_parameters": True}).all()
-    return [tuple(row) for row in rows]
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
-def secure(place: Place, tables: SharedTables) -> list[str]:
+def secure(place: SharedPlace, tables: SharedTables) -> list[str]:
     """What enables row-level security on the tables that have none yet."""
     statements = [] if place.secured else _foundation(place)
     for name, table in (*tables.definitions.items(), ("ducklake_catalog", tables.catalog)):
@@ -136,7 +57,7 @@ def secure(place: Place, tables: SharedTables) -> list[str]:
     return statements
 
 
-def _foundation(place: Place) -> list[str]:
+def _foundation(place: SharedPlace) -> list[str]:
     group, owner, schema = quote(place.group), quote(place.owner), quote(place.schema)
     grants, mine = place.name(GRANTS), f"{place.name(_MINE)}(boolean)"
     return [
@@ -160,29 +81,29 @@ def _foundation(place: Place) -> list[str]:
     ]
 
 
-def writers(place: Place) -> list[str]:
+def writers(place: SharedPlace) -> list[str]:
     """Return what makes the role of those that write."""
     create = [] if place.writers_exist else [f"CREATE ROLE {quote(place.writers)} NOLOGIN"]
     return [*create, f"GRANT {quote(place.group)} TO {quote(place.writers)}"]
 
 
-def _of_mine(place: Place, *, writing: bool, column: str = CATALOG_ID) -> str:
+def _of_mine(place: SharedPlace, *, writing: bool, column: str = CATALOG_ID) -> str:
     # as a subquery it is asked once for a statement, not for each row
     return f"{column} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
 
 
-def _lock(place: Place, table: str, readable: str) -> list[str]:
+def _lock(place: SharedPlace, table: str, readable: str) -> list[str]:
     name = place.name(table)
     return [
         f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY",
         f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY",
         f"REVOKE ALL ON {name} FROM PUBLIC",
         f"CREATE POLICY {_OWNER} ON {name} TO {quote(place.owner)} USING (true) WITH CHECK (true)",
-        f"CREATE POLICY {_READ} ON {name} FOR SELECT TO {quote(place.group)} USING ({readable})",
+        f"CREATE POLICY {READ_POLICY} ON {name} FOR SELECT TO {quote(place.group)} USING ({readable})",
     ]
 
 
-def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
+def _writable(place: SharedPlace, table: str, definition: sa.Table) -> list[str]:
     name, group, mine = place.name(table), quote(place.group), _of_mine(place, writing=True)
     columns = [column.name for column in definition.c]
     return [
@@ -192,7 +113,7 @@ def _writable(place: Place, table: str, definition: sa.Table) -> list[str]:
     ]
 
 
-def grant_writes(place: Place, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
+def grant_writes(place: SharedPlace, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Return what gives writers rights on a table, and that to update columns, but for the number of the catalog."""
     name, role = place.name(table), quote(place.writers)
     changed = ", ".join(quote(column) for column in columns if column != CATALOG_ID)

@@ -10,18 +10,17 @@ borrower, or when that names none of these files any more. So no catalog ever ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from quacklake.catalog import scoped
-from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.registry import CatalogRow, Registry
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.shared_lake import Share
 from quacklake.format.options import EXPOSED
 
-__all__ = ["Share", "Sharing", "lent_below"]
+__all__ = ["Sharing"]
 
 _LEFT_OUT = frozenset(
     {
@@ -31,25 +30,6 @@ _LEFT_OUT = frozenset(
         "ducklake_files_scheduled_for_deletion",  # files that are the other's to remove
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Files of a catalog that must stay: for another catalog, or for a lake at ``place``."""
-
-    owner_id: int
-    borrower_id: int | None
-    place: str | None
-    below_file_id: int
-
-
-def lent_below(reader: Reader) -> int:
-    """Files of this catalog with ids below this one may be in use by others, and must not be removed; 0 if none."""
-    if not reader._t.shared:
-        return 0
-    t = SharedTables.of(reader._t.metadata.schema).shares
-    statement = sa.select(sa.func.max(t.c.below_file_id)).where(t.c.owner_id == scoped.bind)
-    return int(reader.run("lent_below", statement).scalar() or 0)
 
 
 class Sharing(Registry):

@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from quacklake import telemetry
+from quacklake.catalog import shared_lake
 from quacklake.catalog.catalog import Catalog
-from quacklake.catalog.databases.database import Question
+from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.migrations.versions import VERSION, has_next
 from quacklake.catalog.registry import (
     CatalogRow,
@@ -20,6 +21,7 @@ from quacklake.catalog.registry import (
     no_such_catalog,
     shared_facts,
 )
+from quacklake.catalog.shared_lake import Share, SharedPlace
 from quacklake.catalog.tables import SPEC, WIDE_SPEC
 from quacklake.errors import (
     AlreadyExistsError,
@@ -31,12 +33,11 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.limits import Limits, changed
-from quacklake.tenancy import access, exposing, granting, occupied, row_security
+from quacklake.tenancy import access, exposing, granting, occupied
 from quacklake.tenancy.conversion import Conversion
 from quacklake.tenancy.mysql_conversion import MySQLConversion
 from quacklake.tenancy.needs import CatalogNeed, Thresholds, needs
-from quacklake.tenancy.row_security import Place
-from quacklake.tenancy.sharing import Share, Sharing
+from quacklake.tenancy.sharing import Sharing
 
 __all__ = ["Tenancy"]
 
@@ -128,9 +129,9 @@ class Tenancy:
         for mend in mends:
             try:
                 with self._writing() as registry:
-                    place = row_security.find_place(registry._connection, self._catalog._schema)
+                    place = shared_lake.find_place(registry._connection, self._catalog._schema)
                     statements = mend(registry._connection, place, self._catalog._schema)
-                    row_security.execute(registry._connection, statements)
+                    shared_lake.execute(registry._connection, statements)
             except (ReadOnlyError, CatalogUnavailableError) as error:
                 _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
 
@@ -198,7 +199,7 @@ class Tenancy:
             yield Sharing(connection, catalog._database, catalog._schema)
 
     @contextmanager
-    def _writing(self, queue: str = _QUEUE, ahead: Question | None = None) -> Iterator[Sharing]:
+    def _writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
         catalog = self._catalog
         with catalog._queued(queue, ahead) as writer:
             yield Sharing(writer._connection, catalog._database, catalog._schema, writer.ahead)
@@ -343,7 +344,7 @@ class Tenancy:
         """Stock DuckDB does not know whose files it must leave where they are."""
         if self._catalog.database != "postgres":
             return
-        place = row_security.find_place(registry._connection, self._catalog._schema)
+        place = shared_lake.find_place(registry._connection, self._catalog._schema)
         if exposing.exposed(registry._connection, place, row.id):
             raise InputError(
                 f"the catalog '{row.name}' is exposed to be written, by clients that may remove files of others",
@@ -413,14 +414,14 @@ class Tenancy:
 
     def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
         if not dry_run:
-            row_security.execute(registry._connection, statements)
+            shared_lake.execute(registry._connection, statements)
         return statements
 
     # -- stock DuckDB ------------------------------------------------------------------------------------------------
 
     def exposure_schema(self, catalog_id: int) -> str:
         """The schema in which stock DuckDB finds a catalog that is exposed."""
-        return exposing.exposure_schema(self._catalog._schema, catalog_id)
+        return shared_lake.exposure_schema(self._catalog._schema, catalog_id)
 
     def begin_exposing(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
         """Let a catalog have no new inlined rows; returns the statements, none for one that is exposed."""
@@ -476,15 +477,15 @@ class Tenancy:
                 return []
             return self._run(registry, self._unexposing(registry, place, row), dry_run)
 
-    def _unexposing(self, registry: Sharing, place: Place, row: CatalogRow) -> list[str]:
+    def _unexposing(self, registry: Sharing, place: SharedPlace, row: CatalogRow) -> list[str]:
         return exposing.unexpose(registry._connection, place, self.exposure_schema(row.id), row.id)
 
     @contextmanager
-    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, Place]]:
+    def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, SharedPlace]]:
         if self._catalog.database != "postgres":
             raise UnsupportedFeatureError(
                 f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
             )
         self.need_facts()
         with self._writing(queue) as registry:
-            yield registry, row_security.find_place(registry._connection, self._catalog._schema)
+            yield registry, shared_lake.find_place(registry._connection, self._catalog._schema)

@@ -21,7 +21,7 @@ from quacklake.operations.handles import LakeHandle
 from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.apart import overlap
+from quacklake.storage.store_pairs import overlap
 from quacklake.tenancy.folders import Occupancy
 from quacklake.tenancy.limits import TenantLimits
 from quacklake.tenancy.moving import Moving

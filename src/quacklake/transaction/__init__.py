@@ -11,14 +11,16 @@ from quacklake.transaction.changeset import (
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import Retry, Turn, commit
-from quacklake.transaction.pending import PendingTable, Target, TouchedFile, touched_files
+from quacklake.transaction.commit import CommitTurn, Retry, commit
+from quacklake.transaction.pending import DeleteTarget, PendingTable, TouchedFile, touched_files
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.transaction import Transaction
 
 __all__ = [
     "AlteredTable",
     "ChangeSet",
+    "CommitTurn",
+    "DeleteTarget",
     "FlushedRows",
     "InlinedInsert",
     "NewDataFile",
@@ -29,10 +31,8 @@ __all__ = [
     "RevivedTable",
     "TableCache",
     "TableChange",
-    "Target",
     "TouchedFile",
     "Transaction",
-    "Turn",
     "commit",
     "touched_files",
 ]

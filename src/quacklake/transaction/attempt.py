@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer, streams
 from quacklake.catalog.inlined import InlinedTable
+from quacklake.catalog.writing.totals import read_totals, write_totals
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
@@ -52,7 +53,7 @@ class Attempt:
         self.catalog = catalog
         self.changes = changes
         self.dated = dated
-        self.latest = writer.latest()
+        self.latest = writer.snapshots.latest()
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
@@ -101,8 +102,8 @@ class Attempt:
         self._insert_inlined([found for found in rows.inlined if len(found[2]) > writer.batch_rows], draft)
         with writer.batch():
             self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)
-            writer.put_totals(rows.totals, known)
-            writer.add_snapshot(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
+            write_totals(writer, rows.totals, known)
+            writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             self._put_marks(marks, snapshot)
         self._written = rows.totals
         return snapshot
@@ -120,7 +121,7 @@ class Attempt:
         for mark in marks:
             streams.put(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
         if self.catalog.has_tokens:
-            self.writer.add_token(self.changes.token, snapshot.id)
+            self.writer.snapshots.add_token(self.changes.token, snapshot.id)
 
     def remember(self, snapshot: Snapshot) -> None:
         """After the commit went through: spare the next one some reading."""
@@ -141,7 +142,7 @@ class Attempt:
         if not table_ids:
             return {}
         known = self.catalog.totals.known(self.latest.id, table_ids)
-        return self.writer.totals(table_ids) if known is None else known
+        return read_totals(self.writer, table_ids) if known is None else known
 
     def _real(self, table: TableInfo) -> TableInfo:
         partition, sort = table.partition, table.sort
@@ -165,7 +166,7 @@ class Attempt:
         for change in tables:
             if change.inlined:
                 id_ = change.table.id
-                versions[id_] = None if id_ in altered else self.writer.inlined_version(change.table)
+                versions[id_] = None if id_ in altered else self.writer.inlined.version_for(change.table)
         return versions
 
     # -- planning ----------------------------------------------------------------------------------------------------
@@ -291,49 +292,51 @@ class Attempt:
         """What ends with this snapshot; something that is gone already is a conflict."""
         changes, writer = self.changes, self.writer
         renamed = [table.id for table in changes.altered_tables if table.renamed]
-        writer.end_table_rows(renamed, changes.base.id, snapshot.id)
+        writer.tables.end_table_rows(renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
-            writer.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
+            writer.tables.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
             kept = {node.id for node in table.after.schema.walk()}
             dropped = [node.id for node in table.before.schema.walk() if node.id not in kept]
-            writer.end_column_tags(table.id, dropped, snapshot.id)
+            writer.tables.end_column_tags(table.id, dropped, snapshot.id)
         repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
-        writer.end_layouts(repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id)
+        writer.tables.end_layouts(
+            repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id
+        )
         for found in changes.revived_tables:
-            writer.check_dropped(found.id, found.dropped_at)
-            writer.revive_files(found.id, found.dropped_at, found.data_files, found.delete_files)
+            writer.tables.check_dropped(found.id, found.dropped_at)
+            writer.files.revive(found.id, found.dropped_at, found.data_files, found.delete_files)
         if changes.dropped_tables:
-            writer.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
+            writer.tables.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         changes.objects.end(writer, changes.base.id, snapshot.id)
-        writer.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
+        writer.tables.end_schemas([schema.id for schema in changes.dropped_schemas], snapshot.id)
         for change in tables:
             dated = (*change.past_deletes, *change.dated_deletes)
             replaced = [new.replaces for new in change.delete_files] + [past.replaces for past in dated]
-            writer.retire_delete_files(change.table, [id_ for id_ in replaced if id_ is not None], snapshot.time)
+            writer.files.retire_delete_files(change.table, [id_ for id_ in replaced if id_ is not None], snapshot.time)
             flushed = [file.data_file_id for file in dated if file.data_file_id >= 0]
-            writer.remove_inlined_deletes(change.table.id, flushed)
-            writer.remove_data_files(change.table, change.replaced_files, snapshot.time)
+            writer.inlined.remove_deletes(change.table.id, flushed)
+            writer.files.remove_data_files(change.table, change.replaced_files, snapshot.time)
             self._remove_flushed(change)
         stale = changes.base.id + 1 != snapshot.id
-        writer.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
+        writer.files.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
         for change in tables:
             for version, row_ids in change.ended_rows.items():
                 if stale:
-                    writer.need_inlined_table(change.table.id, version)
-                writer.end_inlined_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
+                    writer.inlined.need_table(change.table.id, version)
+                writer.inlined.end_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
 
     def _remove_flushed(self, change: TableChange) -> None:
         for rows in change.flushed:
-            self.writer.need_inlined_table(change.table.id, rows.schema_version)
+            self.writer.inlined.need_table(change.table.id, rows.schema_version)
             target = self._inlined_table(change.table, rows.schema_version)
-            self.writer.remove_inlined_rows(target, rows.through, rows.count, self.changes.base.id)
+            self.writer.inlined.remove_rows(target, rows.through, rows.count, self.changes.base.id)
         if change.flushed and not change.ended_rows:
-            self.writer.drop_emptied_tables(change.table.id)
+            self.writer.inlined.drop_emptied_tables(change.table.id)
 
     def _inlined_table(self, table: TableInfo, version: int) -> InlinedTable:
         same = version == table.schema_version
-        schema = table.schema if same else self.writer.columns_at(table.id, version)
-        return self.writer.inlined_table(table.id, version, schema)
+        schema = table.schema if same else self.writer.tables.columns_at(table.id, version)
+        return self.writer.inlined.table(table.id, version, schema)
 
     def _make_tables(self, tables: list[TableChange], snapshot: Snapshot) -> None:
         """The tables inside the catalog that this commit is the first to need.
@@ -345,10 +348,10 @@ class Attempt:
         known += [self._real(found.table) for found in self.changes.revived_tables]
         missing = {table.id: table for table in known if self._inlined.get(table.id, 0) is None}
         for table in missing.values():
-            self.writer.add_inlined_table(table.id, snapshot.schema_version, table.schema)
+            self.writer.inlined.add_table(table.id, snapshot.schema_version, table.schema)
         for change in tables:
             if change.inlined_deletes:
-                self.writer.need_inlined_deletes(change.table.id)
+                self.writer.inlined.need_delete_table(change.table.id)
 
     def _insert_objects(self, snapshot: Snapshot) -> None:
         changes, writer = self.changes, self.writer
@@ -356,23 +359,23 @@ class Attempt:
             replace(schema, id=self.ids[schema.id], parent_id=self.ids.get(schema.parent_id or 0, schema.parent_id))
             for schema in changes.created_schemas
         ]
-        writer.add_schemas(schemas, snapshot.id)
+        writer.tables.add_schemas(schemas, snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
         created += [self._real(found.table) for found in changes.revived_tables]
         renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]
-        writer.add_tables([*created, *renamed], snapshot.id)
+        writer.tables.add_tables([*created, *renamed], snapshot.id)
         columns = [(table.id, row) for table in created for row in flatten(table.schema)]
         for altered in changes.altered_tables:
             started = difference(altered.before.schema, altered.after.schema).started
             columns += [(altered.id, row) for row in started]
-        writer.add_columns(columns, snapshot.id)
+        writer.tables.add_columns(columns, snapshot.id)
         self._insert_layouts(created, snapshot)
         # stock clients look up here which columns an inlined table has
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
         reshaped = [table.id for table in changes.altered_tables if table.reshaped]
         changed = dict.fromkeys([*(table.id for table in (*created, *renamed)), *reshaped, *inlined])
-        writer.add_schema_versions(list(changed), snapshot)
-        writer.register_inlined_tables(inlined, snapshot.schema_version)
+        writer.tables.add_schema_versions(list(changed), snapshot)
+        writer.inlined.register_tables(inlined, snapshot.schema_version)
         changes.objects.insert(writer, self.ids, snapshot.id)
 
     def _insert_layouts(self, created: list[TableInfo], snapshot: Snapshot) -> None:
@@ -382,26 +385,26 @@ class Attempt:
         partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
         sorts = [(table.id, table.sort) for table in ordered if table.sort is not None]
         known = range(self.latest.next_catalog_id)
-        self.writer.add_partitions(partitions, snapshot.id, known)
-        self.writer.add_sorts(sorts, snapshot.id, known)
+        self.writer.tables.add_partitions(partitions, snapshot.id, known)
+        self.writer.tables.add_sorts(sorts, snapshot.id, known)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
-        writer.add_name_mappings(rows.mappings)
-        writer.add_data_files(rows.files)
-        writer.unschedule_named([file.path for file in rows.files if file.mapping_id is not None])
-        writer.add_file_stats(rows.stats)
-        writer.add_partition_values(rows.partition_values)
-        writer.add_delete_files(rows.deletes)
+        writer.files.add_name_mappings(rows.mappings)
+        writer.files.add_data_files(rows.files)
+        writer.files.unschedule_named([file.path for file in rows.files if file.mapping_id is not None])
+        writer.files.add_file_stats(rows.stats)
+        writer.files.add_partition_values(rows.partition_values)
+        writer.files.add_delete_files(rows.deletes)
         for change in tables:
             if change.inlined_deletes:
                 pairs = [(self.ids.get(file, file), position) for file, position in change.inlined_deletes]
-                writer.add_inlined_deletes(change.table.id, pairs, snapshot.id)
+                writer.inlined.add_deletes(change.table.id, pairs, snapshot.id)
 
     def _insert_inlined(self, rows: list[_Inlined], snapshot: Snapshot) -> None:
         for table, version, encoded, row_ids in rows:
-            target = self.writer.inlined_table(table.id, version, table.schema)
-            self.writer.add_inlined_rows(target, encoded, row_ids, snapshot.id)
+            target = self.writer.inlined.table(table.id, version, table.schema)
+            self.writer.inlined.add_rows(target, encoded, row_ids, snapshot.id)
 
 
 def _new_layouts(changes: ChangeSet) -> list[int]:

@@ -20,7 +20,7 @@ from quacklake.format.predicate import Predicate
 from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
-from quacklake.transaction.objects import NO_OBJECTS, ObjectChanges
+from quacklake.transaction.object_changes import NO_OBJECTS, ObjectChanges
 
 __all__ = [
     "AlteredTable",

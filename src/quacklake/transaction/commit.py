@@ -25,7 +25,7 @@ from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet
 from quacklake.transaction.limits import Patience
 
-__all__ = ["Retry", "Turn", "commit"]
+__all__ = ["CommitTurn", "Retry", "commit"]
 
 _log = logging.getLogger("quacklake.commit")
 
@@ -57,7 +57,7 @@ class Retry:
         time.sleep(random.uniform(0, limit) / 1000)
 
 
-class Turn:
+class CommitTurn:
     """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
 
     When it is taken before an operation plans, no other client of ours can overtake that; when after, it may bring
@@ -68,7 +68,7 @@ class Turn:
         self._stack = ExitStack()
         self.writer = self._stack.enter_context(catalog.commit(latest=planned))
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> CommitTurn:
         return self
 
     def __exit__(
@@ -86,7 +86,7 @@ def commit(
     changes: ChangeSet,
     retry: Retry,
     dated: Callable[[int], ChangeSet],
-    turn: Turn | None = None,
+    turn: CommitTurn | None = None,
 ) -> Snapshot:
     """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
 
@@ -98,7 +98,7 @@ def commit(
     with telemetry.timed("commit", tenant=catalog.label):
         while attempt <= retry.count:
             try:
-                mine, turn = turn or Turn(catalog, planned=True), None
+                mine, turn = turn or CommitTurn(catalog, planned=True), None
                 with mine:
                     work = Attempt(mine.writer, catalog, changes, dated)
                     snapshot = work.apply()
@@ -132,7 +132,7 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
             if version is None:
                 return None
             with catalog.read() as reader:
-                return reader.at_version(version)
+                return reader.snapshots.at_version(version)
         except (CatalogUnavailableError, CommitUnknown):
             if not catalog.has_tokens:
                 raise

@@ -16,11 +16,11 @@ from quacklake.scan.inlined import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
 from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile, PastDeleteFile, TableChange
 
-__all__ = ["PendingTable", "Target", "TouchedFile", "touched_files", "with_flushed"]
+__all__ = ["DeleteTarget", "PendingTable", "TouchedFile", "touched_files", "with_flushed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DeleteTarget:
     """Rows that a statement deletes: positions in files (``file_id``, ``row_id``) and inlined rows
     (``schema_version``, ``row_id``).
     """
@@ -79,7 +79,7 @@ class PendingTable:
         """Note that the change depends on having read what matches a predicate."""
         self.reads = predicate if self.reads is None else some((self.reads, predicate))
 
-    def delete(self, plan: ScanPlan, target: Target) -> None:
+    def delete(self, plan: ScanPlan, target: DeleteTarget) -> None:
         """Delete rows found by scanning ``plan``."""
         wanted = set(target.positions.column("file_id").unique().to_pylist()) - set(self.touched)
         self.touched.update(touched_files(plan, wanted))

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from quacklake.catalog import DatedDeletes
+from quacklake.catalog import Catalog, DatedDeletes
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
+from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.changeset import NewDeleteFile, PastDeleteFile, TableChange
 from quacklake.transaction.pending import PendingTable, TouchedFile
 
-if TYPE_CHECKING:
-    from quacklake.transaction.transaction import Transaction
+__all__ = ["WriteDeletes", "WritePastDeletes", "table_change"]
 
-__all__ = ["DeleteWriter", "table_change"]
-
-
-class DeleteWriter(Protocol):
-    """Writes the delete files of a transaction."""
-
-    def write(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        file_id: int,
-        file: TouchedFile,
-        positions: pa.Array,
-        begin_snapshot: int | None,
-    ) -> NewDeleteFile:
-        """All deletes of a data file, given positions among them; ``begin_snapshot`` is that of its delete file."""
-        ...
-
-    def write_past(
-        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
-    ) -> PastDeleteFile:
-        """The deletes that a data file had before it ended."""
-        ...
-
-    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        """The same delete file with another snapshot for its new deletes."""
-        ...
+#: Writes all deletes of a data file: its id, the file, the new positions and the begin of its delete file.
+WriteDeletes = Callable[[TableInfo, int, TouchedFile, pa.Array, int | None], NewDeleteFile]
+#: Writes the deletes that a data file had before it ended.
+WritePastDeletes = Callable[[TableInfo, int, TouchedFile, DatedDeletes], PastDeleteFile]
 
 
-def table_change(tx: Transaction, pending: PendingTable, writer: DeleteWriter, limit: int) -> TableChange:
-    """The changes of one table as immutable data; up to ``limit`` deletes go into the catalog, others into files."""
+def table_change(
+    catalog: Catalog,
+    base: Snapshot,
+    pending: PendingTable,
+    write: WriteDeletes,
+    write_past: WritePastDeletes,
+    limit: int,
+) -> TableChange:
+    """Return the changes of one table as immutable data. Up to ``limit`` deletes go to the catalog, more to files."""
     new = {file.id for file in pending.files}
     deleted = pending.deleted_positions()
     dead = {id_ for id_, gone in deleted.items() if pending.touched[id_].live == len(gone)}
@@ -57,13 +40,12 @@ def table_change(tx: Transaction, pending: PendingTable, writer: DeleteWriter, l
         inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
         partly = {id_: gone for id_, gone in partly.items() if id_ in new}
     ended = sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)
-    dated = _dated_deletes(tx, pending, partly, ended)
+    dated = _dated_deletes(catalog, base, pending, partly, ended)
     delete_files = [
-        writer.write(tx, pending.table, id_, pending.touched[id_], gone, _begin(dated.get(id_)))
-        for id_, gone in partly.items()
+        write(pending.table, id_, pending.touched[id_], gone, _begin(dated.get(id_))) for id_, gone in partly.items()
     ]
     past = [
-        writer.write_past(tx, pending.table, id_, pending.touched[id_], dated[id_])
+        write_past(pending.table, id_, pending.touched[id_], dated[id_])
         for id_ in ended
         if pending.touched[id_].inlined
     ]
@@ -83,7 +65,7 @@ def table_change(tx: Transaction, pending: PendingTable, writer: DeleteWriter, l
 
 
 def _dated_deletes(
-    tx: Transaction, pending: PendingTable, partly: Iterable[int], ended: Iterable[int]
+    catalog: Catalog, base: Snapshot, pending: PendingTable, partly: Iterable[int], ended: Iterable[int]
 ) -> dict[int, DatedDeletes]:
     """When rows were deleted of files that get another delete file, or end with deletes in the catalog."""
     touched = pending.touched
@@ -92,8 +74,8 @@ def _dated_deletes(
     if not wanted:
         return {}
     files = {id_: touched[id_].delete_file_id for id_ in wanted}
-    with tx.catalog.read() as reader:
-        return reader.dated_deletes(tx.base, pending.table.id, files)
+    with catalog.read() as reader:
+        return reader.inlined.dated_deletes(base, pending.table.id, files)
 
 
 def _used(pending: PendingTable) -> tuple[NameMapping, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quacklake import forks
-from quacklake.catalog import Catalog, objects
+from quacklake.catalog import Catalog, Reader, objects
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
@@ -32,7 +32,7 @@ class TableCache:
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """The schemas of a snapshot."""
-        found: list[SchemaInfo] = self._get((snapshot.schema_version,), lambda reader: reader.schemas(snapshot))
+        found: list[SchemaInfo] = self._get((snapshot.schema_version,), lambda reader: reader.tables.schemas(snapshot))
         return found
 
     def views(self, snapshot: Snapshot) -> list[ViewInfo]:
@@ -59,12 +59,12 @@ class TableCache:
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
         """All tables of a snapshot; not remembered, for there may be very many."""
         with self._catalog.read() as reader:
-            return reader.tables(snapshot)
+            return reader.tables.all(snapshot)
 
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """A table of a snapshot, or None."""
         key = (snapshot.schema_version, fold(schema), fold(name))
-        found: TableInfo | None = self._get(key, lambda reader: reader.table(snapshot, schema, name))
+        found: TableInfo | None = self._get(key, lambda reader: reader.tables.find(snapshot, schema, name))
         return found
 
     def clear(self) -> None:
@@ -72,7 +72,7 @@ class TableCache:
         with self._lock:
             self._entries.clear()
 
-    def _get(self, key: Any, load: Callable[[Any], Any]) -> Any:
+    def _get(self, key: Any, load: Callable[[Reader], Any]) -> Any:
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog, Reader
+from quacklake.catalog import Catalog, DatedDeletes, Reader
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -34,23 +38,50 @@ from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
     NewDeleteFile,
+    PastDeleteFile,
     PendingMark,
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import Retry, Turn, commit
-from quacklake.transaction.objects import PendingObjects
-from quacklake.transaction.pending import PendingTable, with_flushed
-from quacklake.transaction.sealing import DeleteWriter, table_change
+from quacklake.transaction.commit import CommitTurn, Retry, commit
+from quacklake.transaction.pending import PendingTable, TouchedFile, with_flushed
+from quacklake.transaction.pending_objects import PendingObjects
+from quacklake.transaction.sealing import table_change
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.validation import overtaken
 
-__all__ = ["Transaction"]
+__all__ = ["DeleteWriter", "Transaction"]
 
 _log = logging.getLogger("quacklake.transaction")
 
 UNCOMMITTED = -1
 """The schema version of a table whose columns a transaction has changed: nothing in the catalog has it yet."""
+
+
+class DeleteWriter(Protocol):
+    """Writes the delete files of a transaction."""
+
+    def write(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        file_id: int,
+        file: TouchedFile,
+        positions: pa.Array,
+        begin_snapshot: int | None,
+    ) -> NewDeleteFile:
+        """All deletes of a data file, given positions among them; ``begin_snapshot`` is that of its delete file."""
+        ...
+
+    def write_past(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """The deletes that a data file had before it ended."""
+        ...
+
+    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+        """The same delete file with another snapshot for its new deletes."""
+        ...
 
 
 class Transaction:
@@ -191,7 +222,7 @@ class Transaction:
         if pending is None:
             return
         unplanned = pending.unplanned(plan)
-        compacted = bool(unplanned) and len(reader.live_files(plan.table_id, unplanned)) < len(unplanned)
+        compacted = bool(unplanned) and len(reader.files.live(plan.table_id, unplanned)) < len(unplanned)
         if compacted or pending.flushed(plan):
             raise overtaken(pending.table, "rows of it were moved")
 
@@ -322,7 +353,7 @@ class Transaction:
         known = max(self._column_ids.get(table.id, 0), table.schema.max_id)
         if table.id >= 0:
             with self.catalog.read() as reader:
-                known = max(known, reader.last_column_id(table.id))
+                known = max(known, reader.tables.last_column_id(table.id))
         return known + 1
 
     def drop_table(self, table: TableInfo) -> None:
@@ -419,7 +450,11 @@ class Transaction:
     ) -> ChangeSet:
         """All changes as immutable data; delete files are written now."""
         self._delete_writer = writer
-        changes = [table_change(self, p, writer, delete_limit(p.table)) for p in self._pending.values()]
+        write, write_past = partial(writer.write, self), partial(writer.write_past, self)
+        changes = [
+            table_change(self.catalog, self.base, pending, write, write_past, delete_limit(pending.table))
+            for pending in self._pending.values()
+        ]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
         reshaped += [found.table for found in self._revived.values()]
@@ -447,7 +482,7 @@ class Transaction:
         assert self._delete_writer is not None
         return self._delete_writer.redate(self, table, file, snapshot)
 
-    def commit(self, changes: ChangeSet, retry: Retry, turn: Turn | None = None) -> Snapshot:
+    def commit(self, changes: ChangeSet, retry: Retry, turn: CommitTurn | None = None) -> Snapshot:
         """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
         self._open = False
         if changes.empty and not changes.marks:

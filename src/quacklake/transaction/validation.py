@@ -42,7 +42,7 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
 def _check_added(writer: Writer, table: TableChange, base: Snapshot) -> None:
     """A file from elsewhere must not be added twice."""
     mine = {file.path for file in table.data_files if file.mapping_id is not None}
-    if mine and not mine.isdisjoint(writer.added_since(table.table.id, base.id)):
+    if mine and not mine.isdisjoint(writer.files.added_since(table.table.id, base.id)):
         raise overtaken(table.table, "a file was added")
 
 
@@ -60,7 +60,7 @@ def _needed_checks(
     """What must be looked at per table; raises at once for what always conflicts."""
     mine = changes.changes()
     needed: dict[int, set[Check]] = {}
-    since = writer.changes_since(changes.base.id)
+    since = writer.snapshots.changes_since(changes.base.id)
     if len(since) != latest.id - changes.base.id:
         raise CommitConflict(
             "snapshots since the transaction began have expired: what they changed is unknown", hint=_AGAIN
@@ -83,11 +83,11 @@ def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
     files = list(table.touched)
     if not files:
         return
-    live = writer.live_files(table.table.id, files, base.id)
+    live = writer.files.live(table.table.id, files, base.id)
     for id_ in files:
         if id_ not in live or live[id_] != table.touched[id_]:
             raise overtaken(table.table, "a file of it was changed")
-    if writer.inlined_deletes_since(table.table.id, files, base.id):
+    if writer.inlined.deletes_since(table.table.id, files, base.id):
         raise overtaken(table.table, "rows of the same file were deleted")
 
 
@@ -96,12 +96,12 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     reads = table.reads
     if reads is None:
         return
-    files = writer.files(latest, table.table, reads)
+    files = writer.files.matching(latest, table.table, reads)
     # a file made of others begins with the oldest of its rows
     newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
     if pc.any(pc.greater(newest, base.id)).as_py():
         raise overtaken(table.table, "rows it depends on were inserted")
-    rows = inlined.decode(writer.inlined_rows(latest, table.table, since=base.id), table.table.schema, database)
+    rows = inlined.decode(writer.inlined.rows(latest, table.table, since=base.id), table.table.schema, database)
     if rows is None:
         return
     wanted = columns_of(reads)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import quacklake
+from quacklake.catalog.reading.raw import metadata_table
 from tests.layout import LAYOUT
 
 
@@ -17,11 +18,11 @@ def test_metadata_tables_have_the_same_types_everywhere(tmp_path: Path, database
     with quacklake.connect(f"{database}:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
         lake.create_table("t", [{"id": 1}])
         with lake._context.catalog.read() as reader:
-            snapshots = reader.metadata_table("ducklake_snapshot")
-            columns = reader.metadata_table("ducklake_column")
-            inlined = reader.metadata_table("ducklake_inlined_data_1_1")
-            assert reader.metadata_table("ducklake_nothing") is None
-            assert reader.metadata_table('"; DROP TABLE ducklake_snapshot') is None
+            snapshots = metadata_table(reader, "ducklake_snapshot")
+            columns = metadata_table(reader, "ducklake_column")
+            inlined = metadata_table(reader, "ducklake_inlined_data_1_1")
+            assert metadata_table(reader, "ducklake_nothing") is None
+            assert metadata_table(reader, '"; DROP TABLE ducklake_snapshot') is None
     assert snapshots is not None
     assert snapshots.column("snapshot_id").to_pylist() == [0, 1]
     assert snapshots.schema.field("snapshot_time").type == pa.timestamp("us", tz="UTC")

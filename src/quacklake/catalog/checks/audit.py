@@ -11,7 +11,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.statements import CatalogStatements, visible
 
 __all__ = ["FOREVER", "LIVING", "Audit"]
 
@@ -53,7 +53,7 @@ class Audit(Reader):
     """A reader that looks for what should not be there."""
 
     @classmethod
-    def of(cls, reader: Statements) -> Self:
+    def of(cls, reader: CatalogStatements) -> Self:
         """The audit of what a read transaction sees."""
         return cls(reader._connection, reader._t, reader._database, reader._cache)
 
@@ -211,8 +211,8 @@ class Audit(Reader):
         """The columns of the newest snapshot by table: table, then the fields of ``ColumnRow``."""
         c = self._t["column"]
         statement = (
-            sa.select(c.c.table_id, *self._column_rows())
-            .where(self._visible(c, latest))
+            sa.select(c.c.table_id, *self.tables.column_rows())
+            .where(visible(c, latest))
             .order_by(c.c.table_id, c.c.column_id)
         )
         return self.stream("columns", statement)

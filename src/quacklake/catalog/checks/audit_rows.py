@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.checks.audit import FOREVER, Audit, Row
 from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.statements import visible
 from quacklake.format import inline
 from quacklake.format.objects import DataFile, DeleteFile
 from quacklake.format.packed import LIFE, has_width
@@ -145,7 +146,7 @@ class RowAudit(Audit):
         of rows that hold them, records, next row id and bytes.
         """
         f, d, s = self._t["data_file"], self._t["delete_file"], self._t["table_stats"]
-        live = self._visible(f, latest)
+        live = visible(f, latest)
         rows = (
             sa.select(
                 f.c.table_id,
@@ -159,7 +160,7 @@ class RowAudit(Audit):
         gone = (
             sa.select(d.c.table_id, sa.func.sum(d.c.delete_count).label("n"))
             .select_from(d.join(f, f.c.data_file_id == d.c.data_file_id))
-            .where(self._visible(d, latest), live)
+            .where(visible(d, latest), live)
             .group_by(d.c.table_id)
             .subquery()
         )
@@ -249,11 +250,11 @@ class RowAudit(Audit):
             return None
         table = sa.table(name, schema=self._t.metadata.schema)
         found = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
-        prefix = self.inlined_prefix(table_id, version)
+        prefix = self.inlined.prefix(table_id, version)
         return list(found) == [*(prefix + name for name in LIFE), *schema.names]
 
     def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
-        statement = sa.select(self.inlined_lives(table_id, version).c.payload)
+        statement = sa.select(self.inlined.lives(table_id, version).c.payload)
         # all are read, because no other statement may run before the stream ends
         return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
 
@@ -271,7 +272,7 @@ class RowAudit(Audit):
 
     def inlined_facts(self, table_id: int, version: int, latest: int) -> Row:
         """Of a table of inlined rows: rows, live rows, its largest row id, impossible lives, ids that live twice."""
-        t = self.inlined_lives(table_id, version)
+        t = self.inlined.lives(table_id, version)
         row_id, begin, end = t.c.row_id, t.c.begin_snapshot, t.c.end_snapshot
         wrong = sa.or_(row_id.is_(None), begin.is_(None), end < begin, begin > latest, end > latest)
         twice = (

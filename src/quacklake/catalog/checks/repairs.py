@@ -51,7 +51,7 @@ class Repairs(Writer):
         row = self.run("repair_known_totals", known.where(t.c.table_id == table_id)).one()
         following, records, held = (max(new, old or 0) for new, old in zip((next_row_id, rows, size), row, strict=True))
         self.run("repair_remove_totals", sa.delete(t).where(t.c.table_id == table_id))
-        self._insert(
+        self.insert(
             "table_stats",
             [{"table_id": table_id, "record_count": records, "next_row_id": following, "file_size_bytes": held}],
         )

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from quacklake import faults, forks, telemetry
 from quacklake.catalog.databases.connection_errors import cause_of
-from quacklake.catalog.databases.database import Database, Failure, Question, Rows
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
 from quacklake.catalog.databases.url import CatalogUrl
 from quacklake.errors import (
     CatalogError,
@@ -133,7 +133,7 @@ class Connections:
 
     @contextmanager
     def _committing(
-        self, scope: str, undo: Callable[[], None], ahead: Question | None
+        self, scope: str, undo: Callable[[], None], ahead: PreparedSelect | None
     ) -> Iterator[tuple[Connection, Rows | None]]:
         """A connection in a transaction whose turn in a queue has come; leaving it commits.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import functools
+import select
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -24,13 +25,19 @@ from quacklake.catalog import scoped
 from quacklake.catalog.databases.url import CatalogUrl
 from quacklake.errors import MissingExtraError
 
-__all__ = ["Database", "Failure", "Question", "Rows"]
+__all__ = [
+    "Database",
+    "Failure",
+    "PreparedSelect",
+    "Rows",
+    "replace_closed",
+]
 
 Rows = Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PreparedSelect:
     """A select that is built once and asked often.
 
     ``fresh`` when it must be planned for the tables as they are, not as they once were.
@@ -145,7 +152,7 @@ class Database(ABC):
         return connection
 
     @abstractmethod
-    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
         """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``).
 
         Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
@@ -159,7 +166,7 @@ class Database(ABC):
         beside = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.wal"))
         return sum(each.stat().st_size for each in beside if each.is_file())
 
-    def ask(self, connection: Connection, question: Question) -> Rows:
+    def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
         """The answer to a question."""
         return connection.execute(question.statement, question.parameters).all()
 
@@ -288,3 +295,30 @@ def _raw_array(values: tuple[Any, ...]) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         # SQLite columns may hold mixed types: as text, DuckDB casts them all
         return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+#: The other side has closed. What is there to read says nothing: a server may send notices.
+_CLOSED = getattr(select, "POLLRDHUP", 0)
+
+
+def replace_closed(engine: Engine, socket_of: Callable[[Any], int]) -> None:
+    """Replace pooled connections of an engine whose server has closed them; ``socket_of`` gives the socket of one.
+
+    A server that was restarted, or that ends idle sessions, says so at once on the socket. To look there costs no
+    message, unlike a query before each use.
+    """
+
+    @sa.event.listens_for(engine, "checkout")
+    def check(driver: Any, record: object, fairy: object) -> None:
+        if _is_closed(driver, socket_of):
+            raise sa.exc.DisconnectionError("the server has closed the connection")
+
+
+def _is_closed(driver: Any, socket_of: Callable[[Any], int]) -> bool:
+    try:
+        number = socket_of(driver)
+    except Exception:
+        return True  # the driver knows already
+    watch = select.poll()
+    watch.register(number, _CLOSED)
+    return bool(watch.poll(0))

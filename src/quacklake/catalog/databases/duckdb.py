@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.database import Database, Failure, Question, Rows
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
 from quacklake.duckdb_versions import IS_2, TRANSACTION_POLICY, arrow_table, connect
 from quacklake.errors import CatalogError, ConfigError
 from quacklake.format.names import literal
@@ -110,7 +110,7 @@ class DuckDBDatabase(Database):
             if found is not None:
                 found[1].discard(user)
 
-    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
         self._lock().acquire()
         # the transaction began before its turn came: start it again to see what was committed meanwhile
         driver = connection.connection.driver_connection

@@ -10,8 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.closed_sockets import replace_closed
-from quacklake.catalog.databases.database import Database, Failure, Question
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, replace_closed
 
 __all__ = ["MySQLDatabase"]
 
@@ -72,7 +71,7 @@ class MySQLDatabase(Database):
         )
         return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
 
-    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
         seconds = max(1, self.busy_timeout_ms // 1000)
         got = connection.execute(sa.select(func.get_lock(self._lock_name(scope), seconds))).scalar()
         if got != 1:

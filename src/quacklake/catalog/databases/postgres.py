@@ -14,8 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
-from quacklake.catalog.databases.closed_sockets import replace_closed
-from quacklake.catalog.databases.database import Database, Failure, Question, Rows
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
 from quacklake.catalog.databases.postgres_copy import copy_arrow
 from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, send_together
 
@@ -138,11 +137,11 @@ class PostgresDatabase(Database):
         else:
             batch.extend((direct, row) for row in rows)
 
-    def ask(self, connection: Connection, question: Question) -> Rows:
+    def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
         direct, cursor = self._send(connection, question)
         return direct.rows(cursor)
 
-    def _send(self, connection: Connection, question: Question) -> tuple[Direct, Any]:
+    def _send(self, connection: Connection, question: PreparedSelect) -> tuple[Direct, Any]:
         direct = self._as_direct(connection, question.statement, question.parameters)
         # the plan of a statement that the driver has prepared is as old as that
         prepare = False if question.fresh else None
@@ -167,8 +166,8 @@ class PostgresDatabase(Database):
         )
         return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
 
-    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> Rows | None:
-        lock = Question(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+    def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
+        lock = PreparedSelect(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
         asked = None
         with _pipeline(connection):  # the driver's BEGIN travels with it, too
             self._send(connection, lock)

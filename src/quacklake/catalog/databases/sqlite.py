@@ -10,7 +10,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from quacklake.catalog.databases.database import Database, Failure, Question
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect
 from quacklake.catalog.databases.sqlite_connection import LockedConnection, open_locked
 from quacklake.catalog.databases.sqlite_wal import GuardedConnection, guard, log_replaced
 
@@ -71,7 +71,7 @@ class SqliteDatabase(Database):
     def begin_commit(self, connection: Connection) -> Connection:
         return connection.execution_options(quacklake_commit=True)
 
-    def enter_queue(self, connection: Connection, scope: str, ahead: Question | None = None) -> None:
+    def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
         """``BEGIN IMMEDIATE`` has queued already."""
 
     def committed(self, connection: Connection) -> bool:

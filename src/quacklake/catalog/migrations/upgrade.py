@@ -206,7 +206,7 @@ def _inlined_variants(writer: Writer) -> Iterator[str]:
         .distinct()
     )
     for table_id, version, name in writer.run("migrate_variants", listed).all():
-        rows = writer.inlined_lives(table_id, version)
+        rows = writer.inlined.lives(table_id, version)
         if writer.run("migrate_variant_rows", sa.select(rows.c.row_id).limit(1)).first() is not None:
             yield f"inlined rows with variants ({quote(name)})"
 

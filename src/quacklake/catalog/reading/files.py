@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from quacklake.catalog.reading import layout, pruning
-from quacklake.catalog.reading.inlined import InlinedReader
-from quacklake.catalog.reading.statements import arrow_table
+from quacklake.catalog.reading import partitions, pruning
+from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
 from quacklake.format.partition_pruning import pruner, wanted_buckets
@@ -19,7 +19,7 @@ from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, coarse, columns_of
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["FILE_COLUMNS", "FileReader"]
+__all__ = ["FILE_COLUMNS", "FileQueries"]
 
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
@@ -47,10 +47,16 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 }
 
 
-class FileReader(InlinedReader):
-    """The files of tables."""
+class FileQueries:
+    """Reads the files of tables."""
 
-    def files(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
+    def __init__(self, sql: CatalogStatements, inlined: InlinedQueries) -> None:
+        self._sql = sql
+        self._t = sql._t
+        self._database = sql._database
+        self._inlined = inlined
+
+    def matching(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
         """The data files of a table that may hold matching rows, each with its delete file.
 
         One statement, and one more when partition values can rule out further ones (the first time up to three).
@@ -58,10 +64,10 @@ class FileReader(InlinedReader):
         buckets = self._wanted_buckets(table, predicate)
         asked = coarse(predicate)  # databases take long over many comparisons, or refuse them
         key = ("files", pruning.shape(asked), *buckets)
-        statement = self._cached(key, lambda: self._select_files(asked, list(buckets)))
+        statement = self._sql.cached(key, lambda: self._select_files(asked, list(buckets)))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(asked)}
         parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
-        found = arrow_table(self.run("files", statement, parameters), FILE_COLUMNS)
+        found = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
         return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
 
     def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
@@ -80,7 +86,7 @@ class FileReader(InlinedReader):
         ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
         if not ids:
             return files
-        specs = layout.useful(predicate, self._partition_specs(table, ids))
+        specs = partitions.useful(predicate, self._partition_specs(table, ids))
         if not specs:
             return files
         constant = self._constant_columns(table)
@@ -89,24 +95,24 @@ class FileReader(InlinedReader):
             pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
         file_ids = partitioned.column("data_file_id").to_pylist()
-        return layout.prune(files, tests, self.partition_values(table.id, file_ids))
+        return partitions.prune(files, tests, self.partition_values(table.id, file_ids))
 
     def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
         """Partitionings of a table by their ids; one that exists never changes."""
         key = ("partition_specs", table.id)
-        known: dict[int, PartitionSpec] = self._cache.setdefault(key, {})
+        known: dict[int, PartitionSpec] = self._sql._cache.setdefault(key, {})
         if table.partition is not None and table.partition.id >= 0:
             known[table.partition.id] = table.partition
         if not ids <= known.keys():
-            rows = self.run("partition_specs", layout.select_specs(self._t, table.id))
-            known.update((spec.id, spec) for spec in layout.specs(rows))
+            rows = self._sql.run("partition_specs", partitions.select_specs(self._t, table.id))
+            known.update((spec.id, spec) for spec in partitions.specs(rows))
         return [known[id_] for id_ in ids if id_ in known]
 
     def _constant_columns(self, table: TableInfo) -> frozenset[int]:
         """The columns of a table that never had another type than they have now."""
         key = ("constant_columns", table.id, table.schema_version)
-        types: dict[int, str] = self._cached(
-            key, lambda: layout.constant(self.run("column_types", layout.select_types(self._t, table.id)))
+        types: dict[int, str] = self._sql.cached(
+            key, lambda: partitions.constant(self._sql.run("column_types", partitions.select_types(self._t, table.id)))
         )
         # an open transaction may have given one another type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
@@ -116,7 +122,7 @@ class FileReader(InlinedReader):
         f, d = self._t["data_file"], self._t["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
-        where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, self._visible(f, snapshot)]
+        where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, visible(f, snapshot)]
         if predicate != ANYTHING:
             stats = self._t["file_column_stats"]
             bounds: dict[int, sa.FromClause] = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
@@ -125,12 +131,12 @@ class FileReader(InlinedReader):
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(pruning.condition(predicate, bounds, self._database))
         where += [
-            layout.in_buckets(self._t, self._database, *key, sa.bindparam(f"b{number}", expanding=True))
+            partitions.in_buckets(self._t, self._database, *key, sa.bindparam(f"b{number}", expanding=True))
             for number, key in enumerate(buckets)
         ]
         # after the statistics, so that only files that are left are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
-        source = source.outerjoin(d, sa.and_(with_deletes, self._visible(d, snapshot)))
+        source = source.outerjoin(d, sa.and_(with_deletes, visible(d, snapshot)))
         return sa.select(*self._file_columns()).select_from(source).where(*where).order_by(f.c.data_file_id)
 
     def _file_columns(self) -> list[sa.ColumnElement[Any]]:
@@ -160,7 +166,7 @@ class FileReader(InlinedReader):
             d.c.file_size_bytes.label("delete_file_size_bytes"),
         ]
 
-    def changed_files(self, table: TableInfo, since: int, until: int) -> pa.Table:
+    def changed(self, table: TableInfo, since: int, until: int) -> pa.Table:
         """The data files that rows came with or went from in some snapshots, with all delete files they ever had.
 
         One row for each data file and delete file; ``FILE_COLUMNS`` and the end of the data file.
@@ -177,8 +183,8 @@ class FileReader(InlinedReader):
             f.c.end_snapshot.between(since, until),
             f.c.data_file_id.in_(with_deletes),
         ]
-        if self._has_inlined_deletes(table.id, until):
-            sql = self._delete_table(table.id)
+        if self._inlined.has_deletes(table.id, until):
+            sql = self._sql.delete_table(table.id)
             changed.append(
                 f.c.data_file_id.in_(sa.select(sql.c.file_id).where(sql.c.begin_snapshot.between(since, until)))
             )
@@ -189,18 +195,18 @@ class FileReader(InlinedReader):
             .where(f.c.table_id == table.id, f.c.begin_snapshot <= until, sa.or_(*changed))
             .order_by(f.c.data_file_id, d.c.delete_file_id)
         )
-        return arrow_table(self.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
+        return arrow_table(self._sql.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
         """The partition values of files of a table: data file -> key index -> text."""
-        statement = layout.select_values(self._t, table_id, file_ids)
-        return layout.values_by_file(self.run("partition_values", statement))
+        statement = partitions.select_values(self._t, table_id, file_ids)
+        return partitions.values_by_file(self._sql.run("partition_values", statement))
 
     def once_deleted(self, table_id: int) -> set[int]:
         """The data files of a table that had a delete file which has ended."""
         d = self._t["delete_file"]
         statement = sa.select(d.c.data_file_id).where(d.c.table_id == table_id, d.c.end_snapshot.is_not(None))
-        return {row[0] for row in self.run("once_deleted", statement)}
+        return {row[0] for row in self._sql.run("once_deleted", statement)}
 
     def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
         """Name mappings of files from elsewhere, by their ids."""
@@ -212,14 +218,14 @@ class FileReader(InlinedReader):
                 t.c.mapping_id, t.c.column_id, t.c.source_name, t.c.target_field_id, t.c.parent_column, partition
             ).where(t.c.mapping_id.in_(sa.bindparam("ids", expanding=True)))
 
-        rows = self.run("name_mappings", self._cached("name_mappings", build), {"ids": list(ids)})
+        rows = self._sql.run("name_mappings", self._sql.cached("name_mappings", build), {"ids": list(ids)})
         return unflatten_mappings(MappingRow(*row) for row in rows)
 
     def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
         """Every name mapping that files of a table have had."""
         t = self._t["column_mapping"]
         found = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
-        return self.name_mappings([row[0] for row in self.run("table_mappings", found)])
+        return self.name_mappings([row[0] for row in self._sql.run("table_mappings", found)])
 
     def added_since(self, table_id: int, version: int) -> set[str]:
         """The paths of files from elsewhere that a table has got after a snapshot and still has."""
@@ -230,9 +236,9 @@ class FileReader(InlinedReader):
             t.c.end_snapshot.is_(None),
             t.c.mapping_id.is_not(None),
         )
-        return {row[0] for row in self.run("added_since", statement)}
+        return {row[0] for row in self._sql.run("added_since", statement)}
 
-    def live_files(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
+    def live(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
         """Of these data files, those not ended, each with the id of its delete file that is not ended.
 
         With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that takes the
@@ -247,4 +253,23 @@ class FileReader(InlinedReader):
         if until is not None:
             rows, deletes = (self._t.column(table, "partial_max") for table in ("data_file", "delete_file"))
             statement = statement.where(sa.func.coalesce(rows, 0) <= until, sa.func.coalesce(deletes, 0) <= until)
-        return {row[0]: row[1] for row in self.run("live_files", statement)}
+        return {row[0]: row[1] for row in self._sql.run("live_files", statement)}
+
+    def count_ended(self, table_id: int, snapshot: int) -> tuple[int, int]:
+        """How many data files and delete files of a table ended with a snapshot."""
+        counts = []
+        for name in ("data_file", "delete_file"):
+            t = self._t[name]
+            statement = sa.select(sa.func.count()).where(t.c.table_id == table_id, t.c.end_snapshot == snapshot)
+            counts.append(int(self._sql.run(f"ended_{name}s", statement).scalar_one()))
+        return counts[0], counts[1]
+
+    def ends(self, data_files: Sequence[int], delete_files: Sequence[int]) -> list[int | None]:
+        """When files ended, None for each that has not."""
+        ends: list[int | None] = []
+        for name, ids in (("data_file", data_files), ("delete_file", delete_files)):
+            if ids:
+                t = self._t[name]
+                statement = sa.select(t.c.end_snapshot).where(t.c[f"{name}_id"].in_(list(ids)))
+                ends += [row[0] for row in self._sql.run(f"{name}_ends", statement)]
+        return ends

@@ -9,10 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.reading.files import FileReader
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.statements import visible
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["HealthReader", "TableHealth"]
+__all__ = ["TableHealth", "scheduled_files", "table_health"]
 
 _STEP = 8
 """So many times larger are the files of one class of sizes than those of the next."""
@@ -46,75 +47,68 @@ class TableHealth:
         return int(self.small_size // _STEP**number)
 
 
-class HealthReader(FileReader):
-    """The state of tables, in numbers."""
+def table_health(
+    reader: Reader, snapshot: Snapshot, *, small: int, small_of: Mapping[int, int], worn: float
+) -> dict[int, TableHealth]:
+    """The tables that have rows: files below ``small`` bytes (``small_of`` for some tables), ``worn`` a share."""
+    found = {}
+    statement = _select_health(reader, snapshot, small, small_of, worn)
+    for id_, files, size, worn_files, *counts in reader.run("health", statement):
+        clean, chipped = _by_class(counts[:_CLASSES]), _by_class(counts[_CLASSES:])
+        found[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
+    for table_id, rows, since in _inlined_health(reader, snapshot):
+        known = found.get(table_id) or TableHealth(table_id)
+        oldest = since if known.inlined_since is None else min(known.inlined_since, since)
+        found[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
+    return found
 
-    def health(
-        self, snapshot: Snapshot, *, small: int, small_of: Mapping[int, int], worn: float
-    ) -> dict[int, TableHealth]:
-        """The tables that have rows: files below ``small`` bytes (``small_of`` for some tables), ``worn`` a share."""
-        found = {}
-        for id_, files, size, worn_files, *counts in self.run("health", self._health(snapshot, small, small_of, worn)):
-            clean, chipped = _by_class(counts[:_CLASSES]), _by_class(counts[_CLASSES:])
-            found[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
-        for table_id, rows, since in self._inlined_health(snapshot):
-            known = found.get(table_id) or TableHealth(table_id)
-            oldest = since if known.inlined_since is None else min(known.inlined_since, since)
-            found[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
-        return found
 
-    def _health(
-        self, snapshot: Snapshot, small: int, small_of: Mapping[int, int], worn: float
-    ) -> sa.Select[tuple[Any, ...]]:
-        f, d = self._t["data_file"], self._t["delete_file"]
-        limit: Any = sa.case(dict(small_of), value=f.c.table_id, else_=small) if small_of else small
-        mine = sa.and_(d.c.table_id == f.c.table_id, d.c.data_file_id == f.c.data_file_id)
-        deletes = sa.and_(mine, self._visible(d, snapshot.id))
-        clean, chipped = d.c.delete_file_id.is_(None), d.c.delete_count > 0
-        is_worn = sa.and_(chipped, d.c.delete_count >= worn * f.c.record_count)
-        small_files = [f.c.file_size_bytes * _STEP**number < limit for number in range(_CLASSES)]
-        return (
-            sa.select(
-                f.c.table_id,
-                sa.func.count(),
-                sa.cast(sa.func.sum(f.c.file_size_bytes), sa.BigInteger),
-                _number_of(is_worn),
-                *(_number_of(sa.and_(clean, is_small)) for is_small in small_files),
-                *(_number_of(sa.and_(chipped, is_small)) for is_small in small_files),
-            )
-            .select_from(f.outerjoin(d, deletes))
-            .where(self._visible(f, snapshot.id))
-            .group_by(f.c.table_id)
+def _select_health(
+    reader: Reader, snapshot: Snapshot, small: int, small_of: Mapping[int, int], worn: float
+) -> sa.Select[tuple[Any, ...]]:
+    f, d = reader._t["data_file"], reader._t["delete_file"]
+    limit: Any = sa.case(dict(small_of), value=f.c.table_id, else_=small) if small_of else small
+    mine = sa.and_(d.c.table_id == f.c.table_id, d.c.data_file_id == f.c.data_file_id)
+    deletes = sa.and_(mine, visible(d, snapshot.id))
+    clean, chipped = d.c.delete_file_id.is_(None), d.c.delete_count > 0
+    is_worn = sa.and_(chipped, d.c.delete_count >= worn * f.c.record_count)
+    small_files = [f.c.file_size_bytes * _STEP**number < limit for number in range(_CLASSES)]
+    return (
+        sa.select(
+            f.c.table_id,
+            sa.func.count(),
+            sa.cast(sa.func.sum(f.c.file_size_bytes), sa.BigInteger),
+            _number_of(is_worn),
+            *(_number_of(sa.and_(clean, is_small)) for is_small in small_files),
+            *(_number_of(sa.and_(chipped, is_small)) for is_small in small_files),
         )
+        .select_from(f.outerjoin(d, deletes))
+        .where(visible(f, snapshot.id))
+        .group_by(f.c.table_id)
+    )
 
-    def _inlined_health(self, snapshot: Snapshot) -> Sequence[tuple[int, int, int]]:
-        t, owner = self._t["inlined_data_tables"], self._t["table"]
-        alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, self._visible(owner, snapshot.id)))
-        known = self.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
-        found: list[tuple[int, int, int]] = []
-        for start in range(0, len(known), _UNION):
-            counts = []
-            for table_id, version in known[start : start + _UNION]:
-                table = self.inlined_lives(table_id, version)
-                oldest = sa.func.min(table.c.begin_snapshot)
-                counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
-            rows = self.run("inlined_health", sa.union_all(*counts))
-            found += [(row[0], row[1], row[2]) for row in rows if row[1]]
-        return found
 
-    def scheduled_files(self, before: dt.datetime) -> int:
-        """How many files have waited for their removal since a time."""
-        t = self._t["files_scheduled_for_deletion"]
-        waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
-        return int(self.run("scheduled_files", waiting).scalar_one())
+def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, int, int]]:
+    t, owner = reader._t["inlined_data_tables"], reader._t["table"]
+    alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, visible(owner, snapshot.id)))
+    known = reader.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
+    found: list[tuple[int, int, int]] = []
+    for start in range(0, len(known), _UNION):
+        counts = []
+        for table_id, version in known[start : start + _UNION]:
+            table = reader.inlined.lives(table_id, version)
+            oldest = sa.func.min(table.c.begin_snapshot)
+            counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
+        rows = reader.run("inlined_health", sa.union_all(*counts))
+        found += [(row[0], row[1], row[2]) for row in rows if row[1]]
+    return found
 
-    def lease_left(self, lease_id: int) -> int:
-        """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
-        t = self._t.own["leases"]
-        if not self.has_table(t.name):
-            return 0  # a lake that another client made
-        left = sa.select(t.c.expires_ms - self._database.now_ms()).where(t.c.lease_id == lease_id)
-        return max(int(self.run("lease_left", left).scalar() or 0), 0)
+
+def scheduled_files(reader: Reader, before: dt.datetime) -> int:
+    """How many files have waited for their removal since a time."""
+    t = reader._t["files_scheduled_for_deletion"]
+    waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
+    return int(reader.run("scheduled_files", waiting).scalar_one())
 
 
 def _by_class(counts: Sequence[int]) -> tuple[int, ...]:

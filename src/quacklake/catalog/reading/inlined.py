@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,22 +11,18 @@ import sqlalchemy as sa
 
 from quacklake import faults, telemetry
 from quacklake.catalog.inlined import (
-    DELETES,
-    ROWS,
     InlinedTable,
-    delete_table,
     inlined_lives,
     inlined_table,
-    of_all_tables,
 )
-from quacklake.catalog.reading.statements import arrow_table
-from quacklake.catalog.reading.tables import TableReader
+from quacklake.catalog.reading.tables import TableQueries
+from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["DatedDeletes", "InlinedReader", "InlinedRows"]
+__all__ = ["DatedDeletes", "InlinedQueries", "InlinedRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,52 +42,35 @@ class DatedDeletes:
     file_begin: int | None
 
 
-class InlinedReader(TableReader):
-    """The inlined rows and deletes of tables."""
+class InlinedQueries:
+    """Reads the inlined rows and deletes of tables."""
 
-    def inlined_tables(self, table_id: int) -> dict[int, str]:
+    def __init__(self, sql: CatalogStatements, tables: TableQueries) -> None:
+        self._sql = sql
+        self._t = sql._t
+        self._database = sql._database
+        self._tables = tables
+
+    def tables(self, table_id: int) -> dict[int, str]:
         """The inlined tables of a table: schema version -> name."""
         t = self._t["inlined_data_tables"]
 
         def build() -> Any:
             return sa.select(t.c.schema_version, t.c.table_name).where(t.c.table_id == sa.bindparam("table_id"))
 
-        rows = self.run("inlined_tables", self._cached("inlined_tables", build), {"table_id": table_id})
+        rows = self._sql.run("inlined_tables", self._sql.cached("inlined_tables", build), {"table_id": table_id})
         return {row[0]: row[1] for row in sorted(rows.all())}
 
-    def has_table(self, name: str) -> bool:
-        """True when the database has a table of that name, or in a shared lake what stands for it."""
-        if self._t.shared:
-            return self._stands_for(name)
-        return self._database.has_table(self._connection, name, self._t.metadata.schema)
-
-    def _stands_for(self, name: str) -> bool:
-        named = parse_table_name(name)
-        if named is None or named[1] is not None:
-            return True  # a shared lake is made with all its tables
-        table = self._delete_table(named[0])
-        return self.run("any_inlined_delete", sa.select(table.c.file_id).limit(1)).first() is not None
-
-    def inlined_delete_tables(self) -> list[int]:
+    def delete_tables(self) -> list[int]:
         """The tables that have a place for inlined deletes."""
-        named = filter(None, map(parse_table_name, self.stored_tables()))
+        named = filter(None, map(parse_table_name, self._sql.stored_tables()))
         return sorted(table_id for table_id, version in named if version is None)
 
-    def stored_tables(self) -> list[str]:
-        """The tables of the database; in a shared lake also what stands for those of inlined rows and deletes."""
-        if not self._t.shared:
-            return list(sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema))
-        rows, deletes = of_all_tables(ROWS, self._t), of_all_tables(DELETES, self._t)
-        versions = self.run("inlined_versions", sa.select(rows.c.table_id, rows.c.schema_version).distinct())
-        names = [data_table_name(*row) for row in versions]
-        names += [delete_table_name(row[0]) for row in self.run("deletes", sa.select(deletes.c.table_id).distinct())]
-        return [*names, *(table.name for table in (*self._t.stock(), *self._t.own.values()))]
-
-    def inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
+    def table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
         """The inlined table of one schema version, as SQL sees it."""
         # with the columns: a commit that failed may have been about to make another table of that version
         key = ("inlined", table_id, schema_version, schema)
-        return self._cached(  # type: ignore[no-any-return]
+        return self._sql.cached(  # type: ignore[no-any-return]
             key,
             lambda: inlined_table(
                 table_id,
@@ -100,15 +78,15 @@ class InlinedReader(TableReader):
                 schema,
                 self._database.name,
                 self._t,
-                self.inlined_prefix(table_id, schema_version),
+                self.prefix(table_id, schema_version),
             ),
         )
 
-    def inlined_lives(self, table_id: int, schema_version: int) -> sa.Table:
+    def lives(self, table_id: int, schema_version: int) -> sa.Table:
         """A table of inlined rows as far as every one has the same columns: row id, begin and end."""
-        return inlined_lives(table_id, schema_version, self._t, self.inlined_prefix(table_id, schema_version))
+        return inlined_lives(table_id, schema_version, self._t, self.prefix(table_id, schema_version))
 
-    def inlined_prefix(self, table_id: int, schema_version: int) -> str:
+    def prefix(self, table_id: int, schema_version: int) -> str:
         """What precedes the names of the columns of a table of inlined rows that are not a user's.
 
         A lake on its way to 1.1 may have tables of both kinds, so the table itself is asked; a new one of 1.1 has it.
@@ -117,23 +95,23 @@ class InlinedReader(TableReader):
         if self._t.shared or not (self._t.is_next or halfway):
             return ""
         key = ("inlined_prefix", table_id, schema_version)
-        found: str | None = self._cache.get(key)
+        found: str | None = self._sql._cache.get(key)
         if found is None:
-            found = self._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
+            found = self._sql._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
         return found
 
-    def expect_new_inlined_table(self, table_id: int, schema_version: int) -> None:
+    def expect_new_table(self, table_id: int, schema_version: int) -> None:
         """Remember the prefix of a table that is about to be made, whatever a failed commit has left under its name."""
-        self._cache["inlined_prefix", table_id, schema_version] = PREFIX if self._t.is_next else ""
+        self._sql._cache["inlined_prefix", table_id, schema_version] = PREFIX if self._t.is_next else ""
 
     def _look_for_prefix(self, name: str) -> str:
-        if not self.has_table(name):
+        if not self._sql.has_table(name):
             return PREFIX if self._t.is_next else ""
         table = sa.table(name, schema=self._t.metadata.schema)
-        columns = self.run("inlined_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
+        columns = self._sql.run("inlined_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
         return PREFIX if next(iter(columns), "").startswith(PREFIX) else ""
 
-    def inlined_rows(
+    def rows(
         self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None, remains: bool = False
     ) -> list[InlinedRows]:
         """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot.
@@ -143,11 +121,11 @@ class InlinedReader(TableReader):
         """
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
-            visible = self._visible(sql, snapshot.id)
-            return visible if since is None else sa.and_(visible, sql.c.begin_snapshot > since)
+            seen = visible(sql, snapshot.id)
+            return seen if since is None else sa.and_(seen, sql.c.begin_snapshot > since)
 
-        versions = self.inlined_tables(table.id) if remains else self._inlined_versions_at(snapshot, table.id)
-        return self._inlined_rows(table, versions, condition)
+        versions = self.tables(table.id) if remains else self._inlined_versions_at(snapshot, table.id)
+        return self._rows(table, versions, condition)
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
         """The schema versions of the inlined tables of a table; in the same statement, that a snapshot still exists."""
@@ -160,62 +138,62 @@ class InlinedReader(TableReader):
                 here.select_from(s).where(s.c.snapshot_id == sa.bindparam("snapshot")),
             )
 
-        statement = self._cached("inlined_versions_at", build)
-        rows = self.run("inlined_tables", statement, {"table_id": table_id, "snapshot": snapshot.id}).all()
+        statement = self._sql.cached("inlined_versions_at", build)
+        rows = self._sql.run("inlined_tables", statement, {"table_id": table_id, "snapshot": snapshot.id}).all()
         versions = sorted(row[0] for row in rows if row[0] is not None)
         if len(versions) == len(rows):
-            raise self.expired(f"snapshot {snapshot.id} has expired")
+            raise self._sql.expired(f"snapshot {snapshot.id} has expired")
         return versions
 
-    def _inlined_rows(
+    def _rows(
         self, table: TableInfo, versions: Iterable[int], condition: Callable[[sa.Table], sa.ColumnElement[bool]]
     ) -> list[InlinedRows]:
         found: list[InlinedRows] = []
         for version in versions:
-            schema = table.schema if version == table.schema_version else self._inlined_schema(table.id, version)
-            inlined = self.inlined_table(table.id, version, schema)
-            rows = self._fetch_rows(inlined, schema, version, condition(inlined.table))
+            schema = table.schema if version == table.schema_version else self.schema_of(table.id, version)
+            inlined = self.table(table.id, version, schema)
+            rows = self.fetch(inlined, schema, version, condition(inlined.table))
             if rows.rows.num_rows:
                 found.append(rows)
         return found
 
-    def _fetch_rows(
+    def fetch(
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
     ) -> InlinedRows:
         faults.reach("catalog.inlined_rows.before")
         statement = sa.select(*self._fetched(inlined, schema)).where(condition)
         with telemetry.logged("catalog.inlined_rows", statement):
-            rows = self._database.fetch_arrow(self._connection, statement)
+            rows = self._database.fetch_arrow(self._sql._connection, statement)
         telemetry.count("catalog.statements")
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
-    def changed_inlined_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
+    def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """The inlined rows that came or went in some snapshots."""
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
             return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
 
-        return self._inlined_rows(table, self.inlined_tables(table.id), condition)
+        return self._rows(table, self.tables(table.id), condition)
 
-    def inlined_rows_until(
+    def rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
     ) -> tuple[int, InlinedRows] | None:
         """The oldest inlined rows of one schema version that came up to a snapshot, ended ones too.
 
         Whole snapshots, and about ``limit`` rows; with the last of these snapshots. None when there are no rows.
         """
-        inlined = self.inlined_table(table.id, version, schema)
+        inlined = self.table(table.id, version, schema)
         sql = inlined.table
         cut = sa.select(sql.c.begin_snapshot).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
-        last = self.run("flush_window", cut).scalar()
+        last = self._sql.run("flush_window", cut).scalar()
         through = until if last is None else min(until, int(last))
-        found = self._fetch_rows(inlined, schema, version, sql.c.begin_snapshot <= through)
+        found = self.fetch(inlined, schema, version, sql.c.begin_snapshot <= through)
         return (through, found) if found.rows.num_rows else None
 
-    def _inlined_schema(self, table_id: int, version: int) -> TableSchema:
+    def schema_of(self, table_id: int, version: int) -> TableSchema:
         """The columns of a committed inlined table, which never change."""
         key = ("inlined_schema", table_id, version)
-        found: TableSchema = self._cached(key, lambda: self.columns_at(table_id, version))
+        found: TableSchema = self._sql.cached(key, lambda: self._tables.columns_at(table_id, version))
         return found
 
     def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
@@ -233,23 +211,23 @@ class InlinedReader(TableReader):
             return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
         return list(table.c)
 
-    def inlined_deletes_until(self, table_id: int, until: int) -> pa.Table:
+    def deletes_until(self, table_id: int, until: int) -> pa.Table:
         """All inlined deletes up to a snapshot, each with its own: ``file_id``, ``row_id``, ``begin_snapshot``."""
         types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
-        if not self._has_inlined_deletes(table_id, until):
+        if not self.has_deletes(table_id, until):
             return pa.schema(types).empty_table()
-        sql = self._delete_table(table_id)
+        sql = self._sql.delete_table(table_id)
         statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
-        return arrow_table(self.run("inlined_deletes_until", statement), types)
+        return arrow_table(self._sql.run("inlined_deletes_until", statement), types)
 
-    def inlined_deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
+    def deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
         empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
-        if not self._has_inlined_deletes(table_id, snapshot.id):
+        if not self.has_deletes(table_id, snapshot.id):
             return empty
-        sql = self._delete_table(table_id)
+        sql = self._sql.delete_table(table_id)
         statement = sa.select(sql.c.file_id, sql.c.row_id).where(sql.c.begin_snapshot <= snapshot.id)
-        rows = self.run("inlined_deletes", statement).all()
+        rows = self._sql.run("inlined_deletes", statement).all()
         if not rows:
             return empty
         files, positions = zip(*rows, strict=True)
@@ -260,40 +238,34 @@ class InlinedReader(TableReader):
     ) -> dict[int, DatedDeletes]:
         """The inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
         found: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
-        if self._has_inlined_deletes(table_id, snapshot.id):
-            sql = self._delete_table(table_id)
+        if self.has_deletes(table_id, snapshot.id):
+            sql = self._sql.delete_table(table_id)
             statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
                 sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
             )
-            for file, position, begin in self.run("dated_deletes", statement):
+            for file, position, begin in self._sql.run("dated_deletes", statement):
                 found[file].append((position, begin))
         d = self._t["delete_file"]
         begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
-        known = {row[0]: row[1] for row in self.run("delete_file_begins", begins)}
+        known = {row[0]: row[1] for row in self._sql.run("delete_file_begins", begins)}
         return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
 
-    def _delete_table(self, table_id: int) -> sa.Table:
-        """The table of inlined deletes, always the same object: compiled statements are found again by it."""
-        build = partial(delete_table, table_id, self._t)
-        found: sa.Table = self._cached(("delete_table", table_id), build)
-        return found
-
-    def _has_inlined_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
+    def has_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
         """Whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
 
         A table that has been seen stays. One that was missing can only come with a later snapshot, so it is not looked
         for again at this one.
         """
         key, absent = ("inlined_deletes", table_id), ("no_inlined_deletes", table_id)
-        if self._cache.get(key):
+        if self._sql._cache.get(key):
             return True
-        if snapshot_id is not None and snapshot_id <= self._cache.get(absent, -1):
+        if snapshot_id is not None and snapshot_id <= self._sql._cache.get(absent, -1):
             return False
-        found = self.has_table(delete_table_name(table_id))
+        found = self._sql.has_table(delete_table_name(table_id))
         if found:
-            self._cache[key] = True
+            self._sql._cache[key] = True
         elif snapshot_id is not None:
-            self._cache[absent] = snapshot_id
+            self._sql._cache[absent] = snapshot_id
         return found
 
 

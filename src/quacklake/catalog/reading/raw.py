@@ -10,92 +10,92 @@ import sqlalchemy as sa
 
 from quacklake.catalog.columns import Flag, Id, Instant
 from quacklake.catalog.inlined import delete_table, inlined_lives
-from quacklake.catalog.reading.statements import Statements
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.format.inline import parse_table_name
 from quacklake.format.snapshots import Snapshot, parse_time
 
-__all__ = ["RawReader"]
+__all__ = ["column_statistics", "file_bounds", "metadata_table"]
 
 _PREFIX = "ducklake_"
 _TIME = pa.timestamp("us", tz="UTC")
 
 
-class RawReader(Statements):
-    """Reads whole tables, for those who want to look themselves."""
+def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
+    """The rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
+    known = reader._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+    if known is not None:
+        types = {column.name: _arrow(column.type) for column in known.columns}
+        # DuckDB's times come to Python only with packages that may not be here
+        chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
+        rows = reader.run("metadata_table", sa.select(*chosen)).all()
+        columns = zip(*rows, strict=True) if rows else ((),) * len(types)
+        return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
+    schema = reader._t.metadata.schema
+    if reader._t.shared:
+        return _shared_table(reader, name)
+    if name not in sa.inspect(reader._connection).get_table_names(schema=schema):
+        return None
+    table = sa.table(name, schema=schema)
+    result = reader.run("metadata_table", sa.select(sa.text("*")).select_from(table))
+    names = list(result.keys())
+    found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
+    return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
 
-    def metadata_table(self, name: str) -> pa.Table | None:
-        """The rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
-        known = self._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
-        if known is not None:
-            types = {column.name: _arrow(column.type) for column in known.columns}
-            # DuckDB's times come to Python only with packages that may not be here
-            chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
-            rows = self.run("metadata_table", sa.select(*chosen)).all()
-            columns = zip(*rows, strict=True) if rows else ((),) * len(types)
-            return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
-        schema = self._t.metadata.schema
-        if self._t.shared:
-            return self._shared_table(name)
-        if name not in sa.inspect(self._connection).get_table_names(schema=schema):
-            return None
-        table = sa.table(name, schema=schema)
-        result = self.run("metadata_table", sa.select(sa.text("*")).select_from(table))
-        names = list(result.keys())
-        found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
-        return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
 
-    def _shared_table(self, name: str) -> pa.Table | None:
-        """Inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
-        named = parse_table_name(name)
-        if named is None:
-            return None
-        table_id, version = named
-        table = delete_table(table_id, self._t) if version is None else inlined_lives(table_id, version, self._t, "")
-        rows = self.run("metadata_table", sa.select(*table.c)).all()
-        columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
-        return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
+def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
+    """Inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
+    named = parse_table_name(name)
+    if named is None:
+        return None
+    table_id, version = named
+    table = delete_table(table_id, reader._t) if version is None else inlined_lives(table_id, version, reader._t, "")
+    rows = reader.run("metadata_table", sa.select(*table.c)).all()
+    columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
+    return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
 
-    def column_statistics(self, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
-        """Return the statistics of the columns in the files of a table at a snapshot, by file."""
-        stats, files = self._t["file_column_stats"], self._t["data_file"]
-        names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
-        alive = _files_of(stats, files, snapshot, table_id)
-        statement = (
-            sa.select(stats.c.data_file_id, *(stats.c[name] for name in names))
-            .join(files, alive)
-            .where(stats.c.table_id == table_id)
-            .order_by(stats.c.data_file_id, stats.c.column_id)
+
+def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
+    """Return the statistics of the columns in the files of a table at a snapshot, by file."""
+    stats, files = reader._t["file_column_stats"], reader._t["data_file"]
+    names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
+    alive = _files_of(stats, files, snapshot, table_id)
+    statement = (
+        sa.select(stats.c.data_file_id, *(stats.c[name] for name in names))
+        .join(files, alive)
+        .where(stats.c.table_id == table_id)
+        .order_by(stats.c.data_file_id, stats.c.column_id)
+    )
+    found: dict[int, list[dict[str, Any]]] = {}
+    for id_, *values in reader.run("column_statistics", statement):
+        found.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
+    return found
+
+
+def file_bounds(
+    reader: CatalogStatements, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
+) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
+    """Least and greatest value and number of nulls of columns in the files of a table, by file and column.
+
+    Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
+    """
+    stats, files = reader._t["file_column_stats"], reader._t["data_file"]
+    alive = _files_of(stats, files, snapshot, table_id)
+    statement = (
+        sa.select(
+            stats.c.data_file_id,
+            stats.c.column_id,
+            stats.c.min_value,
+            stats.c.max_value,
+            stats.c.null_count,
+            reader._t.column("file_column_stats", "min_is_exact"),
+            reader._t.column("file_column_stats", "max_is_exact"),
         )
-        found: dict[int, list[dict[str, Any]]] = {}
-        for id_, *values in self.run("column_statistics", statement):
-            found.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
-        return found
-
-    def file_bounds(
-        self, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
-    ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
-        """Least and greatest value and number of nulls of columns in the files of a table, by file and column.
-
-        Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
-        """
-        stats, files = self._t["file_column_stats"], self._t["data_file"]
-        alive = _files_of(stats, files, snapshot, table_id)
-        statement = (
-            sa.select(
-                stats.c.data_file_id,
-                stats.c.column_id,
-                stats.c.min_value,
-                stats.c.max_value,
-                stats.c.null_count,
-                self._t.column("file_column_stats", "min_is_exact"),
-                self._t.column("file_column_stats", "max_is_exact"),
-            )
-            .join(files, alive)
-            .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
-        )
-        rows = self.run("file_bounds", statement).all()
-        told = ("file_column_stats", "min_is_exact") in self._t.parts
-        return {(row[0], row[1]): (row[2], row[3], row[4], not told or bool(row[5] and row[6])) for row in rows}
+        .join(files, alive)
+        .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
+    )
+    rows = reader.run("file_bounds", statement).all()
+    told = ("file_column_stats", "min_is_exact") in reader._t.parts
+    return {(row[0], row[1]): (row[2], row[3], row[4], not told or bool(row[5] and row[6])) for row in rows}
 
 
 def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:

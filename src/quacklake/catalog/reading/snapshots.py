@@ -11,14 +11,15 @@ import sqlalchemy as sa
 from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.columns import readable_time
-from quacklake.catalog.reading.statements import Statements
 from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.statements import CatalogStatements
 from quacklake.errors import NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, parse
 from quacklake.format.limits import Limits
+from quacklake.format.operations import Operation, operations_of
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["LATEST", "LIMITS", "SnapshotReader"]
+__all__ = ["LATEST", "LIMITS", "SnapshotQueries"]
 
 _LATEST = "latest_snapshot"
 LATEST = ("snapshot", _LATEST)
@@ -29,19 +30,24 @@ _FACTS = 5
 """How many columns a snapshot has."""
 
 
-class SnapshotReader(Statements):
-    """The snapshots of a lake."""
+class SnapshotQueries:
+    """Reads the snapshots of a lake."""
 
-    def _snapshot_columns(self) -> list[sa.ColumnElement[Any]]:
+    def __init__(self, sql: CatalogStatements) -> None:
+        self._sql = sql
+        self._t = sql._t
+        self._database = sql._database
+
+    def columns(self) -> list[sa.ColumnElement[Any]]:
         table = self._t["snapshot"]
         time = readable_time(table.c.snapshot_time, self._database.name, "snapshot_time")
         return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
 
     def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
-        statement = self._cached(
+        statement = self._sql.cached(
             ("snapshot", name), lambda: build().add_columns(self._version(), *self._limit_columns())
         )
-        return self._snapshot(self.run(name, statement, parameters).first())
+        return self._snapshot(self._sql.run(name, statement, parameters).first())
 
     def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:
         if row is None:
@@ -53,7 +59,7 @@ class SnapshotReader(Statements):
                 hint="open it again",
             )
         if texts:
-            self.limits = self._cache[LIMITS] = Limits.of(*texts)
+            self._sql.limits = self._sql._cache[LIMITS] = Limits.of(*texts)
         return Snapshot(*facts)
 
     def _version(self) -> sa.ColumnElement[Any]:
@@ -75,18 +81,18 @@ class SnapshotReader(Statements):
     def latest(self) -> Snapshot:
         """The newest snapshot."""
         table = self._t["snapshot"]
-        ahead, self.ahead = self.ahead, None
+        ahead, self._sql.ahead = self._sql.ahead, None
         if ahead is not None:
             telemetry.count("catalog.statements")
             found = self._snapshot(next(iter(ahead), None))
         else:
             found = self._select_snapshot(
                 _LATEST,
-                lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id.desc()).limit(1),
+                lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id.desc()).limit(1),
                 {},
             )
         if found is None and self._t.shared:
-            raise self.catalog_dropped()
+            raise self._sql.catalog_dropped()
         if found is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
         return found
@@ -104,7 +110,7 @@ class SnapshotReader(Statements):
         table = self._t["snapshot"]
         return self._select_snapshot(
             "oldest_snapshot",
-            lambda: sa.select(*self._snapshot_columns()).order_by(table.c.snapshot_id).limit(1),
+            lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id).limit(1),
             {},
         )
 
@@ -113,27 +119,27 @@ class SnapshotReader(Statements):
         table = self._t["snapshot"]
         before = table.alias("before")
         gap = ~sa.exists().where(before.c.snapshot_id == table.c.snapshot_id - 1)
-        statement = sa.select(*self._snapshot_columns()).where(gap).order_by(table.c.snapshot_id.desc()).limit(1)
-        return Snapshot(*self.run("oldest_unbroken", statement).one())
+        statement = sa.select(*self.columns()).where(gap).order_by(table.c.snapshot_id.desc()).limit(1)
+        return Snapshot(*self._sql.run("oldest_unbroken", statement).one())
 
     def times(self, versions: Collection[int]) -> dict[int, dt.datetime]:
         """When snapshots were made; those that are gone are missing."""
         if not versions:
             return {}
-        wanted = sa.select(*self._snapshot_columns()).where(self._t["snapshot"].c.snapshot_id.in_(sorted(versions)))
-        return {row[0]: row[1] for row in self.run("snapshot_times", wanted) if row[1] is not None}
+        wanted = sa.select(*self.columns()).where(self._t["snapshot"].c.snapshot_id.in_(sorted(versions)))
+        return {row[0]: row[1] for row in self._sql.run("snapshot_times", wanted) if row[1] is not None}
 
     def at_version(self, version: int) -> Snapshot:
         """The snapshot with that id. Raises ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
         table = self._t["snapshot"]
         found = self._select_snapshot(
             "snapshot_by_id",
-            lambda: sa.select(*self._snapshot_columns()).where(table.c.snapshot_id == sa.bindparam("version")),
+            lambda: sa.select(*self.columns()).where(table.c.snapshot_id == sa.bindparam("version")),
             {"version": version},
         )
         if found is None:
             if 0 <= version < self.latest().id:
-                raise self.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
+                raise self._sql.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
             raise NotFoundError(
                 f"No snapshot found at version {version}", hint="lake.snapshots() lists those that exist"
             )
@@ -148,7 +154,7 @@ class SnapshotReader(Statements):
         found = self._select_snapshot(
             "snapshot_by_time",
             lambda: (
-                sa.select(*self._snapshot_columns())
+                sa.select(*self.columns())
                 .where(table.c.snapshot_time <= sa.bindparam("time", type_=table.c.snapshot_time.type))
                 .order_by(table.c.snapshot_time.desc(), table.c.snapshot_id.desc())
                 .limit(1)
@@ -156,12 +162,12 @@ class SnapshotReader(Statements):
             {"time": time},
         )
         if found is None:
-            if self.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
+            if self._sql.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
                 raise NotFoundError(
                     f"No snapshot found at timestamp {time}: the first one is younger",
                     hint="lake.snapshots() lists those that exist",
                 )
-            raise self.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
+            raise self._sql.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
         if self._t.is_next and not until and time > max(found.time or time, dt.datetime.now(dt.UTC)):
             raise NotFoundError(
                 f"No snapshot found at timestamp {time}: it is in the future",
@@ -169,9 +175,9 @@ class SnapshotReader(Statements):
             )
         if found.time != time:
             later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
-            if (self.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:
+            if (self._sql.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:
                 why = f"the newest one then, after snapshot {found.id}, has expired"
-                raise self.expired(f"No snapshot found at timestamp {time}: {why}")
+                raise self._sql.expired(f"No snapshot found at timestamp {time}: {why}")
         return found
 
     def first_since(self, time: dt.datetime) -> int | None:
@@ -180,15 +186,15 @@ class SnapshotReader(Statements):
         statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
             table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
         )
-        found: int | None = self.run("first_snapshot_since", statement, {"time": time}).scalar()
+        found: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
         return found
 
-    def snapshots(self) -> list[SnapshotInfo]:
+    def all(self) -> list[SnapshotInfo]:
         """Every snapshot with what it changed, oldest first."""
         snapshot, column = self._t["snapshot"], self._t.column
         statement = (
             sa.select(
-                *self._snapshot_columns()[:3],
+                *self.columns()[:3],
                 column("snapshot_changes", "changes_made"),
                 column("snapshot_changes", "author"),
                 column("snapshot_changes", "commit_message"),
@@ -204,10 +210,10 @@ class SnapshotReader(Statements):
         )
         found = [
             SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
-            for row in self.run("snapshots", statement)
+            for row in self._sql.run("snapshots", statement)
         ]
         if not found and self._t.shared:
-            raise self.catalog_dropped()
+            raise self._sql.catalog_dropped()
         return found
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
@@ -221,7 +227,7 @@ class SnapshotReader(Statements):
                 .order_by(table.c.snapshot_id)
             )
 
-        rows = self.run("changes_since", self._cached("changes_since", build), {"version": version})
+        rows = self._sql.run("changes_since", self._sql.cached("changes_since", build), {"version": version})
         return [(row[0], parse(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
@@ -233,4 +239,14 @@ class SnapshotReader(Statements):
             .where(s.c.snapshot_id.between(first, last))
             .order_by(s.c.snapshot_id)
         )
-        return {row[0]: row[1] for row in self.run("changes_between", statement)}
+        return {row[0]: row[1] for row in self._sql.run("changes_between", statement)}
+
+    def operations(self) -> dict[int, Operation]:
+        """Return the operations that made snapshots, by snapshot, where the tokens of their commits tell."""
+        tokens = self._t.own["commits"]
+        if not (self._t.shared or self._sql.has_table(tokens.name)):
+            return {}
+        found: dict[int, Operation] = {}
+        for snapshot, token in self._sql.run("tokens", sa.select(tokens.c.snapshot_id, tokens.c.token)):
+            found[snapshot] = found.get(snapshot, Operation.NONE) | operations_of(str(token))
+        return found

@@ -8,25 +8,32 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from quacklake.catalog.writing.inserts import Inserts, among
+from quacklake.catalog.reading.files import FileQueries
+from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.catalog.statements import WriteStatements, among
 from quacklake.errors import CommitConflict
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
 from quacklake.format.variants import parse_fields
 
-__all__ = ["FileWriter"]
+__all__ = ["FileUpdates"]
 
 _SOME = 500
 """Names that one statement asks for."""
 
 
-class FileWriter(Inserts):
-    """The files of a commit."""
+class FileUpdates(FileQueries):
+    """Writes the files of a commit."""
+
+    _sql: WriteStatements
+
+    def __init__(self, sql: WriteStatements, inlined: InlinedQueries) -> None:
+        super().__init__(sql, inlined)
 
     def add_data_files(self, files: Sequence[DataFile]) -> None:
         """Insert data files."""
-        self._insert(
+        self._sql.insert(
             "data_file",
             [
                 {
@@ -55,12 +62,12 @@ class FileWriter(Inserts):
     def add_name_mappings(self, mappings: Sequence[tuple[int, NameMapping]]) -> None:
         """Insert name mappings of files from elsewhere: (table, mapping) each."""
         heads = [{"mapping_id": found.id, "table_id": table_id, "type": MAP_BY_NAME} for table_id, found in mappings]
-        self._insert("column_mapping", heads)
-        self._insert("name_mapping", [asdict(row) for _, mapping in mappings for row in flatten_mapping(mapping)])
+        self._sql.insert("column_mapping", heads)
+        self._sql.insert("name_mapping", [asdict(row) for _, mapping in mappings for row in flatten_mapping(mapping)])
 
     def add_file_stats(self, stats: Sequence[tuple[int, int, ColumnStats]]) -> None:
         """Insert column statistics of files: (data file, table, statistics)."""
-        self._insert(
+        self._sql.insert(
             "file_column_stats",
             [
                 {
@@ -80,7 +87,7 @@ class FileWriter(Inserts):
                 for file_id, table_id, column in stats
             ],
         )
-        self._insert(
+        self._sql.insert(
             "file_variant_stats",
             [
                 {
@@ -106,11 +113,11 @@ class FileWriter(Inserts):
     def add_partition_values(self, values: Sequence[tuple[int, int, int, str | None]]) -> None:
         """Insert partition values of files: (data file, table, key index, text)."""
         names = ("data_file_id", "table_id", "partition_key_index", "partition_value")
-        self._insert("file_partition_value", [dict(zip(names, row, strict=True)) for row in values])
+        self._sql.insert("file_partition_value", [dict(zip(names, row, strict=True)) for row in values])
 
     def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
         """Insert delete files."""
-        self._insert(
+        self._sql.insert(
             "delete_file",
             [
                 {
@@ -135,9 +142,9 @@ class FileWriter(Inserts):
 
     def end_data_files(self, ids: Sequence[int], snapshot: int) -> None:
         """End data files and the delete files that go with them."""
-        if self._end("data_file", "data_file_id", ids, snapshot) != len(ids):
+        if self._sql.end("data_file", "data_file_id", ids, snapshot) != len(ids):
             raise CommitConflict("a data file to be removed was removed by another commit")
-        self._end("delete_file", "data_file_id", ids, snapshot)
+        self._sql.end("delete_file", "data_file_id", ids, snapshot)
 
     def remove_data_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take data files out of the lake, history included. Those from elsewhere stay where they are for good.
@@ -150,14 +157,14 @@ class FileWriter(Inserts):
         statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, t.c.mapping_id).where(
             t.c.table_id == table.id, among(t.c.data_file_id, ids), t.c.end_snapshot.is_(None)
         )
-        found = self.run("removed_data_files", statement).all()
+        found = self._sql.run("removed_data_files", statement).all()
         if len(found) != len(ids):
             raise CommitConflict("a data file to be replaced was removed by another commit")
         names = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value", "delete_file")
         for name in names:
             gone = self._t[name]
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
-            self.run(f"remove_{name}", sa.delete(gone).where(*mine))
+            self._sql.run(f"remove_{name}", sa.delete(gone).where(*mine))
         # the cleanup of stock clients looks at nothing but the schedule
         named = self._named([row[1] for row in found])
         gone_files = [tuple(row[:3]) for row in found if row[3] is None and _file_name(row[1]) not in named]
@@ -170,10 +177,10 @@ class FileWriter(Inserts):
         t = self._t["delete_file"]
         chosen = (t.c.delete_file_id.in_(list(ids)), t.c.end_snapshot.is_(None))
         statement = sa.select(t.c.delete_file_id, t.c.path, t.c.path_is_relative).where(*chosen)
-        found = self.run("retired_delete_files", statement).all()
+        found = self._sql.run("retired_delete_files", statement).all()
         if len(found) != len(ids):
             raise CommitConflict("a delete file to be replaced was replaced by another commit")
-        self.run("retire_delete_files", sa.delete(t).where(*chosen))
+        self._sql.run("retire_delete_files", sa.delete(t).where(*chosen))
         self._schedule(table, [tuple(row) for row in found], time)
 
     def _schedule(self, table: TableInfo, files: Sequence[tuple[int, str, bool]], time: dt.datetime | None) -> None:
@@ -183,7 +190,7 @@ class FileWriter(Inserts):
         """
         if not (table.path_is_relative and table.schema_path_is_relative):
             return
-        self._insert(
+        self._sql.insert(
             "files_scheduled_for_deletion",
             [
                 {"data_file_id": id_, "path": table.location + path, "path_is_relative": True, "schedule_start": time}
@@ -198,7 +205,7 @@ class FileWriter(Inserts):
         for wanted in _by_length(paths):
             tail = self._database.tail(self._t["data_file"].c.path, len(wanted[0]))
             statement = sa.select(tail).where(tail.in_(wanted)).distinct()
-            found.update(row[0] for row in self.run("still_named", statement))
+            found.update(row[0] for row in self._sql.run("still_named", statement))
         return found
 
     def unschedule_named(self, paths: Sequence[str]) -> None:
@@ -206,7 +213,19 @@ class FileWriter(Inserts):
         t = self._t["files_scheduled_for_deletion"]
         for wanted in _by_length(paths):
             tail = self._database.tail(t.c.path, len(wanted[0]))
-            self.run("unschedule_named", sa.delete(t).where(tail.in_(wanted)))
+            self._sql.run("unschedule_named", sa.delete(t).where(tail.in_(wanted)))
+
+    def revive(self, table_id: int, dropped_at: int, data_files: int, delete_files: int) -> None:
+        """Let the files of a dropped table live again; fewer than were expected are a conflict.
+
+        Their end is taken back: between the drop and now no snapshot has the table, so none reads them. A second row
+        for the same path would be worse, for the cleanup of one would remove the file of the other.
+        """
+        for name, expected in (("data_file", data_files), ("delete_file", delete_files)):
+            t = self._t[name]
+            mine = (t.c.table_id == table_id, t.c.end_snapshot == dropped_at)
+            if self._sql.update(f"revive_{name}s", sa.update(t).where(*mine).values(end_snapshot=None)) != expected:
+                raise CommitConflict("files of a table to be brought back were removed by another commit")
 
 
 def _file_name(path: str) -> str:

@@ -9,27 +9,34 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex
 
 from quacklake.catalog.inlined import InlinedTable, delete_table
-from quacklake.catalog.writing.inserts import Inserts
+from quacklake.catalog.reading.inlined import InlinedQueries
+from quacklake.catalog.reading.tables import TableQueries
+from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
 from quacklake.format.inline import data_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.shapes import stored_alike
 
-__all__ = ["InlinedWriter"]
+__all__ = ["InlinedUpdates"]
 
 
-class InlinedWriter(Inserts):
-    """The inlined rows and deletes of a commit."""
+class InlinedUpdates(InlinedQueries):
+    """Writes the inlined rows and deletes of a commit."""
 
-    def inlined_version(self, table: TableInfo) -> int | None:
+    _sql: WriteStatements
+
+    def __init__(self, sql: WriteStatements, tables: TableQueries) -> None:
+        super().__init__(sql, tables)
+
+    def version_for(self, table: TableInfo) -> int | None:
         """The version of the inlined table that takes a table's new rows, or None when none has its columns."""
         key = ("inlined_exists", table.id, table.schema_version)
-        found: int | None = self._cache.get(key)
+        found: int | None = self._sql._cache.get(key)
         if found is None:
-            newest = max(self.inlined_tables(table.id), default=None)
+            newest = max(self.tables(table.id), default=None)
             if newest is not None and newest >= table.schema_version:
-                found = self._cache[key] = newest
+                found = self._sql._cache[key] = newest
             elif newest is not None and self._fits(table, newest):
                 found = newest  # not remembered: another client may make the table of this version, and drop the older
         return found
@@ -42,44 +49,44 @@ class InlinedWriter(Inserts):
         """
         if self._t.shared or self._database.name not in ("sqlite", "duckdb"):
             return
-        versions = sorted(self.inlined_tables(table_id))
+        versions = sorted(self.tables(table_id))
         for version in versions[:-1]:
             table = sa.Table(data_table_name(table_id, version), sa.MetaData(), schema=self._t.metadata.schema)
-            if self.run("emptied", sa.select(sa.literal(1)).select_from(table).limit(1)).first() is None:
+            if self._sql.run("emptied", sa.select(sa.literal(1)).select_from(table).limit(1)).first() is None:
                 t = self._t["inlined_data_tables"]
                 mine = sa.and_(t.c.table_id == table_id, t.c.schema_version == version)
-                self.run("forget_inlined_table", sa.delete(t).where(mine))
-                self.run("drop_inlined_table", sa.schema.DropTable(table))
+                self._sql.run("forget_inlined_table", sa.delete(t).where(mine))
+                self._sql.run("drop_inlined_table", sa.schema.DropTable(table))
 
-    def need_inlined_table(self, table_id: int, version: int) -> None:
+    def need_table(self, table_id: int, version: int) -> None:
         """Raise ``CommitConflict`` when the inlined table of a version is gone: others have moved all its rows."""
-        if version not in self.inlined_tables(table_id):
+        if version not in self.tables(table_id):
             raise CommitConflict("the inlined rows to be changed were moved by another commit")
 
     def _fits(self, table: TableInfo, version: int) -> bool:
         """True when nothing but defaults and constraints has changed since a version."""
-        return stored_alike(self._inlined_schema(table.id, version), table.schema)
+        return stored_alike(self.schema_of(table.id, version), table.schema)
 
-    def add_inlined_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
+    def add_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
         """Make the inlined table of a schema version, which must be new: others remember what a version has.
 
-        It counts once ``register_inlined_tables`` names it.
+        It counts once ``register_tables`` names it.
         """
-        self.expect_new_inlined_table(table_id, schema_version)
-        inlined = self.inlined_table(table_id, schema_version, schema)
+        self.expect_new_table(table_id, schema_version)
+        inlined = self.table(table_id, schema_version, schema)
         if inlined.packed:
             return
         if self._database.name == "mysql":
             # a table outlives its transaction there, and a failed commit may have left one with other columns
-            self.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
-        self.run("create_inlined_table", _create(inlined))
+            self._sql.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
+        self._sql.run("create_inlined_table", _create(inlined))
         if self._database.name != "duckdb":
             index = sa.Index(f"quacklake_{inlined.table.name}", inlined.table.c.row_id)
-            self.run("index_inlined_table", CreateIndex(index))
+            self._sql.run("index_inlined_table", CreateIndex(index))
 
-    def register_inlined_tables(self, table_ids: Sequence[int], schema_version: int) -> None:
+    def register_tables(self, table_ids: Sequence[int], schema_version: int) -> None:
         """Let everybody know of the new inlined tables of a schema version."""
-        self._insert(
+        self._sql.insert(
             "inlined_data_tables",
             [
                 {"table_id": id_, "table_name": data_table_name(id_, schema_version), "schema_version": schema_version}
@@ -87,16 +94,16 @@ class InlinedWriter(Inserts):
             ],
         )
 
-    def add_inlined_rows(
+    def add_rows(
         self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int
     ) -> None:
         """Insert inlined rows; ``rows`` are encoded values in schema order."""
         columns, stored = inlined.stored(rows)
         keys = ("row_id", "begin_snapshot", *columns)
         values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, stored, strict=True)]
-        self._insert_many("insert_inlined_rows", inlined.table, keys, values)
+        self._sql.insert_many("insert_inlined_rows", inlined.table, keys, values)
 
-    def end_inlined_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
+    def end_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
         """End inlined rows. Raises ``CommitConflict`` when another commit has deleted one or moved it."""
         table = inlined.table
         statement = (
@@ -104,10 +111,10 @@ class InlinedWriter(Inserts):
             .where(table.c.row_id.in_(list(row_ids)), table.c.end_snapshot.is_(None), table.c.begin_snapshot < snapshot)
             .values(end_snapshot=snapshot)
         )
-        if self._update("end_inlined_rows", statement) != len(row_ids):
+        if self._sql.update("end_inlined_rows", statement) != len(row_ids):
             raise CommitConflict("an inlined row to be deleted was changed by another commit")
 
-    def remove_inlined_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
+    def remove_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
         """Remove the rows that came up to snapshot ``through``; files hold them now.
 
         Raises ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
@@ -116,32 +123,32 @@ class InlinedWriter(Inserts):
         mine = table.c.begin_snapshot <= through
         changed = sa.func.sum(sa.case((table.c.end_snapshot > base, 1), else_=0))
         statement = sa.select(sa.func.count(), sa.func.coalesce(changed, 0)).select_from(table).where(mine)
-        found = self.run("flushed_rows", statement).one()
+        found = self._sql.run("flushed_rows", statement).one()
         if int(found[0]) != count or int(found[1]):
             raise CommitConflict("an inlined row to be flushed was changed by another commit")
-        self.run("remove_inlined_rows", sa.delete(table).where(mine))
+        self._sql.run("remove_inlined_rows", sa.delete(table).where(mine))
 
-    def add_inlined_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
+    def add_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
         """Insert inlined deletes: (data file, position) each."""
         table = delete_table(table_id, self._t)
         rows = [(file, position, snapshot) for file, position in deletes]
-        self._insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
+        self._sql.insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
 
-    def remove_inlined_deletes(self, table_id: int, file_ids: Sequence[int]) -> None:
+    def remove_deletes(self, table_id: int, file_ids: Sequence[int]) -> None:
         """Remove the inlined deletes of data files; delete files hold them now."""
         if file_ids:
             table = delete_table(table_id, self._t)
-            self.run("remove_inlined_deletes", sa.delete(table).where(table.c.file_id.in_(list(file_ids))))
+            self._sql.run("remove_inlined_deletes", sa.delete(table).where(table.c.file_id.in_(list(file_ids))))
 
-    def need_inlined_deletes(self, table_id: int) -> None:
+    def need_delete_table(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes unless it is there."""
-        if not self._t.shared and not self._has_inlined_deletes(table_id):
+        if not self._t.shared and not self.has_deletes(table_id):
             table = delete_table(table_id, self._t)
-            self.run("create_inlined_deletes", sa.schema.CreateTable(table))
+            self._sql.run("create_inlined_deletes", sa.schema.CreateTable(table))
 
-    def inlined_deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
+    def deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
         """True when another commit after ``version`` inlined a delete on one of these files."""
-        if not self._has_inlined_deletes(table_id):
+        if not self.has_deletes(table_id):
             return False
         table = delete_table(table_id, self._t)
         statement = (
@@ -149,7 +156,7 @@ class InlinedWriter(Inserts):
             .where(table.c.file_id.in_(list(file_ids)), table.c.begin_snapshot > version)
             .limit(1)
         )
-        return self.run("inlined_deletes_since", statement).first() is not None
+        return self._sql.run("inlined_deletes_since", statement).first() is not None
 
 
 def _create(inlined: InlinedTable) -> sa.DDLElement:

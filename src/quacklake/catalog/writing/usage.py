@@ -29,7 +29,7 @@ class Usage:
 def usage(writer: Writer, *, snapshots: bool, tables: bool, size: bool, commits: int | None) -> Usage:
     """What is asked for, in one statement; ``commits`` is how many of the last ones are looked back at."""
     wanted = (snapshots, tables, size, commits is not None)
-    statement = writer._cached(("usage", *wanted), lambda: _statement(writer, *wanted))
+    statement = writer.cached(("usage", *wanted), lambda: _statement(writer, *wanted))
     row = writer.run("usage", statement, None if commits is None else {"before": commits - 1}).one()
     found = iter(row)
     snapshot_count, table_count, sum_of_bytes = (int(next(found) or 0) if asked else None for asked in wanted[:3])
@@ -47,7 +47,7 @@ def _statement(writer: Writer, snapshots: bool, tables: bool, size: bool, commit
         live = sums.join(t, sa.and_(t.c.table_id == sums.c.table_id, t.c.end_snapshot.is_(None)))
         parts.append(sa.select(sa.func.sum(sums.c.file_size_bytes)).select_from(live))
     if commits:
-        time = writer._snapshot_columns()[1]
+        time = writer.snapshots.columns()[1]
         last = sa.select(time).where(s.c.snapshot_id > 0).order_by(s.c.snapshot_id.desc())
         parts.append(last.limit(1).offset(sa.bindparam("before", type_=sa.BigInteger())))
     return sa.select(*(part.scalar_subquery() for part in parts))

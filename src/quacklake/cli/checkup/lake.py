@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from quacklake.catalog.reading.health import table_health
 from quacklake.cli.checkup.findings import Finding, bounded, failed
 from quacklake.cli.context import Context
 from quacklake.cli.output import plural
@@ -80,7 +81,7 @@ def _count_files(lake: Lake) -> int:
     """Return the number of data files of the lake, as far as it can be told."""
     try:
         with lake._context.catalog.read() as reader:
-            health = reader.health(reader.latest(), small=0, small_of={}, worn=1.0)
+            health = table_health(reader, reader.snapshots.latest(), small=0, small_of={}, worn=1.0)
         return sum(table.files for table in health.values())
     except QuacklakeError:
         return 0

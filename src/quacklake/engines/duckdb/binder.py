@@ -19,7 +19,7 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
 
-__all__ = ["Binder", "Node", "session_function"]
+__all__ = ["ExpressionBinder", "Node", "session_function"]
 
 Node: TypeAlias = Mapping[str, Any]
 """A part of an expression, as DuckDB's parser writes it down."""
@@ -51,7 +51,7 @@ def session_function(tree: Any) -> str | None:
     return next((name for name in names if name in _OF_SESSION), None)
 
 
-class Binder:
+class ExpressionBinder:
     """Expressions over the columns of some tables, which have names. It asks a connection, and changes nothing."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:

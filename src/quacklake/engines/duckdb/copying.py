@@ -10,7 +10,7 @@ from types import MappingProxyType
 import duckdb
 
 from quacklake.duckdb_versions import first_row
-from quacklake.engines.duckdb.ordering import OrderMacro
+from quacklake.engines.duckdb.expressions import OrderMacro
 from quacklake.engines.duckdb.paths import file_name
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote

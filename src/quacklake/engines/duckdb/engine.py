@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
 from quacklake.engines.duckdb.encryption import lend_keys
-from quacklake.engines.duckdb.expressions import check_expression, plain_expression
+from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
 from quacklake.engines.duckdb.failures import reading
 from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
-from quacklake.engines.duckdb.ordering import OrderMacro
 from quacklake.engines.duckdb.remote import connect_store
-from quacklake.engines.duckdb.shapes import FileShapes
+from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
 from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
@@ -34,9 +33,9 @@ from quacklake.scan.feed import FeedPlan
 from quacklake.scan.filters import unknown_columns, virtual_columns
 from quacklake.scan.virtual import find
 from quacklake.storage import Store
-from quacklake.transaction import Target
+from quacklake.transaction import DeleteTarget
 
-__all__ = ["SNAPSHOT", "DuckDBEngine", "Scan", "check_filter"]
+__all__ = ["SNAPSHOT", "DuckDBEngine", "RunningScan", "check_filter"]
 
 SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
@@ -48,7 +47,7 @@ _NO_INLINED = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class RunningScan:
     """A running scan: a stream of batches that can be cancelled from another thread."""
 
     reader: pa.RecordBatchReader
@@ -78,7 +77,7 @@ class DuckDBEngine:
         """What everyone who reads rows for a user passes, and is in for as long as that takes."""
         self._config = config
         self._root: duckdb.DuckDBPyConnection | None = self.session()
-        self._shapes = FileShapes(store)
+        self._shapes = ShapeCache(store)
         self._names = itertools.count()
         self._lock = threading.Lock()
         self._working: dict[int, list[duckdb.DuckDBPyConnection]] = {}
@@ -184,7 +183,7 @@ class DuckDBEngine:
         row_ids: bool = False,
         places: bool = False,
         batch_rows: int = 122_880,
-    ) -> Scan:
+    ) -> RunningScan:
         """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream.
 
         With ``row_ids`` ``rowid`` comes after them; with ``places`` ``ROW_COLUMNS``, and ``SNAPSHOT``, that of the row.
@@ -206,7 +205,7 @@ class DuckDBEngine:
         where: Filter | None = None,
         limit: int | None = None,
         batch_rows: int = 122_880,
-    ) -> Scan:
+    ) -> RunningScan:
         """Run a feed plan: what came, what went, or both, as a stream."""
         schema = plan.schema
         chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
@@ -244,7 +243,7 @@ class DuckDBEngine:
         limit: int | None,
         batch_rows: int,
         beside: Mapping[str, str] = MappingProxyType({}),
-    ) -> Scan:
+    ) -> RunningScan:
         """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of.
 
         ``beside`` are numbers that come after the columns: name -> the name in the query.
@@ -276,7 +275,7 @@ class DuckDBEngine:
         )
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
-        return Scan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
+        return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """The number of rows that satisfy a filter, counted where they are."""
@@ -294,7 +293,9 @@ class DuckDBEngine:
             found = relation.aggregate("count(*)").fetchall()
         return int(found[0][0])
 
-    def find(self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema) -> Target:
+    def find(
+        self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema
+    ) -> DeleteTarget:
         """The rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
         with _filtering(where, schema), reading():
             relation = connection.sql(query)
@@ -346,11 +347,11 @@ def check_filter(where: str) -> None:
         raise PredicateError(f"the filter cannot be used: {error.message}", hint=error.hint) from None
 
 
-def places_to_target(places: pa.Table) -> Target:
+def places_to_target(places: pa.Table) -> DeleteTarget:
     """``_ql_file_id``, ``_ql_version`` and ``_ql_position`` as the two kinds of places."""
     in_files = places.filter(pc.is_valid(places.column("_ql_file_id")))
     inlined = places.filter(pc.is_valid(places.column("_ql_version")))
-    return Target(
+    return DeleteTarget(
         pa.table([in_files.column("_ql_file_id"), in_files.column("_ql_position")], schema=_NO_POSITIONS),
         pa.table([inlined.column("_ql_version"), inlined.column("_ql_position")], schema=_NO_INLINED),
     )

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import duckdb
 
@@ -19,8 +21,16 @@ from quacklake.engines.duckdb.functions import FUNCTIONS
 from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, render, serialize
 from quacklake.errors import InputError
 from quacklake.format.names import fold
+from quacklake.format.sorting import SortKey, SortSpec, readable_keys
 
-__all__ = ["check_expression", "parser", "plain_expression"]
+__all__ = [
+    "OrderMacro",
+    "check_expression",
+    "constant",
+    "order_keys",
+    "parser",
+    "plain_expression",
+]
 
 _KINDS = frozenset(
     """
@@ -124,3 +134,67 @@ def _check(text: str, node: Node, functions: frozenset[str]) -> None:
                 f'the expression {text!r} calls the function "{node["function_name"]}", which is not allowed in it',
                 hint="functions may work on their arguments only",
             )
+
+
+_DIRECTIONS = ("ASC", "DESC")
+_NULLS = {"NULLS_FIRST": "NULLS FIRST", "NULLS_LAST": "NULLS LAST"}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderMacro:
+    """A macro that an order of rows calls, and the statement that makes it."""
+
+    name: str
+    statement: str
+
+
+def order_keys(spec: SortSpec | None, macros: Sequence[OrderMacro]) -> list[str]:
+    """Return the keys for an ``ORDER BY``; those in another dialect are passed over.
+
+    Raises ``InputError`` for a key that another client has stored and that is more than an expression over a row.
+    """
+    names = [macro.name for macro in macros]
+    return [] if spec is None else [_key(key, names) for key in readable_keys(spec)]
+
+
+def _key(key: SortKey, names: Sequence[str]) -> str:
+    if key.direction not in _DIRECTIONS or key.null_order not in _NULLS:
+        raise InputError(f"the table is sorted by {key!s}, which is no order", hint="set_sorted_by gives it another")
+    try:
+        expression = plain_expression(key.expression, names)
+    except InputError as error:
+        raise InputError(
+            f"the order of the table cannot be used: {error.message}", hint="set_sorted_by gives it another"
+        ) from None
+    return f"{expression} {key.direction} {_NULLS[key.null_order]}"
+
+
+def constant(value: Any) -> duckdb.Expression:
+    """Return a value as an expression. NaN stays NaN, also inside of lists and dictionaries: DuckDB would make it NULL.
+
+    Scalars of numpy are taken as what they hold.
+    """
+    value = _plain(value)
+    if not _holds_nan(value):
+        return duckdb.ConstantExpression(value)
+    if isinstance(value, Mapping):
+        return duckdb.FunctionExpression("struct_pack", *(constant(item).alias(key) for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return duckdb.FunctionExpression("list_value", *map(constant, value))
+    return duckdb.SQLExpression("'nan'::DOUBLE")
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of numpy as one of Python."""
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0 or value.dtype.kind not in "biufSU":
+        return value
+    return value.item()
+
+
+def _holds_nan(value: Any) -> bool:
+    value = _plain(value)
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) for key in value) and any(map(_holds_nan, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_nan, value))
+    return isinstance(value, float) and value != value

@@ -27,7 +27,7 @@ from quacklake.format.type_text import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["FileShapes", "Shape", "Shapes"]
+__all__ = ["Shape", "ShapeCache", "Shapes"]
 
 _KEY = "ql_shape_key"
 _INTERNAL = frozenset({FIELD_ROW_ID, FIELD_SNAPSHOT_ID})
@@ -47,7 +47,7 @@ class _Node:
     children: tuple[_Node, ...]
 
 
-class FileShapes:
+class ShapeCache:
     """The shapes of files, remembered: a file never changes. Safe to share between threads."""
 
     def __init__(self, store: Store, size: int = 16_384) -> None:

@@ -24,8 +24,8 @@ from quacklake.engines.duckdb.copying import (
 )
 from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
 from quacklake.engines.duckdb.exactness import exact
+from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.ordering import order_keys
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
 from quacklake.format.names import literal, quote

@@ -22,8 +22,7 @@ from quacklake.maintenance.backup.pruning import check_not_pruned
 from quacklake.maintenance.reports import Skipped
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.apart import overlap
-from quacklake.storage.copying import copy_file
+from quacklake.storage.store_pairs import copy_file, overlap
 
 __all__ = ["BackupReport", "back_up"]
 
@@ -95,7 +94,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
         # Nobody commits to SQLite while others read: the target may be slow, so its part comes after the reading.
         spool = Store.open(folder)
         with catalog.read() as reader:
-            snapshot = reader.latest()
+            snapshot = reader.snapshots.latest()
             id_ = new_id(snapshot.id)
             images = write_image(ImageReader.of(reader), catalog.encoding, spool, folder_of(id_))
         for path in (f"{folder_of(id_)}{name}.arrow" for name in images):

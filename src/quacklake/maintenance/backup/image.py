@@ -45,11 +45,11 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
         _write(store, folder, name, reader.arrow_schema(name), reader.rows(name))
         names.append(name)
     for id_ in reader.inlined_ids():
-        schema = reader.columns_at(id_.table_id, id_.schema_version)
+        schema = reader.tables.columns_at(id_.table_id, id_.schema_version)
         name = inlined_name(id_)
         _write_inlined(store, folder, name, schema, decoded_pages(reader, database, id_, schema))
         names.append(name)
-    for table_id in reader.inlined_delete_tables():
+    for table_id in reader.inlined.delete_tables():
         name = inline.delete_table_name(table_id)
         _write(store, folder, name, DELETE_COLUMNS, reader.inlined_delete_pages(table_id))
         names.append(name)

@@ -16,7 +16,7 @@ from quacklake.maintenance.backup.image import Texts, fill_inlined, image_files,
 from quacklake.maintenance.backup.manifest import BackupInfo, folder_of
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.storage.copying import copy_file
+from quacklake.storage.store_pairs import copy_file
 
 __all__ = ["restore"]
 

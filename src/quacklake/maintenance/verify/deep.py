@@ -79,7 +79,7 @@ class DeepChecks:
     def _unreadable(self, error: CorruptFileError, table: str, file_id: int | None = None) -> None:
         """A file that cannot be read; when others have committed meanwhile it may just be gone."""
         with self._catalog.read() as reader:
-            changed = reader.latest().id != self._known.latest.id
+            changed = reader.snapshots.latest().id != self._known.latest.id
         if changed:
             self._collector.skip(table, f"the lake has changed while it was read: {error.message}")
         else:
@@ -90,7 +90,7 @@ class DeepChecks:
         if snapshot is None:
             return
         with self._catalog.read() as reader:
-            info = reader.table_by_id(snapshot, table_id)
+            info = reader.tables.by_id(snapshot, table_id)
             if info is None:
                 return
             plan = plan_scan(
@@ -113,7 +113,7 @@ class DeepChecks:
         if not before:
             return None
         with self._catalog.read() as reader:
-            return reader.at_version(before[-1])
+            return reader.snapshots.at_version(before[-1])
 
     def _file_pages(self, table_id: int) -> Iterator[list[DataFile]]:
         after = -1

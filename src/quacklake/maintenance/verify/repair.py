@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.repairs import Repairs
-from quacklake.catalog.totals import TotalsCache
+from quacklake.catalog.writing.totals import TotalsCache
 from quacklake.errors import CommitConflict
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.verify.findings import Finding, RepairReport, VerifyReport
@@ -33,14 +33,14 @@ def repair(
     if dry_run or not mended:
         return RepairReport(dry_run, mended, left)
     with catalog.commit() as writer:
-        latest = writer.latest()
+        latest = writer.snapshots.latest()
         if latest.id != report.snapshot:
             raise CommitConflict("the lake has changed since it was verified", hint="verify it again")
         repairs = Repairs.of(writer)
         for fix in dict.fromkeys(each.fix for each in mended if each.fix is not None):
             repairs.apply(fix.action, fix.values)
         snapshot = _following(latest, mended)
-        writer.add_snapshot(snapshot, (), None, MESSAGE, None)
+        writer.snapshots.add(snapshot, (), None, MESSAGE, None)
     catalog.totals = TotalsCache()
     return RepairReport(dry_run, mended, left, snapshot.id)
 

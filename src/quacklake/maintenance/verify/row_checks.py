@@ -105,7 +105,7 @@ def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
     for table_id, name, version in audit.listed_inlined():
         table = known.name(table_id)
         try:
-            alike = audit.has_columns(table_id, version, audit.columns_at(table_id, version))
+            alike = audit.has_columns(table_id, version, audit.tables.columns_at(table_id, version))
         except QuacklakeError as error:
             yield finding("V042", f"{name}: {error.message}", table=table)
             continue

@@ -44,7 +44,7 @@ def _check_catalog(catalog: Catalog, collector: Collector, progress: Progress) -
     checks = (*CATALOG_CHECKS, *ROW_CHECKS)
     with catalog.read() as reader:
         audit = RowAudit.of(reader)
-        known = Known(audit.latest(), audit.table_names(), catalog.encrypted)
+        known = Known(audit.snapshots.latest(), audit.table_names(), catalog.encrypted)
         for number, check in enumerate(checks):
             progress("checking the catalog", number, len(checks))
             collector.take(check(audit, known))

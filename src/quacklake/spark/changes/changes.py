@@ -29,7 +29,7 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import as_stored, quote, read_type, shown
 from quacklake.spark.write.rows import SparkRows
 from quacklake.storage import Store
-from quacklake.transaction import NewDeleteFile, Target, TouchedFile, Transaction, touched_files
+from quacklake.transaction import DeleteTarget, NewDeleteFile, TouchedFile, Transaction, touched_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,7 +119,7 @@ class Changes:
         if delete_files > _FILES_HERE or (delete_files and found.positions is None):
             pending.delete_by_files(self.plan, self._write_deletes(self._places(rows, found), left, touched))
             left = set()
-        pending.delete(self.plan, Target(self._positions(rows, found, left), found.gone))
+        pending.delete(self.plan, DeleteTarget(self._positions(rows, found, left), found.gone))
         pending.end_files(self.plan, dead | rewritten)
         before = len(pending.files)
         kept = self._write_kept(rows, found, rewritten)
@@ -186,7 +186,7 @@ class Changes:
         begins: dict[int, int | None] = {}
         if before:
             with self.context.catalog.read() as reader:
-                dated = reader.dated_deletes(self.tx.base, self.table.id, before)
+                dated = reader.inlined.dated_deletes(self.tx.base, self.table.id, before)
             begins = {id_: found.file_begin for id_, found in dated.items()}
         chosen = {id_: touched[id_] for id_ in ids}
         vectors = self.context.writes_vectors(self.table)

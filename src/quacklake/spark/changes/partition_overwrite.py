@@ -100,7 +100,7 @@ def _whole_files(context: LakeContext, table: TableInfo, keys: Keys, plan: ScanP
     if not ids:
         return {}
     with context.catalog.read() as reader:
-        known = reader.partition_values(table.id, ids)
+        known = reader.files.partition_values(table.id, ids)
     return {
         id_: _decoded(keys, tuple(known[id_].get(key.index) for key in keys.spec.keys)) for id_ in ids if id_ in known
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from quacklake.engines.duckdb.binder import Binder, Node
+from quacklake.engines.duckdb.binder import ExpressionBinder, Node
 from quacklake.engines.duckdb.trees import constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
@@ -93,7 +93,7 @@ class Scope:
     def _translated(self, given: str | Expression, use: Callable[[Translator, Typed], str]) -> str:
         text = given.sql if isinstance(given, Expression) else given
         with self.engine.connection() as connection:
-            translator = Translator(Binder(connection, self.tables), time=self.time)
+            translator = Translator(ExpressionBinder(connection, self.tables), time=self.time)
             try:
                 found = use(translator, translator.visit(translator.binder.parse(text)))
             except RecursionError:
@@ -114,7 +114,7 @@ _HINT = "say it to Spark itself: with spark.sql(…), or a column of pyspark.sql
 class Translator:
     """Walks through one expression. ``strict`` tells afterwards whether it counts on errors of ANSI mode."""
 
-    def __init__(self, binder: Binder, *, time: bool) -> None:
+    def __init__(self, binder: ExpressionBinder, *, time: bool) -> None:
         self.binder = binder
         self.time = time
         self.strict = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from quacklake.engines.duckdb.binder import Binder, Node
+from quacklake.engines.duckdb.binder import ExpressionBinder, Node
 from quacklake.engines.duckdb.trees import nodes
 from quacklake.format.names import quote as lake_quote
 from quacklake.format.schema import Column, TableSchema
@@ -24,7 +24,7 @@ KEYS = (*INTEGERS, "boolean", "varchar", "uuid", "date", "timestamptz", *STAMPS)
 _BOOLEAN = Column(0, "v", "boolean")
 
 
-class ViewBinder(Binder):
+class ViewBinder(ExpressionBinder):
     """Expressions over all columns of the relations of a query."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:

@@ -77,7 +77,7 @@ class StreamSource:
     def start(self, starting: Bound) -> Position:
         """Where a stream begins. Raises ``SnapshotExpiredError`` with the oldest that is left."""
         with self.context.catalog.read() as reader:
-            newest = reader.latest()
+            newest = reader.snapshots.latest()
             if starting == LATEST:
                 return self._after(newest.id)
             if starting == EARLIEST:
@@ -90,17 +90,17 @@ class StreamSource:
         return {"table": self.table.id, "after": snapshot}
 
     def _earliest(self, reader: Reader) -> Position:
-        oldest = reader.oldest_unbroken()
+        oldest = reader.snapshots.oldest_unbroken()
         if oldest.id == 0:
             return self._after(-1)
-        there = reader.table_by_id(oldest, self.table.id) is not None
+        there = reader.tables.by_id(oldest, self.table.id) is not None
         return {**self._after(oldest.id), "state": oldest.id} if there else self._after(oldest.id)
 
     def _check_start(self, reader: Reader, since: int, starting: object) -> None:
-        newest = reader.latest().id
+        newest = reader.snapshots.latest().id
         if since > newest + 1:
             raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest}")
-        oldest = reader.oldest_unbroken().id
+        oldest = reader.snapshots.oldest_unbroken().id
         if oldest and since <= oldest:
             raise SnapshotExpiredError(
                 f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
@@ -110,14 +110,14 @@ class StreamSource:
     def latest(self, start: Position) -> Position:
         """How far a batch that begins at a position can go now; the same position when there is nothing new."""
         with self.context.catalog.read() as reader:
-            newest = reader.latest()
+            newest = reader.snapshots.latest()
             after = start["after"]
             if newest.id <= after and "state" not in start:
                 return start
             table = self._present(reader, newest, start)
             end = newest.id
             if self.max_files is not None or self.max_bytes is not None:
-                files = reader.changed_files(table, after + 1, end)
+                files = reader.files.changed(table, after + 1, end)
                 end = last_within(files, after + 1, end, self.max_files, self.max_bytes)
             quiet = "state" not in start and end == newest.id and end - after < _QUIET
             if quiet and not self._touched(reader, after + 1, end):
@@ -126,7 +126,7 @@ class StreamSource:
 
     def _touched(self, reader: Reader, since: int, until: int) -> bool:
         """True when a snapshot of a range changed rows of the table, or when that is not known."""
-        made = reader.changes_between(since, until)
+        made = reader.snapshots.changes_between(since, until)
         found = (change for text in made.values() for change in parse(text))
         return len(made) != until - since + 1 or any(
             change.id == self.table.id and change.kind in _FEED for change in found
@@ -140,12 +140,12 @@ class StreamSource:
         """
         catalog = self.context.catalog
         with catalog.read() as reader:
-            until = reader.at_version(end["after"]) if end["after"] >= 0 else reader.latest()
+            until = reader.snapshots.at_version(end["after"]) if end["after"] >= 0 else reader.snapshots.latest()
             table = self._present(reader, until, start)
             since = start["after"] + 1
             state = None
             if "state" in start:
-                base = reader.at_version(start["state"])
+                base = reader.snapshots.at_version(start["state"])
                 past = self._present(reader, base, start)
                 state = plan_scan(
                     reader, self.context.store, base, past, database=catalog.encoding, encrypted=catalog.encrypted
@@ -161,7 +161,7 @@ class StreamSource:
                 encrypted=catalog.encrypted,
             )
             versions = [*range(since, until.id + 1), *([] if state is None else [state.snapshot_id])]
-            times = reader.times(versions) if self.changes else {}
+            times = reader.snapshots.times(versions) if self.changes else {}
         names = tuple(table.schema.by_id(column.id).name for column in self.columns)
         return StreamPlan(state, feed, names, {id_: int(time.timestamp() * 1_000_000) for id_, time in times.items()})
 
@@ -173,7 +173,7 @@ class StreamSource:
                 f"the stream began with another table that was called {name}",
                 hint="use another checkpoint, or another name for the pipeline",
             )
-        found = reader.table_by_id(snapshot, self.table.id)
+        found = reader.tables.by_id(snapshot, self.table.id)
         if found is None:
             raise NotFoundError(f"{name} does not exist at snapshot {snapshot.id}: it was dropped, or is not made yet")
         for column in self.columns:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_reader
-from quacklake.engines.duckdb.ordering import order_keys
+from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo

@@ -1,4 +1,4 @@
-"""Writing snapshots, options, schemas and tables with their columns and layout."""
+"""Writing schemas and tables with their columns, partitionings and orders."""
 
 from __future__ import annotations
 
@@ -6,78 +6,30 @@ from collections.abc import Container, Sequence
 
 import sqlalchemy as sa
 
-from quacklake.catalog.writing.inserts import Inserts
+from quacklake.catalog.reading.tables import TableQueries
+from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
-from quacklake.format.changes import Change, render
 from quacklake.format.nested import parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.options import OptionRow
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 
-__all__ = ["ObjectWriter"]
+__all__ = ["TableUpdates"]
 
 
-class ObjectWriter(Inserts):
-    """The snapshots, options, schemas and tables of a commit."""
+class TableUpdates(TableQueries):
+    """Writes the schemas and tables of a commit."""
 
-    def add_snapshot(
-        self, snapshot: Snapshot, changes: Sequence[Change], author: str | None, message: str | None, extra: str | None
-    ) -> None:
-        """Insert a snapshot and what it changed."""
-        self._insert(
-            "snapshot",
-            [
-                {
-                    "snapshot_id": snapshot.id,
-                    "snapshot_time": snapshot.time,
-                    "schema_version": snapshot.schema_version,
-                    "next_catalog_id": snapshot.next_catalog_id,
-                    "next_file_id": snapshot.next_file_id,
-                }
-            ],
-        )
-        self._insert(
-            "snapshot_changes",
-            [
-                {
-                    "snapshot_id": snapshot.id,
-                    "changes_made": render(changes),
-                    "author": author,
-                    "commit_message": message,
-                    "commit_extra_info": extra,
-                }
-            ],
-        )
+    _sql: WriteStatements
 
-    def add_token(self, token: str, snapshot_id: int) -> None:
-        """Remember a commit by its token, so that a lost answer can be found again."""
-        self._insert_many("add_token", self._t.own["commits"], ("token", "snapshot_id"), [(token, snapshot_id)])
-
-    def add_options(self, options: Sequence[OptionRow]) -> None:
-        """Insert options."""
-        rows = [{"key": o.key, "value": o.value, "scope": o.scope, "scope_id": o.scope_id} for o in options]
-        self._insert("metadata", rows)
-
-    def put_option(self, option: OptionRow) -> None:
-        """Set an option in its scope, replacing what it was."""
-        self.drop_option(option)
-        self.add_options([option])
-
-    def drop_option(self, option: OptionRow) -> None:
-        """Take an option out of its scope."""
-        t = self._t["metadata"]
-        scope = t.c.scope.is_(None) if option.scope is None else t.c.scope == option.scope
-        owner = t.c.scope_id.is_(None) if option.scope_id is None else t.c.scope_id == option.scope_id
-        self.run("delete_option", sa.delete(t).where(t.c.key == option.key, scope, owner))
-
-    # -- schemas and tables ------------------------------------------------------------------------------------------
+    def __init__(self, sql: WriteStatements) -> None:
+        super().__init__(sql)
 
     def add_schemas(self, schemas: Sequence[SchemaInfo], snapshot: int) -> None:
         """Insert schemas that begin at a snapshot."""
-        self._insert(
+        self._sql.insert(
             "schema",
             [
                 {
@@ -96,7 +48,7 @@ class ObjectWriter(Inserts):
 
     def add_tables(self, tables: Sequence[TableInfo], snapshot: int) -> None:
         """Insert table rows that begin at a snapshot, without their columns."""
-        self._insert(
+        self._sql.insert(
             "table",
             [
                 {
@@ -115,7 +67,7 @@ class ObjectWriter(Inserts):
 
     def add_columns(self, rows: Sequence[tuple[int, ColumnRow]], snapshot: int) -> None:
         """Insert columns: the table's id and the row of each."""
-        self._insert(
+        self._sql.insert(
             "column",
             [
                 {
@@ -142,27 +94,27 @@ class ObjectWriter(Inserts):
         if ids:
             c = self._t["column"]
             chosen = (c.c.table_id == table_id, c.c.column_id.in_(list(ids)), c.c.end_snapshot.is_(None))
-            self.run("end_columns", sa.update(c).where(*chosen).values(end_snapshot=snapshot))
+            self._sql.run("end_columns", sa.update(c).where(*chosen).values(end_snapshot=snapshot))
 
     def end_column_tags(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
         """End the tags of columns that are dropped, as 1.1 does; in 1.0 they stay."""
         if ids and self._t.is_next:
             t = self._t["column_tag"]
             chosen = (t.c.table_id == table_id, t.c.column_id.in_(list(ids)), t.c.end_snapshot.is_(None))
-            self.run("end_column_tags", sa.update(t).where(*chosen).values(end_snapshot=snapshot))
+            self._sql.run("end_column_tags", sa.update(t).where(*chosen).values(end_snapshot=snapshot))
 
     def add_schema_versions(self, table_ids: Sequence[int], snapshot: Snapshot) -> None:
         """Note that these tables changed their shape or name with a snapshot."""
         version = snapshot.schema_version
-        self._insert(
+        self._sql.insert(
             "schema_versions",
             [{"begin_snapshot": snapshot.id, "schema_version": version, "table_id": id_} for id_ in table_ids],
         )
 
     def end_layouts(self, partitioned: Sequence[int], sorted_: Sequence[int], snapshot: int) -> None:
         """End the partitioning of some tables and the order of some."""
-        self._end("partition_info", "table_id", partitioned, snapshot)
-        self._end("sort_info", "table_id", sorted_, snapshot)
+        self._sql.end("partition_info", "table_id", partitioned, snapshot)
+        self._sql.end("sort_info", "table_id", sorted_, snapshot)
 
     def add_partitions(
         self, specs: Sequence[tuple[int, PartitionSpec]], snapshot: int, known: Container[int] = ()
@@ -171,14 +123,14 @@ class ObjectWriter(Inserts):
 
         Those whose ids are ``known`` come back: their keys are in the catalog.
         """
-        self._insert(
+        self._sql.insert(
             "partition_info",
             [
                 {"partition_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
                 for table_id, spec in specs
             ],
         )
-        self._insert(
+        self._sql.insert(
             "partition_column",
             [
                 {
@@ -196,14 +148,14 @@ class ObjectWriter(Inserts):
 
     def add_sorts(self, specs: Sequence[tuple[int, SortSpec]], snapshot: int, known: Container[int] = ()) -> None:
         """Insert orders that begin at a snapshot, as ``add_partitions`` does partitionings."""
-        self._insert(
+        self._sql.insert(
             "sort_info",
             [
                 {"sort_id": spec.id, "table_id": table_id, "begin_snapshot": snapshot, "end_snapshot": None}
                 for table_id, spec in specs
             ],
         )
-        self._insert(
+        self._sql.insert(
             "sort_expression",
             [
                 {
@@ -223,7 +175,7 @@ class ObjectWriter(Inserts):
 
     def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
         """End schemas."""
-        self._end("schema", "schema_id", ids, snapshot)
+        self._sql.end("schema", "schema_id", ids, snapshot)
 
     def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
         """End the rows that named tables at the snapshot ``base``, as a rename does.
@@ -238,11 +190,16 @@ class ObjectWriter(Inserts):
             .where(t.c.table_id.in_(list(ids)), t.c.end_snapshot.is_(None), t.c.begin_snapshot <= base)
             .values(end_snapshot=snapshot)
         )
-        if self._update("end_table_rows", statement) != len(ids):
+        if self._sql.update("end_table_rows", statement) != len(ids):
             raise CommitConflict("a table to be renamed was renamed or dropped by another commit")
 
     def end_tables(self, ids: Sequence[int], snapshot: int) -> None:
         """End tables with all that belongs to them."""
         for name in ("table", "column", "data_file", "delete_file", "partition_info", "sort_info", "column_tag"):
-            self._end(name, "table_id", ids, snapshot)
-        self._end("tag", "object_id", ids, snapshot)
+            self._sql.end(name, "table_id", ids, snapshot)
+        self._sql.end("tag", "object_id", ids, snapshot)
+
+    def check_dropped(self, table_id: int, dropped_at: int) -> None:
+        """Raise ``CommitConflict`` unless a table was dropped by that snapshot and is still known."""
+        if self.drop_of(table_id) != dropped_at:
+            raise CommitConflict("a table to be brought back was brought back or forgotten by another commit")

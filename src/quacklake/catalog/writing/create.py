@@ -54,5 +54,5 @@ def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:
     rows["encrypted"] = "true" if encrypted else "false"
     writer.add_options([OptionRow(key, value) for key, value in rows.items()])
     first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
-    writer.add_snapshot(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
-    writer.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
+    writer.snapshots.add(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
+    writer.tables.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quacklake.storage import S3Options, Store
-from quacklake.storage.apart import overlap
+from quacklake.storage.store_pairs import overlap
 
 
 def test_a_folder_overlaps_itself_and_those_inside_and_around_it(tmp_path: Path) -> None:

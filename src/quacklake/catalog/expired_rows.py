@@ -66,7 +66,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
             writer.run("forget_unseen", sa.text(f"DROP TEMPORARY TABLE IF EXISTS {table.name}"))
         writer.run("make_unseen", sa.schema.CreateTable(table))
     if found:
-        writer._insert_many("insert_unseen_spans", _SPANS, ["begin_snapshot", "end_snapshot"], sorted(found))
+        writer.insert_many("insert_unseen_spans", _SPANS, ["begin_snapshot", "end_snapshot"], sorted(found))
         f = writer._t["data_file"]
         dead = sa.select(f.c.data_file_id).where(unseen(f))
         writer.run("insert_unseen_files", sa.insert(_FILES).from_select(["data_file_id"], dead))
@@ -97,7 +97,7 @@ def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     # a name that is not of this form would be another table
     found = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
-    return {name: writer.inlined_lives(*found[name]) for name in sorted(found)}
+    return {name: writer.inlined.lives(*found[name]) for name in sorted(found)}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

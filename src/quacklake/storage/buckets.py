@@ -17,17 +17,17 @@ from pyarrow import fs
 from quacklake.errors import StorageError
 from quacklake.storage.roots import Root
 
-__all__ = ["Place", "problem_of"]
+__all__ = ["Bucket", "problem_of"]
 
 _SEEN_SECONDS = 10.0
 """For how long a bucket that was there is not asked for again: many files may be missing."""
 
 _BUCKET_URL = re.compile(r"\b[a-z0-9]+://[^/\s'\"]+/")
-_open: weakref.WeakSet[Place] = weakref.WeakSet()
+_open: weakref.WeakSet[Bucket] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
-class Place:
+class Bucket:
     """The bucket, or container, of a store; a local folder has none."""
 
     def __init__(self, root: Root) -> None:

@@ -1,104 +1,41 @@
-"""Views, macros, comments and tags: what a transaction does to them, and how a commit writes it."""
+"""Views, macros, comments and tags as a transaction sees and changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Protocol
 
-from quacklake.catalog import Writer
-from quacklake.catalog import objects as rows
+from quacklake.catalog import Catalog
 from quacklake.catalog.objects import TagRow, Tags
 from quacklake.errors import AlreadyExistsError, NotFoundError, nearest
-from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.names import check_name, fold
 from quacklake.format.objects import MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.paths import uuid7
+from quacklake.format.snapshots import Snapshot
 from quacklake.transaction import features
+from quacklake.transaction.object_changes import ObjectChanges
+from quacklake.transaction.tables import TableCache
 
-if TYPE_CHECKING:
-    from quacklake.transaction.tables import TableCache
-    from quacklake.transaction.transaction import Transaction
-
-__all__ = ["NO_OBJECTS", "ObjectChanges", "PendingObjects"]
+__all__ = ["PendingObjects"]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectChanges:
-    """What one transaction changes of views, macros and tags. Ids of what does not exist yet are negative."""
+class _Owner(Protocol):
+    """The transaction that the objects belong to."""
 
-    created_views: tuple[ViewInfo, ...] = ()
-    renamed_views: tuple[ViewInfo, ...] = ()
-    dropped_views: tuple[ViewInfo, ...] = ()
-    created_macros: tuple[MacroInfo, ...] = ()
-    dropped_macros: tuple[MacroInfo, ...] = ()
-    table_tags: tuple[TagRow, ...] = ()
-    view_tags: tuple[TagRow, ...] = ()
+    catalog: Catalog
+    base: Snapshot
 
-    def __bool__(self) -> bool:
-        return self != NO_OBJECTS
-
-    def new_ids(self) -> list[int]:
-        """The local ids of what is made."""
-        return [view.id for view in self.created_views] + [macro.id for macro in self.created_macros]
-
-    def changes(self) -> list[Change]:
-        """The changes in the words of the format."""
-        kind = ChangeKind
-        found = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
-        found += [
-            Change(kind.CREATED_VIEW, schema=view.schema_name, name=view.name)
-            for view in (*self.created_views, *self.renamed_views)
-        ]
-        found += [
-            Change(
-                kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO,
-                schema=macro.schema_name,
-                name=macro.name,
-            )
-            for macro in self.created_macros
-        ]
-        found += [
-            Change(kind.DROPPED_TABLE_MACRO if macro.is_table else kind.DROPPED_SCALAR_MACRO, id=macro.id)
-            for macro in self.dropped_macros
-        ]
-        found += [Change(kind.ALTERED_TABLE, id=tag.object_id) for tag in self.table_tags if tag.object_id >= 0]
-        found += [Change(kind.ALTERED_VIEW, id=tag.object_id) for tag in self.view_tags if tag.object_id >= 0]
-        return found
-
-    def end(self, writer: Writer, base: int, snapshot: int) -> None:
-        """End what is dropped or gets another name."""
-        rows.end_view_rows(writer, [view.id for view in self.renamed_views], base, snapshot)
-        rows.end_views(writer, [view.id for view in self.dropped_views], snapshot)
-        rows.end_macros(writer, [macro.id for macro in self.dropped_macros], snapshot)
-
-    def insert(self, writer: Writer, ids: Mapping[int, int], snapshot: int) -> None:
-        """Insert what is new, with the real ids."""
-
-        def real(id_: int) -> int:
-            return ids.get(id_, id_)
-
-        views = (*self.created_views, *self.renamed_views)
-        rows.add_views(
-            writer, [replace(view, id=real(view.id), schema_id=real(view.schema_id)) for view in views], snapshot
-        )
-        rows.add_macros(
-            writer,
-            [replace(macro, id=real(macro.id), schema_id=real(macro.schema_id)) for macro in self.created_macros],
-            snapshot,
-        )
-        tags = [replace(tag, object_id=real(tag.object_id)) for tag in (*self.table_tags, *self.view_tags)]
-        rows.add_tags(writer, tags, snapshot)
-
-
-NO_OBJECTS = ObjectChanges()
-"""No change."""
+    def check_writable(self) -> None: ...
+    def local_id(self) -> int: ...
+    def find_schema(self, name: str) -> SchemaInfo: ...
+    def get_table(self, schema: str, name: str) -> TableInfo | None: ...
 
 
 class PendingObjects:
     """The views, macros and tags as a transaction sees them, and its changes to them."""
 
-    def __init__(self, tx: Transaction, cache: TableCache) -> None:
+    def __init__(self, tx: _Owner, cache: TableCache) -> None:
         self._tx = tx
         self._cache = cache
         self._created_views: dict[int, ViewInfo] = {}

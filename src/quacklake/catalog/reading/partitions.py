@@ -15,9 +15,9 @@ from quacklake.format.predicate import Compare, IsNull, Predicate, columns_of
 from quacklake.format.sorting import SortKey, SortSpec
 
 __all__ = [
+    "by_table",
     "constant",
     "in_buckets",
-    "partitions",
     "prune",
     "select_partitions",
     "select_sorts",
@@ -62,7 +62,7 @@ def _at(select: sa.Select[Any], info: sa.Table, snapshot: int, table_ids: Sequen
     return chosen if table_ids is None else chosen.where(info.c.table_id.in_(list(table_ids)))
 
 
-def partitions(rows: Rows) -> dict[int, PartitionSpec]:
+def by_table(rows: Rows) -> dict[int, PartitionSpec]:
     """The rows of :func:`select_partitions` by table."""
     return dict(_specs(rows))
 
