@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from quacklake.lake.table import Table
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
+    from quacklake.operations.change_feed import ChangeFrame
     from quacklake.operations.dataframe import DataFrame
     from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
-    from quacklake.operations.feed import ChangeFrame
     from quacklake.operations.input_files import open_files
     from quacklake.operations.undo import RestoredTable, UndoReport
     from quacklake.spark.datasource.registration import register_spark
@@ -83,7 +83,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.connect": "connect",
             "quacklake.operations.dataframe": "DataFrame",
             "quacklake.operations.expression": "Expression",
-            "quacklake.operations.feed": "ChangeFrame",
+            "quacklake.operations.change_feed": "ChangeFrame",
             "quacklake.lake.from_backup": "backups prune_backups restore_backup",
             "quacklake.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",

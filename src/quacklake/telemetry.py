@@ -25,7 +25,7 @@ from quacklake.errors import ConfigError
 
 __all__ = [
     "OTHER",
-    "Snapshot",
+    "TelemetrySnapshot",
     "TenantFigures",
     "Timing",
     "configure_logging",
@@ -76,7 +76,7 @@ class TenantFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TelemetrySnapshot:
     """Everything counted and timed up to one moment, and what was measured last. It does not change afterwards.
 
     ``tenants`` has by label what of it was done for catalogs (tenants) of shared lakes.
@@ -165,14 +165,14 @@ def _log_step(name: str, detail: object, seconds: float) -> None:
     logger.log(level, "%s", " ".join(part for part in (step, f"{seconds * 1000:.1f} ms", words) if part))
 
 
-def snapshot() -> Snapshot:
+def snapshot() -> TelemetrySnapshot:
     """All counters, timings and measures as they are now."""
     with _lock:
         figures = {
             label: TenantFigures(MappingProxyType(dict(counters)), MappingProxyType(dict(timings)))
             for label, (counters, timings) in _tenants.items()
         }
-        return Snapshot(
+        return TelemetrySnapshot(
             MappingProxyType(dict(_counters)),
             MappingProxyType(dict(_timings)),
             MappingProxyType(dict(_gauges)),

@@ -18,7 +18,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.cli import main
 from quacklake.errors import LeaseHeldError
-from quacklake.maintenance.lease import Work, hold
+from quacklake.maintenance.lease import LeasedWork, hold
 from quacklake.maintenance.policy import Policy
 from tests.prove.soak import soak
 
@@ -94,7 +94,7 @@ def test_a_policy_leaves_ages_to_the_options_of_the_lake(lake: Lake) -> None:
 
 def test_a_lake_that_another_maintains_is_left_alone(lake: Lake) -> None:
     before = lake.current_snapshot()
-    with hold(lake._context.catalog, Work.MAINTENANCE, dt.timedelta(minutes=1)):
+    with hold(lake._context.catalog, LeasedWork.MAINTENANCE, dt.timedelta(minutes=1)):
         with pytest.raises(LeaseHeldError) as caught:
             lake.maintain(POLICY)
         assert caught.value.transient
@@ -137,7 +137,7 @@ def test_the_command_says_what_is_due_and_does_it(
 def test_the_command_fails_when_another_maintains_the_lake(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with hold(lake._context.catalog, Work.MAINTENANCE, dt.timedelta(minutes=1)):
+    with hold(lake._context.catalog, LeasedWork.MAINTENANCE, dt.timedelta(minutes=1)):
         assert run(tmp_path) == 1
     assert "another process" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ import quacklake
 from quacklake import Lake
 from quacklake.catalog import Catalog
 from quacklake.errors import CommitConflict, LeaseHeldError, NotFoundError
-from quacklake.maintenance.lease import Work, claim, hold
+from quacklake.maintenance.lease import LeasedWork, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, examine
 
@@ -83,11 +83,11 @@ def test_leases_and_numbers_on_every_database(database: str, tmp_path: Path, req
     url = local.get(database) or request.getfixturevalue(f"{database}_url")
     with new_lake(url, tmp_path) as lake:
         catalog = catalog_of(lake)
-        claim(catalog, Work.MAINTENANCE, MINUTE, "0190e6a1-0000-7000-8000-000000000001")
+        claim(catalog, LeasedWork.MAINTENANCE, MINUTE, "0190e6a1-0000-7000-8000-000000000001")
         with pytest.raises(LeaseHeldError, match="another process"):
-            claim(catalog, Work.MAINTENANCE, MINUTE, "0190e6a1-0000-7000-8000-000000000002")
-        claim(catalog, Work.ORPHANS, dt.timedelta(0), "0190e6a1-0000-7000-8000-000000000001")
-        claim(catalog, Work.ORPHANS, MINUTE, "0190e6a1-0000-7000-8000-000000000002")
+            claim(catalog, LeasedWork.MAINTENANCE, MINUTE, "0190e6a1-0000-7000-8000-000000000002")
+        claim(catalog, LeasedWork.ORPHANS, dt.timedelta(0), "0190e6a1-0000-7000-8000-000000000001")
+        claim(catalog, LeasedWork.ORPHANS, MINUTE, "0190e6a1-0000-7000-8000-000000000002")
 
         fill(lake)
         lake.table("t").delete("x = 1 OR x = 3")
@@ -106,12 +106,12 @@ def test_leases_and_numbers_on_every_database(database: str, tmp_path: Path, req
 
 def test_a_lease_is_renewed_while_work_goes_on_and_given_back_after(lake: Lake) -> None:
     catalog, length = catalog_of(lake), dt.timedelta(seconds=1)
-    with hold(catalog, Work.MAINTENANCE, length) as lost:
+    with hold(catalog, LeasedWork.MAINTENANCE, length) as lost:
         time.sleep(1.3)
         with pytest.raises(LeaseHeldError):
-            claim(catalog, Work.MAINTENANCE, length, "0190e6a1-0000-7000-8000-000000000002")
+            claim(catalog, LeasedWork.MAINTENANCE, length, "0190e6a1-0000-7000-8000-000000000002")
         assert not lost.is_set()
-    claim(catalog, Work.MAINTENANCE, length, "0190e6a1-0000-7000-8000-000000000002")
+    claim(catalog, LeasedWork.MAINTENANCE, length, "0190e6a1-0000-7000-8000-000000000002")
 
 
 def test_a_pass_does_what_is_due_once(lake: Lake) -> None:
@@ -152,7 +152,7 @@ def test_orphans_are_looked_for_once_in_their_time_whoever_does_it(lake: Lake) -
 
 def test_only_one_of_two_processes_makes_a_pass(lake: Lake) -> None:
     fill(lake)
-    with hold(catalog_of(lake), Work.MAINTENANCE, MINUTE), pytest.raises(LeaseHeldError):
+    with hold(catalog_of(lake), LeasedWork.MAINTENANCE, MINUTE), pytest.raises(LeaseHeldError):
         scheduler(lake, Workers()).run_once()
 
 
@@ -160,7 +160,7 @@ def test_watching_waits_for_the_leader_takes_over_and_stops_when_told(lake: Lake
     fill(lake)
     workers, stop, reports = Workers(), threading.Event(), list[MaintenanceReport]()
     watcher = threading.Thread(target=scheduler(lake, workers).run, args=(stop, reports.append))
-    with hold(catalog_of(lake), Work.MAINTENANCE, MINUTE):
+    with hold(catalog_of(lake), LeasedWork.MAINTENANCE, MINUTE):
         watcher.start()
         time.sleep(0.2)
         assert not workers.asked

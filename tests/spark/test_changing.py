@@ -18,7 +18,7 @@ from quacklake.errors import (
     PredicateError,
     SchemaMismatchError,
 )
-from quacklake.spark.changes import changes, places
+from quacklake.spark.changes import staged_changes
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
@@ -233,9 +233,9 @@ def test_a_lost_race_is_planned_again(
     lake = site.lake()
     lake.create_table("t", pa.table({"id": pa.array(range(100), pa.int64()), "w": ["a"] * 100}))
     lake.table("t").delete("id = 99")
-    apply, others = changes.Changes.apply, iter([0, 1, 2])
+    apply, others = staged_changes.Changes.apply, iter([0, 1, 2])
 
-    def overtaken(self: changes.Changes, *given: Any, **options: Any) -> changes.ChangeMetrics:
+    def overtaken(self: staged_changes.Changes, *given: Any, **options: Any) -> staged_changes.ChangeMetrics:
         done = apply(self, *given, **options)
         turn = next(others, None)
         if turn == 0:
@@ -246,7 +246,7 @@ def test_a_lost_race_is_planned_again(
             lake.table("t").append(pa.table({"id": pa.array([500], pa.int64()), "w": ["c"]}))  # not asked for
         return done
 
-    monkeypatch.setattr(changes.Changes, "apply", overtaken)
+    monkeypatch.setattr(staged_changes.Changes, "apply", overtaken)
     done = quacklake.spark(lake, session).update("t", {"w": expr("w || '!'")}, "id < 20")
     assert done.rows_updated == 21
     found = all_agree(site, session)

@@ -12,7 +12,6 @@ import pytest
 
 import quacklake
 from quacklake import expr
-from quacklake.spark.changes import changes, places
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.seeds import LONG, SEED

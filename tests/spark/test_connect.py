@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.spark.streaming import SparkStreaming
-from quacklake.spark.streams.connect import ConnectHandle
+from quacklake.spark.streams.connect_streams import ConnectHandle
 from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG

@@ -13,7 +13,7 @@ import pytest
 import quacklake
 from quacklake.errors import StreamError
 from quacklake.operations.reference import TableRef
-from quacklake.spark.streams.connect import ConnectHandle
+from quacklake.spark.streams.connect_streams import ConnectHandle
 
 
 class Server:

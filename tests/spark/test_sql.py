@@ -21,9 +21,9 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.spark.sql.altering import alterations, lake_columns
+from quacklake.spark.sql.lexer import SparkCursor, as_literal, only_statement, text_of, with_values
+from quacklake.spark.sql.parsing import declaration, parse
 from quacklake.spark.sql.pruning import conditions
-from quacklake.spark.sql.trees import declaration, parse
-from quacklake.spark.sql.words import SparkCursor, as_literal, only_statement, text_of, with_values
 
 from .core import settings_of
 

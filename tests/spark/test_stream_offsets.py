@@ -22,7 +22,7 @@ Offset = dict[str, int]
 
 @pytest.fixture
 def site(make_site: MakeSite) -> Iterator[LakeSite]:
-    from quacklake.spark.datasource.desk import own_desk
+    from quacklake.spark.datasource.driver_service import own_desk
 
     made = make_site("sqlite", 0)
     made.lake().create_table("t", {"id": pa.int64(), "v": pa.string()})

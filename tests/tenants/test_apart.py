@@ -173,12 +173,12 @@ def test_a_name_that_is_used_again_is_another_catalog(tenants: quacklake.Tenants
 
 def test_spark_finds_a_catalog_by_its_name(url: str, tenants: quacklake.Tenants) -> None:
     pytest.importorskip("pyspark")
-    from quacklake.spark.datasource.desk import Desk
+    from quacklake.spark.datasource.driver_service import DriverService
 
     for name in ("a", "b"):
         with tenants.open(name, create=True) as lake:
             lake.create_table("t", [{f"of_{name}": 1}])
-    desk = Desk()
+    desk = DriverService()
 
     def schema(**options: str) -> str:
         failure, answer = desk.answer("schema", {"options": {"table": "t", **options}})

@@ -15,10 +15,10 @@ import quacklake
 from quacklake.catalog.registry import Registry
 from quacklake.cli import main
 from quacklake.errors import ConfigError, InputError, LeaseHeldError
-from quacklake.maintenance.lease import Work, hold
+from quacklake.maintenance.lease import LeasedWork, hold
 from quacklake.maintenance.policy import Policy
-from quacklake.tenancy.needs import CatalogNeed, Thresholds
-from quacklake.tenancy.rounds import Bounds, RoundReport, wants
+from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
+from quacklake.tenancy.rounds import RoundLimits, RoundReport, wants
 from quacklake.tenancy.tenants import Tenants
 
 MANY = {"a": list(range(50))}
@@ -55,7 +55,7 @@ def test_a_busy_catalog_takes_no_turn_from_the_others(tenants: Tenants, tmp_path
     for _ in range(3):
         work(tenants, "b")  # always the one with most to do
         with quacklake.tenants(tenants.url) as another:  # the next round may be made by anybody
-            report = another.maintain(MERGING, bounds=Bounds(tenants=2))
+            report = another.maintain(MERGING, bounds=RoundLimits(tenants=2))
         seen.append(visited(report))
         assert not report.failed
         assert all(visit.report.jobs for visit in report.tenants)
@@ -68,7 +68,7 @@ def test_a_busy_catalog_takes_no_turn_from_the_others(tenants: Tenants, tmp_path
 def test_a_round_ends_when_enough_files_were_handled(tenants: Tenants) -> None:
     work(tenants, "big", 9)
     work(tenants, "small")
-    bounds = Bounds(files=4)
+    bounds = RoundLimits(files=4)
     report = tenants.maintain(MERGING, bounds=bounds)
     assert (visited(report), report.complete) == (["big"], False)
     assert report.files <= 6
@@ -97,7 +97,7 @@ def test_one_that_fails_is_told_and_keeps_no_other_from_its_turn(
         return opened(self, name, **settings)
 
     monkeypatch.setattr(Tenants, "open", open_)
-    with opened(tenants, "held") as lake, hold(lake._context.catalog, Work.MAINTENANCE, dt.timedelta(minutes=5)):
+    with opened(tenants, "held") as lake, hold(lake._context.catalog, LeasedWork.MAINTENANCE, dt.timedelta(minutes=5)):
         report = tenants.maintain(MERGING)
     assert visited(report) == ["broken", "closed", "gone", "held", "well"]
     found = {visit.name: visit for visit in report.tenants}
@@ -120,7 +120,7 @@ def test_rounds_go_on_until_they_are_told_to_stop(tenants: Tenants) -> None:
         if report.complete:
             stop.set()
 
-    tenants.maintainer(MERGING, bounds=Bounds(tenants=1)).run(stop, told)
+    tenants.maintainer(MERGING, bounds=RoundLimits(tenants=1)).run(stop, told)
     assert [visited(report) for report in reports] == [["a"], ["b"], ["c"]]
     work(tenants, "a")
     stopped = tenants.maintainer(MERGING).run_once(stop=stop)
@@ -165,7 +165,7 @@ def test_one_statement_tells_what_a_page_of_catalogs_needs(
             return run(self, name, statement)
 
         monkeypatch.setattr(Registry, "run", noted)
-        found = tenants._tenancy.needs(-1, 10, Thresholds(10_000_000, 0.5), int(Work.ORPHANS))
+        found = tenants._tenancy.needs(-1, 10, Thresholds(10_000_000, 0.5), int(LeasedWork.ORPHANS))
         assert sent == ["needs"]
         names = {need.name: need for need in found}
         assert list(names) == ["empty", "files", "inlined", "old"]
@@ -177,7 +177,7 @@ def test_one_statement_tells_what_a_page_of_catalogs_needs(
             assert time is not None and dt.timedelta(0) <= now - time < dt.timedelta(minutes=10)
         assert names["files"].removable_since is None
         assert names["old"].expire is not None and names["files"].expire is None
-        page = tenants._tenancy.needs(found[1].id, 1, Thresholds(1, 0.5), int(Work.ORPHANS))
+        page = tenants._tenancy.needs(found[1].id, 1, Thresholds(1, 0.5), int(LeasedWork.ORPHANS))
         assert [(need.name, need.small_files) for need in page] == [("inlined", 0)]
 
 
@@ -218,7 +218,7 @@ def test_what_makes_a_visit_worth_while(policy: Policy, need: dict[str, Any], wa
 def test_bounds_and_engines_that_make_no_sense_are_refused(tenants: Tenants) -> None:
     for given in ({"tenants": 0}, {"files": 0}, {"looks": 0}, {"time": dt.timedelta(0)}):
         with pytest.raises(ConfigError):
-            Bounds(**given)  # type: ignore[arg-type]
+            RoundLimits(**given)  # type: ignore[arg-type]
     for options in ({"engine": "pandas"}, {"threads": 0}):
         with pytest.raises(InputError):
             tenants.maintain(**options)  # type: ignore[arg-type]

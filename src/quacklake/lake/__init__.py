@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
     from quacklake.lake.view import View
+    from quacklake.operations.change_feed import ChangeFrame
     from quacklake.operations.dataframe import DataFrame
     from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
-    from quacklake.operations.feed import ChangeFrame
     from quacklake.operations.undo import RestoredTable, UndoReport
 else:
     __getattr__ = lazily(
@@ -19,7 +19,7 @@ else:
         {
             "quacklake.operations.dataframe": "DataFrame",
             "quacklake.operations.expression": "Expression",
-            "quacklake.operations.feed": "ChangeFrame",
+            "quacklake.operations.change_feed": "ChangeFrame",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.operations.dml": "MergeResult",
             "quacklake.lake.table": "Table",

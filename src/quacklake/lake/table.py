@@ -18,10 +18,10 @@ from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution, layout
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.boundary import boundary
+from quacklake.operations.change_feed import Bound, ChangeFrame
 from quacklake.operations.dataframe import DataFrame
 from quacklake.operations.dml import MergeResult
 from quacklake.operations.evolution import ColumnType
-from quacklake.operations.feed import Bound, ChangeFrame
 from quacklake.operations.frames import to_source
 from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import Version, restore_table

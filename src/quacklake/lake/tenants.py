@@ -11,7 +11,7 @@ from quacklake.maintenance.policy import Policy
 from quacklake.operations.boundary import boundary
 from quacklake.progress import Progress, silent
 from quacklake.tenancy.maintenance import TenantMaintainer
-from quacklake.tenancy.rounds import Bounds, RoundReport
+from quacklake.tenancy.rounds import RoundLimits, RoundReport
 from quacklake.tenancy.tenants import TenantCatalogs, open_tenants
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Tenants(TenantCatalogs):
         self,
         policy: Policy | None = None,
         *,
-        bounds: Bounds | None = None,
+        bounds: RoundLimits | None = None,
         threads: int = 1,
         engine: Engine = "duckdb",
         session: SparkSession | None = None,
@@ -53,7 +53,7 @@ class Tenants(TenantCatalogs):
         self,
         policy: Policy | None = None,
         *,
-        bounds: Bounds | None = None,
+        bounds: RoundLimits | None = None,
         threads: int = 1,
         engine: Engine = "duckdb",
         session: SparkSession | None = None,

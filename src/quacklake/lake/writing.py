@@ -17,9 +17,9 @@ from quacklake.lake.view import View
 from quacklake.operations import dml, layout
 from quacklake.operations.column_types import to_schema
 from quacklake.operations.frames import to_source
+from quacklake.operations.input_source import Input
 from quacklake.operations.macros import Parameters, make_variant
 from quacklake.operations.reference import TableRef, name_parts, renamed
-from quacklake.operations.source import Input
 from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import undrop
 from quacklake.operations.views import check_macro, check_view

@@ -13,7 +13,7 @@ from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import ScheduledFile
 from quacklake.catalog.shared_lake import lent_below
 from quacklake.errors import PathError
-from quacklake.maintenance.places import absolute_places, locate, named
+from quacklake.maintenance.file_places import absolute_places, locate, named
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store

@@ -38,7 +38,7 @@ from quacklake.transaction import (
     touched_files,
 )
 
-__all__ = ["Compactor", "Files", "Limits"]
+__all__ = ["CompactionLimits", "Compactor", "Files"]
 
 #: One transaction on a given snapshot: the work, then its commit.
 Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
@@ -86,7 +86,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CompactionLimits:
     """How much one commit does, and how often what was overtaken is planned again."""
 
     target_size: int
@@ -115,7 +115,7 @@ class Compactor:
     once: Once
     latest: Callable[[], Snapshot]
     find: Callable[[Snapshot], TableInfo | None]
-    limits: Limits
+    limits: CompactionLimits
     progress: Progress = silent
     _skipped: list[Skipped] = field(default_factory=list)
     _report: CompactionReport = field(default_factory=lambda: CompactionReport("", ""))

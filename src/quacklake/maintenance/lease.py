@@ -18,21 +18,21 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.leases import end_lease, take_lease
 from quacklake.errors import LeaseHeldError, QuacklakeError
 
-__all__ = ["Work", "claim", "hold"]
+__all__ = ["LeasedWork", "claim", "hold"]
 
 _log = logging.getLogger("quacklake.maintenance")
 _RENEWALS = 3
 """How often a lease is renewed in its time."""
 
 
-class Work(enum.IntEnum):
+class LeasedWork(enum.IntEnum):
     """What leases are for; the numbers are in catalogs."""
 
     MAINTENANCE = 1
     ORPHANS = 2
 
 
-def claim(catalog: Catalog, work: Work, length: dt.timedelta, holder: str) -> None:
+def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str) -> None:
     """Take a lease, or keep it longer. Raises ``LeaseHeldError`` when another process has it.
 
     Also ``NotFoundError`` for a catalog of a shared lake that was dropped.
@@ -48,7 +48,7 @@ def claim(catalog: Catalog, work: Work, length: dt.timedelta, holder: str) -> No
 
 
 @contextmanager
-def hold(catalog: Catalog, work: Work, length: dt.timedelta) -> Iterator[threading.Event]:
+def hold(catalog: Catalog, work: LeasedWork, length: dt.timedelta) -> Iterator[threading.Event]:
     """Have a lease for a block of work, renewed as long as it takes. Gives an event that is set when it is lost."""
     holder = str(uuid.uuid4())
     claim(catalog, work, length, holder)

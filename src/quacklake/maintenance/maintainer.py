@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake.catalog.leases import lease_left
-from quacklake.maintenance.lease import Work
+from quacklake.maintenance.lease import LeasedWork
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, Stop
 from quacklake.progress import Progress, silent
@@ -84,7 +84,7 @@ class Maintainer:
 
     def _orphans_are_looked_for(self) -> bool:
         with self._lake.handle.context.catalog.read() as reader:
-            return lease_left(reader, int(Work.ORPHANS)) > 0
+            return lease_left(reader, int(LeasedWork.ORPHANS)) > 0
 
     def due(self) -> list[Job]:
         """What a pass would do now."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, Reader, file_names
 from quacklake.errors import ConfigError
-from quacklake.maintenance.known import KnownPaths
-from quacklake.maintenance.places import locate, place
+from quacklake.maintenance.file_places import locate, place
+from quacklake.maintenance.path_set import KnownPaths
 from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, remove
 from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store

@@ -16,7 +16,7 @@ from quacklake import telemetry
 from quacklake.catalog import Catalog
 from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
-from quacklake.maintenance.lease import Work, claim, hold
+from quacklake.maintenance.lease import LeasedWork, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.progress import Progress, silent
 
@@ -86,7 +86,7 @@ class Scheduler:
         What a job makes due, as a flush that leaves many small files, is done in the same pass: each kind of care once
         for each table.
         """
-        with hold(self.catalog, Work.MAINTENANCE, self.policy.lease) as lost:
+        with hold(self.catalog, LeasedWork.MAINTENANCE, self.policy.lease) as lost:
             reports: list[JobReport] = []
             begun: set[tuple[JobKind, str | None]] = set()
             while jobs := [job for job in self.due() if (job.kind, job.table) not in begun]:
@@ -136,7 +136,7 @@ class Scheduler:
         """Whether nobody has looked for orphans for a while: a lease on it that nobody gives back."""
         assert self.policy.orphans_every is not None
         try:
-            claim(self.catalog, Work.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
+            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
         except LeaseHeldError:
             return False
         return True

@@ -12,7 +12,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
-from quacklake.maintenance.compaction import Compactor, Files, Limits
+from quacklake.maintenance.compaction import CompactionLimits, Compactor, Files
 from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.sources import TableFiles, read_files
@@ -196,7 +196,7 @@ class TableMaintenance:
             once=self.handle.once,
             latest=context.latest,
             find=find,
-            limits=Limits(
+            limits=CompactionLimits(
                 target_size=int(context.option("target_file_size", table)),
                 max_files=config.compaction_max_files,
                 max_rows=config.compaction_max_rows,

@@ -12,9 +12,9 @@ from quacklake.catalog.reading.raw import column_statistics
 from quacklake.engines.duckdb import RunningScan
 from quacklake.format.objects import TableInfo
 from quacklake.operations.boundary import boundary
+from quacklake.operations.frame_base import Rows
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
-from quacklake.operations.rows import Rows
 from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.scan.plan import encode_manifest
 from quacklake.scan.virtual import find

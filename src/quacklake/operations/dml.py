@@ -26,8 +26,8 @@ from quacklake.operations import conform, evolution
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.inlining import encoded_insert
+from quacklake.operations.input_source import Input
 from quacklake.operations.inserting import check_not_null, insert_query, replace_rows, write_rows
-from quacklake.operations.source import Input
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 

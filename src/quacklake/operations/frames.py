@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from quacklake.errors import SchemaMismatchError
 from quacklake.operations.input_paths import is_path, is_paths
-from quacklake.operations.source import Input, Reopened, Source
+from quacklake.operations.input_source import Input, Reopened, Source
 from quacklake.storage import Store
 
 __all__ = ["Input", "Source", "to_source"]

@@ -23,7 +23,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.schema import TableSchema
 from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line
 from quacklake.operations.input_json import faulty_value
-from quacklake.operations.input_paths import Found, PathLike, find
+from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
 
 __all__ = ["InputFiles", "open_files"]
@@ -54,7 +54,7 @@ class InputFiles:
     file is a row or an error.
     """
 
-    found: Found
+    found: FoundFiles
     store: Store | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
 

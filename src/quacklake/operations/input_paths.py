@@ -12,7 +12,7 @@ from typing import TypeGuard
 from quacklake.errors import InputError, nearest
 from quacklake.storage import Store
 
-__all__ = ["FORMATS", "Found", "PathLike", "find", "is_hidden", "is_path", "is_paths"]
+__all__ = ["FORMATS", "FoundFiles", "PathLike", "find", "is_hidden", "is_path", "is_paths"]
 
 FORMATS = ("parquet", "csv", "json", "arrow")
 _SUFFIXES = {
@@ -37,7 +37,7 @@ PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFiles:
     """Files of one format: how the user named them, where they are, and which columns the names of folders give.
 
     ``above`` are names that only folders above those that the user has named would give.
@@ -60,7 +60,7 @@ def is_paths(values: Sequence[object]) -> TypeGuard[Sequence[PathLike]]:
     return bool(values) and all(is_path(value) for value in values)
 
 
-def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> Found:
+def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> FoundFiles:
     """Return the files that paths, folders and patterns name; their names say what is in them unless ``format`` does.
 
     A path with ``://`` is looked for in ``store``. Raises ``InputError`` when there is no file, when a name does not
@@ -79,7 +79,9 @@ def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store:
         above.update(_folder_keys(f"{base or ''}/"))
     name = given[0] if len(given) == 1 else f"{given[0]} and {len(given) - 1} more"
     folders = next(iter(keys)) if len(keys) == 1 else ()
-    return Found(name, tuple(files), format or _one_format(files, name), folders, frozenset(above.difference(folders)))
+    return FoundFiles(
+        name, tuple(files), format or _one_format(files, name), folders, frozenset(above.difference(folders))
+    )
 
 
 def _expand(text: str, format: str | None, store: Store | None) -> tuple[list[str], str | None]:

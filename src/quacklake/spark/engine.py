@@ -12,7 +12,7 @@ from quacklake.format.predicate import Predicate
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
-from quacklake.spark.expressions.translator import Scope
+from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.read.slices import Sealed
 from quacklake.spark.runtime.schema import arrow_schema, with_variants
@@ -55,9 +55,9 @@ class SparkEngine:
         """The session of Spark."""
         return self.writer.session
 
-    def scope(self, **tables: TableSchema) -> Scope:
+    def scope(self, **tables: TableSchema) -> ExpressionScope:
         """Return what names mean in expressions over tables, by what these are called."""
-        return Scope.of(self.context.engine, self.session, **tables)
+        return ExpressionScope.of(self.context.engine, self.session, **tables)
 
     def frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
         """Return a table as a DataFrame, without files that a predicate rules out."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from quacklake.spark.changes.changes import ChangeMetrics
     from quacklake.spark.changes.merge import SparkMerge
+    from quacklake.spark.changes.staged_changes import ChangeMetrics
     from quacklake.spark.write.rows import SparkRows
 
 __all__ = ["SparkLake", "spark", "spark_settings"]
@@ -178,7 +178,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
 
         Executors find the rows. Raises as ``Table.delete`` does.
         """
-        from quacklake.spark.changes.statements import delete
+        from quacklake.spark.changes.delete_update import delete
 
         return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
@@ -188,7 +188,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         Values are as ``Table.update`` takes them: what is to be computed is ``quacklake.expr("n + 1")``, or a column of
         Spark.
         """
-        from quacklake.spark.changes.statements import update
+        from quacklake.spark.changes.delete_update import update
 
         return self.handle.run(lambda tx: update(self._engine, tx, TableRef.parse(name), set, where))
 

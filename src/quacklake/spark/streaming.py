@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.streams import check_stream
+from quacklake.operations.change_feed import Bound
 from quacklake.operations.context import LakeContext
-from quacklake.operations.feed import Bound
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.spark.datasource.registration import require_sources
@@ -207,7 +207,7 @@ class SparkStreaming:
         from quacklake.spark.runtime.compat import is_connect
 
         if is_connect(self.session):
-            from quacklake.spark.streams.connect import ConnectHandle
+            from quacklake.spark.streams.connect_streams import ConnectHandle
 
             return ConnectHandle(sink)
         from quacklake.spark.streams.sink import StreamHandle

@@ -22,10 +22,10 @@ from quacklake.sql.names import SYSTEM, missing
 from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
 from quacklake.sql.scopes import Mention, settle_names
 from quacklake.sql.sizes import Size
-from quacklake.sql.steady import is_steady, settle
 from quacklake.sql.titles import titles
 from quacklake.sql.tree import Node
 from quacklake.sql.values import Values
+from quacklake.sql.volatility import is_steady, settle
 
 if TYPE_CHECKING:
     from quacklake.transaction import Transaction
@@ -113,7 +113,7 @@ class Binder(Values):
 
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
         """Put what is known of the tables into the query; returns the scans that metadata answers for."""
-        from quacklake.sql.known import answer, tell_statistics
+        from quacklake.sql.metadata_answers import answer, tell_statistics
 
         tell_statistics(self.session, parsed, self.scans)
         settle(parsed, self.constant)

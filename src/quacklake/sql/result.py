@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.operations.rows import Rows
+from quacklake.operations.frame_base import Rows
 
 __all__ = ["Result"]
 

@@ -15,7 +15,7 @@ from quacklake import forks
 from quacklake.engines.duckdb.failures import interrupted
 from quacklake.errors import CancelledError, StatementTimeoutError
 
-__all__ = ["Budget", "Running"]
+__all__ = ["Running", "TimeBudget"]
 
 _AGAIN = 0.05
 """Seconds after which DuckDB is told again: it forgets an interrupt between two of a statement's queries."""
@@ -23,7 +23,7 @@ _IDLE = 10.0
 
 
 @dataclass
-class Budget:
+class TimeBudget:
     """The seconds that a statement and the reading of its rows may still take; None for any number."""
 
     left: float | None
@@ -38,7 +38,7 @@ class Budget:
 class _Scope:
     """One stretch of work."""
 
-    budget: Budget
+    budget: TimeBudget
     stop: Callable[[int], None]
     thread: int = field(default_factory=threading.get_ident)
     active: bool = True
@@ -60,7 +60,7 @@ class Running:
         return self._scope is not None
 
     @contextmanager
-    def working(self, budget: Budget) -> Iterator[None]:
+    def working(self, budget: TimeBudget) -> Iterator[None]:
         """Work that can be stopped. Raises ``CancelledError`` or ``StatementTimeoutError`` when it was."""
         if self._scope is not None:
             yield

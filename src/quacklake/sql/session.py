@@ -24,7 +24,7 @@ from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.frames import find_frame, registrable
 from quacklake.sql.parameters import numbered, supplied
 from quacklake.sql.result import Result
-from quacklake.sql.running import Budget
+from quacklake.sql.running import TimeBudget
 from quacklake.sql.session_connection import Parameters, SessionConnection
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
@@ -190,7 +190,7 @@ class Session(SessionConnection):
         self._settle()
         self._sql = sql
         if not self.running.busy:
-            self._budget = Budget(self.guard.seconds)
+            self._budget = TimeBudget(self.guard.seconds)
         try:
             with telemetry.timed("sql", _Shown(sql)), self.running.working(self._budget), self._translated():
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
@@ -240,9 +240,9 @@ class Session(SessionConnection):
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
         """What a function of a lake gives in FROM: rows, the name of a relation, or None when it is not one."""
-        from quacklake.sql import functions, listing
+        from quacklake.sql import lake_functions, listing
 
-        found = functions.relation(self, binder, names, arguments)
+        found = lake_functions.relation(self, binder, names, arguments)
         return listing.function(self, names, arguments) if found is None else found
 
     def query(self, sql: str, params: Parameters = None, stand_ins: StandIns | None = None) -> Result:

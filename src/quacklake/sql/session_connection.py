@@ -20,14 +20,14 @@ from quacklake.duckdb_versions import arrow_table, first_row, run
 from quacklake.errors import QuacklakeError, SqlError
 from quacklake.format.names import fold, quote
 from quacklake.sql.attached import PREFIX, Attached, Attachments
+from quacklake.sql.error_texts import in_own_words
 from quacklake.sql.failures import translated
 from quacklake.sql.guard import Guard
 from quacklake.sql.names import Names
-from quacklake.sql.own_words import in_own_words
 from quacklake.sql.plans import Footers, Plans
 from quacklake.sql.result import Result
-from quacklake.sql.running import Budget, Running
-from quacklake.sql.units import Work
+from quacklake.sql.running import Running, TimeBudget
+from quacklake.sql.session_transaction import SessionTransaction
 
 if TYPE_CHECKING:
     from quacklake.scan import ScanPlan
@@ -65,7 +65,7 @@ class SessionConnection(ABC):
         self.guard = Guard() if guard is None else guard
         self.running = Running(self._stop)
         self.names = Names(attachments, self.view)
-        self.work = Work(committed=attachments.committed)
+        self.work = SessionTransaction(committed=attachments.committed)
         self.prepared: dict[str, str] = {}
         self._last: weakref.ref[Result] | None = None
         self._reader: weakref.ref[pa.RecordBatchReader] | None = None
@@ -77,7 +77,7 @@ class SessionConnection(ABC):
         self._has_macros = False
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
-        self._budget = Budget(None)
+        self._budget = TimeBudget(None)
         self._plans = Plans()
         self._footers = Footers()
         self._closed = False
@@ -225,7 +225,7 @@ class SessionConnection(ABC):
         return Result(_started(schema, batches, self.guard.batch_rows), types=types)
 
     def _batches(
-        self, reader: pa.RecordBatchReader, budget: Budget, held: ExitStack, sql: str
+        self, reader: pa.RecordBatchReader, budget: TimeBudget, held: ExitStack, sql: str
     ) -> Iterator[pa.RecordBatch]:
         """What DuckDB gives, batch after batch; it works on each only when it is asked for."""
         with held:

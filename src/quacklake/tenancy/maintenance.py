@@ -13,8 +13,8 @@ from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.scheduler import MaintenanceReport
 from quacklake.operations.handles import LakeHandle
 from quacklake.progress import Progress, silent
-from quacklake.tenancy.needs import CatalogNeed
-from quacklake.tenancy.rounds import Bounds, Budget, RoundReport, Rounds
+from quacklake.tenancy.maintenance_needs import CatalogNeed
+from quacklake.tenancy.rounds import RoundBudget, RoundLimits, RoundReport, Rounds
 from quacklake.tenancy.tenancy import Tenancy
 
 __all__ = ["TenantMaintainer"]
@@ -35,7 +35,7 @@ class TenantMaintainer:
         open_: Callable[..., LakeHandle],
         config: Config,
         policy: Policy | None,
-        bounds: Bounds | None,
+        bounds: RoundLimits | None,
         threads: int,
         maintenance: Callable[[LakeHandle], LakeMaintenance] = LakeMaintenance,
     ) -> None:
@@ -47,7 +47,7 @@ class TenantMaintainer:
         self._open = open_
         self._most_files = config.compaction_max_files
         self._maintenance = maintenance
-        self._rounds = Rounds(tenancy, self.policy, self._visit, bounds or Bounds(), threads)
+        self._rounds = Rounds(tenancy, self.policy, self._visit, bounds or RoundLimits(), threads)
 
     def due(self) -> list[str]:
         """The names of the catalogs that the next round would visit."""
@@ -64,7 +64,7 @@ class TenantMaintainer:
         """
         self._rounds.run(stop, told, progress)
 
-    def _visit(self, need: CatalogNeed, budget: Budget) -> MaintenanceReport:
+    def _visit(self, need: CatalogNeed, budget: RoundBudget) -> MaintenanceReport:
         left = max(budget.files_left, _LEAST_FILES)
         files = min(left, self._most_files)
         with self._open(need.name, compaction_max_files=files) as lake:

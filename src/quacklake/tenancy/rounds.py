@@ -20,15 +20,15 @@ from quacklake import telemetry
 from quacklake.config import parse_duration
 from quacklake.errors import ConfigError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.format.options import option
-from quacklake.maintenance.lease import Work
+from quacklake.maintenance.lease import LeasedWork
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.scheduler import MaintenanceReport
 from quacklake.progress import Progress, silent
-from quacklake.tenancy.needs import CatalogNeed, Thresholds
+from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.tenancy import Tenancy
 
-__all__ = ["Bounds", "Budget", "RoundReport", "Rounds", "TenantVisit", "wants"]
+__all__ = ["RoundBudget", "RoundLimits", "RoundReport", "Rounds", "TenantVisit", "wants"]
 
 _log = logging.getLogger("quacklake.maintenance")
 _PAGE = 1_000
@@ -38,7 +38,7 @@ _DELETE_AFTER = dt.timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RoundLimits:
     """When a round ends: after so many ``tenants`` that were visited, ``files`` that were handled, or so much ``time``.
 
     Or when it has looked at so many catalogs, or at all of them. Work that has begun is finished.
@@ -95,10 +95,10 @@ class RoundReport:
         return [visit for visit in self.tenants if visit.failed]
 
 
-class Budget:
+class RoundBudget:
     """What is left of a round. Safe to share between threads."""
 
-    def __init__(self, bounds: Bounds, stop: threading.Event | None) -> None:
+    def __init__(self, bounds: RoundLimits, stop: threading.Event | None) -> None:
         self._bounds = bounds
         self._stop = stop
         self._end = time.monotonic() + bounds.time.total_seconds()
@@ -122,7 +122,7 @@ class Budget:
 
 
 #: Gives a catalog care, within what is left of a round.
-Visit = Callable[[CatalogNeed, Budget], MaintenanceReport]
+Visit = Callable[[CatalogNeed, RoundBudget], MaintenanceReport]
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Rounds:
     tenancy: Tenancy
     policy: Policy
     visit: Visit
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: RoundLimits = field(default_factory=RoundLimits)
     threads: int = 1
 
     def due(self) -> list[str]:
@@ -142,7 +142,7 @@ class Rounds:
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
         """One round."""
-        budget = Budget(self.bounds, stop)
+        budget = RoundBudget(self.bounds, stop)
         visits: list[TenantVisit] = []
         running: set[Future[TenantVisit]] = set()
         looked, last, ended = 0, None, False
@@ -195,7 +195,7 @@ class Rounds:
         worn = 1.0 if self.policy.delete_ratio is None else self.policy.delete_ratio
         counted = Thresholds(int(_TARGET * self.policy.small_ratio), worn)
         while True:
-            page = self.tenancy.needs(after, _PAGE, counted, int(Work.ORPHANS))
+            page = self.tenancy.needs(after, _PAGE, counted, int(LeasedWork.ORPHANS))
             for need in page:
                 if around and need.id > start >= 0:
                     return
@@ -207,7 +207,7 @@ class Rounds:
             else:
                 around, after = True, -1
 
-    def _visit(self, need: CatalogNeed, budget: Budget) -> TenantVisit:
+    def _visit(self, need: CatalogNeed, budget: RoundBudget) -> TenantVisit:
         begun = time.monotonic()
         report, failure = MaintenanceReport(), None
         try:

@@ -33,10 +33,10 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.limits import Limits, changed
-from quacklake.tenancy import access, exposing, granting, occupied
+from quacklake.tenancy import access, exposing, granting, occupancy
 from quacklake.tenancy.conversion import Conversion
+from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds, needs
 from quacklake.tenancy.mysql_conversion import MySQLConversion
-from quacklake.tenancy.needs import CatalogNeed, Thresholds, needs
 from quacklake.tenancy.sharing import Sharing
 
 __all__ = ["Tenancy"]
@@ -379,15 +379,15 @@ class Tenancy:
     def occupied(self, folder: Callable[[str], None], path: Callable[[str], None]) -> None:
         """Tell ``folder`` the data paths that are in use, and ``path`` what is named by absolute paths."""
         with self._reading() as registry:
-            for found in occupied.data_paths(registry):
+            for found in occupancy.data_paths(registry):
                 folder(found)
-            for found in occupied.named_paths(registry):
+            for found in occupancy.named_paths(registry):
                 path(found)
 
     def whole_folders(self) -> list[str]:
         """Return the folders of catalogs that are not below the data path of the lake."""
         with self._reading() as registry:
-            return occupied.whole_folders(registry)
+            return occupancy.whole_folders(registry)
 
     # -- roles of the database ---------------------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from quacklake.cli.context import Context, Options
-from quacklake.cli.shell.completer import Names, SqlCompleter
+from quacklake.cli.shell.completer import CompletionNames, SqlCompleter
 from quacklake.cli.shell.history import History
 from quacklake.cli.shell.loop import Shell, is_whole
 from quacklake.cli.statements import Statements
 from quacklake.sql.opening import session_of
 
-NAMES = Names(
+NAMES = CompletionNames(
     ["main", "big"],
     {("main", "people"): ["id", "name"], ("big", "numbers"): ["n", "half"], ("main", "Odd One"): ["a b"]},
     ["select", "set", "from"],

@@ -11,7 +11,7 @@ from quacklake.cli.failures import as_typed
 from quacklake.config import redact
 from quacklake.errors import QuacklakeError
 
-__all__ = ["SECONDS", "Finding", "State", "bounded", "failed"]
+__all__ = ["SECONDS", "CheckResult", "State", "bounded", "failed"]
 
 State = Literal["ok", "absent", "warning", "failed"]
 
@@ -20,7 +20,7 @@ SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at: what it is, how it is, and what to do about it."""
 
     area: str
@@ -34,16 +34,21 @@ class Finding:
         return {name: value if value is None else redact(value) for name, value in asdict(self).items()}
 
 
-def failed(area: str, what: str, error: QuacklakeError, fix: str) -> Finding:
+def failed(area: str, what: str, error: QuacklakeError, fix: str) -> CheckResult:
     """Return an error as a finding; ``fix`` is what to do when the error does not say."""
-    return Finding(area, what, "failed", error.message, fix if error.hint is None else as_typed(error.hint))
+    return CheckResult(area, what, "failed", error.message, fix if error.hint is None else as_typed(error.hint))
 
 
 def bounded(
-    area: str, what: str, check: Callable[[], list[Finding]], *, fix: str = "try again", seconds: float | None = None
-) -> list[Finding]:
+    area: str,
+    what: str,
+    check: Callable[[], list[CheckResult]],
+    *,
+    fix: str = "try again",
+    seconds: float | None = None,
+) -> list[CheckResult]:
     """Return what a check finds; that it found nothing in time is a finding, too."""
-    found: list[list[Finding]] = []
+    found: list[list[CheckResult]] = []
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -61,5 +66,5 @@ def bounded(
     if failures and isinstance(failures[0], QuacklakeError):
         return [failed(area, what, failures[0], fix)]
     if failures:
-        return [Finding(area, what, "failed", f"{type(failures[0]).__name__}: {failures[0]}", fix)]
-    return [Finding(area, what, "failed", f"no answer after {limit:g} s", fix)]
+        return [CheckResult(area, what, "failed", f"{type(failures[0]).__name__}: {failures[0]}", fix)]
+    return [CheckResult(area, what, "failed", f"no answer after {limit:g} s", fix)]

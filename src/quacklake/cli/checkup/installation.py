@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from quacklake.cli.checkup.findings import Finding, State
+from quacklake.cli.checkup.findings import CheckResult, State
 from quacklake.cli.context import Context
 from quacklake.errors import ConfigError
 
@@ -27,36 +27,36 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?\s*(
 _EXTRA = re.compile(r"extra\s*==\s*[\"']([\w-]+)[\"']")
 
 
-def check_installation() -> Iterator[Finding]:
+def check_installation() -> Iterator[CheckResult]:
     """Yield how Python and the packages that are always needed are."""
     right = sys.version_info >= _PYTHON
     fix = None if right else "use Python 3.11 or newer"
-    yield Finding("installation", "Python", "ok" if right else "failed", platform.python_version(), fix)
-    yield Finding("installation", "quacklake", "ok", installed("quacklake") or "from source")
+    yield CheckResult("installation", "Python", "ok" if right else "failed", platform.python_version(), fix)
+    yield CheckResult("installation", "quacklake", "ok", installed("quacklake") or "from source")
     for package, bounds in _requirements().items():
         have = installed(package)
         if have is None:
-            yield Finding("installation", package, "failed", "not installed", f"pip install '{package}{bounds}'")
+            yield CheckResult("installation", package, "failed", "not installed", f"pip install '{package}{bounds}'")
         elif not fits(have, bounds):
             fix = f"pip install --upgrade '{package}{bounds}'"
-            yield Finding("installation", package, "failed", f"{have}, and {bounds} is needed", fix)
+            yield CheckResult("installation", package, "failed", f"{have}, and {bounds} is needed", fix)
         else:
-            yield Finding("installation", package, "ok", have)
+            yield CheckResult("installation", package, "ok", have)
 
 
-def check_extras(needed: set[str]) -> Iterator[Finding]:
+def check_extras(needed: set[str]) -> Iterator[CheckResult]:
     """Yield which optional packages are there; what is ``needed`` and missing has failed."""
     for package, (extra, purpose) in _EXTRAS.items():
         have, bounds = installed(package), _requirements(extra).get(package.lower(), "")
         fix = f"pip install 'quacklake[{extra}]'"
         if have is None:
             state: State = "failed" if extra in needed else "absent"
-            yield Finding("extras", package, state, f"not installed: needed for {purpose}", fix)
+            yield CheckResult("extras", package, state, f"not installed: needed for {purpose}", fix)
         elif not fits(have, bounds):
             state = "failed" if extra in needed else "warning"
-            yield Finding("extras", package, state, f"{have}, and {bounds} is needed for {purpose}", fix)
+            yield CheckResult("extras", package, state, f"{have}, and {bounds} is needed for {purpose}", fix)
         else:
-            yield Finding("extras", package, "ok", f"{have}, for {purpose}")
+            yield CheckResult("extras", package, "ok", f"{have}, for {purpose}")
 
 
 def needed_extras(context: Context) -> set[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from quacklake.catalog.reading.health import table_health
-from quacklake.cli.checkup.findings import Finding, bounded, failed
+from quacklake.cli.checkup.findings import CheckResult, bounded, failed
 from quacklake.cli.context import Context
 from quacklake.cli.output import plural
 from quacklake.errors import QuacklakeError
@@ -29,14 +29,16 @@ _VERSIONS = {"sqlite": "SELECT sqlite_version()", "duckdb": "SELECT version()"}
 _REACH_SECONDS = 3.0
 
 
-def check_lake(context: Context) -> Iterator[Finding]:
+def check_lake(context: Context) -> Iterator[CheckResult]:
     """Yield how the lake is that the settings name."""
     if context.config.url is None:
-        yield Finding("lake", "catalog", "absent", "no lake was given", "pass --lake, or make one: `quacklake init`")
+        yield CheckResult(
+            "lake", "catalog", "absent", "no lake was given", "pass --lake, or make one: `quacklake init`"
+        )
         return
     opened: list[Lake] = []
 
-    def look() -> list[Finding]:
+    def look() -> list[CheckResult]:
         opened.append(context.open())
         return list(_catalog(opened[0]))
 
@@ -53,7 +55,7 @@ def check_lake(context: Context) -> Iterator[Finding]:
                 one.close()
 
 
-def _catalog(lake: Lake) -> Iterator[Finding]:
+def _catalog(lake: Lake) -> Iterator[CheckResult]:
     """What can be asked of the database."""
     import sqlalchemy as sa
 
@@ -68,13 +70,13 @@ def _catalog(lake: Lake) -> Iterator[Finding]:
         return
     name = "MariaDB" if "MariaDB" in version else _NAMES[catalog.database]
     product = version if version.startswith(name) else f"{name} {version.removeprefix('v')}"
-    yield Finding("lake", "database", "ok", product.partition(" on ")[0])
-    yield Finding("lake", "catalog", "ok", f"{lake.url}, snapshot {snapshot}, {plural(tables, 'table')}")
+    yield CheckResult("lake", "database", "ok", product.partition(" on ")[0])
+    yield CheckResult("lake", "catalog", "ok", f"{lake.url}, snapshot {snapshot}, {plural(tables, 'table')}")
     if catalog.outdated:
         detail = f"{lake.version}, an older one: it can be read, not written"
-        yield Finding("lake", "format version", "warning", detail, "run `quacklake migrate`")
+        yield CheckResult("lake", "format version", "warning", detail, "run `quacklake migrate`")
     else:
-        yield Finding("lake", "format version", "ok", lake.version)
+        yield CheckResult("lake", "format version", "ok", lake.version)
 
 
 def _count_files(lake: Lake) -> int:
@@ -90,7 +92,7 @@ def _count_files(lake: Lake) -> int:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _files(store: Store, config: Config, files: int) -> Finding:
+def _files(store: Store, config: Config, files: int) -> CheckResult:
     """Check that the data path exists and can be written, with a tiny file that is removed again."""
     if not store.is_local:
         reached = _endpoint(config)
@@ -99,7 +101,7 @@ def _files(store: Store, config: Config, files: int) -> Finding:
         store.exists_root()  # a wrong key shows here, and is told by who called
         problem = store.attempts.place()
         if problem is not None:
-            return Finding("lake", "files", "failed", problem.message, problem.hint)
+            return CheckResult("lake", "files", "failed", problem.message, problem.hint)
     elif not Path(store.root).is_dir():
         return _missing_folder(Path(store.root), files)
     name = f".quacklake-doctor-{uuid.uuid4().hex}"
@@ -108,24 +110,26 @@ def _files(store: Store, config: Config, files: int) -> Finding:
         store.delete([name])
     except QuacklakeError as error:
         fix = "give this user the right to write there, unless it only reads"
-        return Finding("lake", "files", "warning", f"{store.root} cannot be written: {error.message}", fix)
-    return Finding("lake", "files", "ok", f"{store.root}, {plural(files, 'data file')}, can be written")
+        return CheckResult("lake", "files", "warning", f"{store.root} cannot be written: {error.message}", fix)
+    return CheckResult("lake", "files", "ok", f"{store.root}, {plural(files, 'data file')}, can be written")
 
 
-def _missing_folder(folder: Path, files: int) -> Finding:
+def _missing_folder(folder: Path, files: int) -> CheckResult:
     if files:
         detail = f"there is no folder {folder}, and the lake has {plural(files, 'data file')} there"
-        return Finding(
+        return CheckResult(
             "lake", "files", "failed", detail, "mount or restore it; `quacklake verify` tells what is missing"
         )
     parent = next((parent for parent in folder.parents if parent.exists()), Path("/"))
     if not os.access(parent, os.W_OK):
         detail = f"{folder} does not exist, and cannot be made in {parent}"
-        return Finding("lake", "files", "failed", detail, f"change the owner or mode of {parent}, or make the folder")
-    return Finding("lake", "files", "ok", f"{folder}: it is made with the first file")
+        return CheckResult(
+            "lake", "files", "failed", detail, f"change the owner or mode of {parent}, or make the folder"
+        )
+    return CheckResult("lake", "files", "ok", f"{folder}: it is made with the first file")
 
 
-def _endpoint(config: Config) -> Finding | None:
+def _endpoint(config: Config) -> CheckResult | None:
     """Return what is wrong with the S3 endpoint; Arrow tries for a long time before it says so."""
     if config.s3_endpoint is None:
         return None
@@ -138,6 +142,6 @@ def _endpoint(config: Config) -> Finding | None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         detail = f"the S3 endpoint {config.s3_endpoint} cannot be reached: {reason}"
-        return Finding(
+        return CheckResult(
             "lake", "files", "failed", detail, "start it, or correct it: quacklake config set s3_endpoint URL"
         )

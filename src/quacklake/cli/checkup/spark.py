@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 
-from quacklake.cli.checkup.findings import Finding
+from quacklake.cli.checkup.findings import CheckResult
 from quacklake.cli.checkup.installation import installed, numbers
 from quacklake.errors import UnsupportedVersionError
 
@@ -15,7 +15,7 @@ _JAVA = 17
 _JAVA_SECONDS = 10
 
 
-def check_spark() -> Iterator[Finding]:
+def check_spark() -> Iterator[CheckResult]:
     """Yield how Spark is, and the Java it runs on; nothing where there is no Spark."""
     from quacklake.spark.runtime.settings import STEADY, parse_version
 
@@ -25,30 +25,30 @@ def check_spark() -> Iterator[Finding]:
     try:
         if parse_version(version) < STEADY:
             detail = f"{version} reads, appends to, overwrites and makes tables; the rest takes 4.0"
-            yield Finding("Spark", "Spark", "warning", detail, "pip install 'quacklake[spark]'")
+            yield CheckResult("Spark", "Spark", "warning", detail, "pip install 'quacklake[spark]'")
         else:
-            yield Finding("Spark", "Spark", "ok", version)
+            yield CheckResult("Spark", "Spark", "ok", version)
     except UnsupportedVersionError as error:
-        yield Finding("Spark", "Spark", "warning", error.message, error.hint)
+        yield CheckResult("Spark", "Spark", "warning", error.message, error.hint)
     yield java()
 
 
-def java() -> Finding:
+def java() -> CheckResult:
     """Return whether there is a Java that Spark can use."""
     from quacklake.spark.runtime.settings import find_java
 
     program = find_java()
     fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"
     if program is None:
-        return Finding("Spark", "Java", "absent", "not found, Spark needs it", fix)
+        return CheckResult("Spark", "Java", "absent", "not found, Spark needs it", fix)
     try:
         told = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("Spark", "Java", "warning", f"{program} does not run: {error}", fix)
+        return CheckResult("Spark", "Java", "warning", f"{program} does not run: {error}", fix)
     version = told.partition('"')[2].partition('"')[0]
     if not version or numbers(version)[0] < _JAVA:
         detail = f"{version or 'of unknown version'}, {program}: Spark needs {_JAVA} or newer"
-        return Finding("Spark", "Java", "warning", detail, fix)
-    return Finding("Spark", "Java", "ok", f"{version}, {program}")
+        return CheckResult("Spark", "Java", "warning", detail, fix)
+    return CheckResult("Spark", "Java", "ok", f"{version}, {program}")

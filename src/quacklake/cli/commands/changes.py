@@ -12,7 +12,7 @@ from quacklake.cli.context import Context, version_of
 from quacklake.cli.options import Columns, Limit, Since, TableName, Where, count_of, names_of
 
 if TYPE_CHECKING:
-    from quacklake.operations.feed import ChangeFrame
+    from quacklake.operations.change_feed import ChangeFrame
 
 __all__ = ["changes"]
 

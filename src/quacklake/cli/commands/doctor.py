@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quacklake.cli.context import Context
 
 if TYPE_CHECKING:
-    from quacklake.cli.checkup import Finding
+    from quacklake.cli.checkup import CheckResult
 
 __all__ = ["doctor"]
 
@@ -33,7 +33,7 @@ def doctor(context: Context) -> int:
     return _BROKEN if any(found.state == "failed" for found in findings) else 0
 
 
-def _print(context: Context, findings: list[Finding]) -> None:
+def _print(context: Context, findings: list[CheckResult]) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -117,13 +117,13 @@ def maintain(
     orphans_every: OrphansEvery = None,
 ) -> None:
     """A round goes on where the last one stopped. What goes wrong with one keeps no other from its turn."""
-    from quacklake.tenancy.rounds import Bounds
+    from quacklake.tenancy.rounds import RoundLimits
 
     ages = (flush_age, expire_older_than, delete_older_than)
     policy = policy_of(interval, flush_rows, small_files, delete_ratio, ages, orphans_every)
     check_watch(watch, dry_run)
     given = {"tenants": most, "files": files, "time": None if time is None else duration_of("time", time)}
-    bounds = Bounds(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    bounds = RoundLimits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     with tenants_of(context) as found:
         maintainer = found.maintainer(policy, bounds=bounds, threads=threads, engine=engine)
         if dry_run:

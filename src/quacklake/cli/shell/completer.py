@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 from quacklake.cli.shell.commands import NAMES
 from quacklake.format.names import quote
 
-__all__ = ["Names", "SqlCompleter"]
+__all__ = ["CompletionNames", "SqlCompleter"]
 
 _PATH = re.compile(r'((?:"[^"]*"|[\w$]+)\.)?((?:"[^"]*"?|[\w$])*)$')
 _BEFORE = re.compile(r"(\w+)\s+$")
@@ -22,7 +22,7 @@ _OF_TABLES = {"from", "join", "into", "update", "table", "describe", "truncate",
 
 
 @dataclass(slots=True)
-class Names:
+class CompletionNames:
     """What is known of a lake: schemas, tables with their columns, and DuckDB's own words."""
 
     schemas: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Names:
 class SqlCompleter(Completer):
     """Completes the word before the cursor. The names are asked for when they are first needed."""
 
-    def __init__(self, names: Callable[[], Names]) -> None:
+    def __init__(self, names: Callable[[], CompletionNames]) -> None:
         self._names = names
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -59,7 +59,7 @@ class SqlCompleter(Completer):
             yield from _matching(word, _anything(names, before))
 
 
-def _below(names: Names, parent: str) -> Iterator[tuple[str, str]]:
+def _below(names: CompletionNames, parent: str) -> Iterator[tuple[str, str]]:
     """The tables of a schema, and the columns of a table."""
     for (schema, table), columns in names.tables.items():
         if schema.lower() == parent.lower():
@@ -68,13 +68,13 @@ def _below(names: Names, parent: str) -> Iterator[tuple[str, str]]:
             yield from ((_spelled(column), "column") for column in columns)
 
 
-def _relations(names: Names) -> Iterator[tuple[str, str]]:
+def _relations(names: CompletionNames) -> Iterator[tuple[str, str]]:
     for schema, table in names.tables:
         yield (_spelled(table) if schema == "main" else f"{_spelled(schema)}.{_spelled(table)}"), "table"
     yield from ((_spelled(schema), "schema") for schema in names.schemas)
 
 
-def _anything(names: Names, text: str) -> Iterator[tuple[str, str]]:
+def _anything(names: CompletionNames, text: str) -> Iterator[tuple[str, str]]:
     """Columns of tables that the statement names come first."""
     said = set(re.findall(r"\w+", text.lower()))
     near: list[str] = []

@@ -16,7 +16,7 @@ from quacklake.cli.context import Context
 from quacklake.cli.failures import report
 from quacklake.cli.progress import hush, waiting
 from quacklake.cli.shell.commands import as_command, run_command
-from quacklake.cli.shell.completer import Names, SqlCompleter
+from quacklake.cli.shell.completer import CompletionNames, SqlCompleter
 from quacklake.cli.shell.history import History, history_file
 from quacklake.errors import CancelledError, QuacklakeError, SqlError
 from quacklake.sql.words import words_of
@@ -44,7 +44,7 @@ class Shell:
         self.view = view
         self.statements = statements
         self.timing = False
-        self._names: Names | None = None
+        self._names: CompletionNames | None = None
 
     def run(self) -> None:
         """Read and run until the end."""
@@ -104,22 +104,22 @@ class Shell:
         except OSError:
             return InMemoryHistory()  # there is no home, or it cannot be written
 
-    def _known(self) -> Names:
+    def _known(self) -> CompletionNames:
         """The names of the lake, asked for again after each statement."""
         if self._names is None:
             try:
                 self._names = self._ask()
             except Exception:
-                self._names = Names()  # a line is being typed: no place for an error
+                self._names = CompletionNames()  # a line is being typed: no place for an error
         return self._names
 
-    def _ask(self) -> Names:
+    def _ask(self) -> CompletionNames:
         connection = self.statements.session.attachments.root.cursor()
 
         def texts(sql: str) -> list[str]:
             return [row[0] for row in connection.execute(sql).fetchall()]
 
-        return Names(
+        return CompletionNames(
             self.view.schemas(),
             {(info.schema_name, info.name): list(info.schema.names) for info in self.view._tables()},
             texts("SELECT keyword_name FROM duckdb_keywords() ORDER BY 1"),

@@ -30,7 +30,7 @@ from quacklake.maintenance.backup.manifest import (
     list_backups,
     remove_unfinished,
 )
-from quacklake.maintenance.known import KnownPaths
+from quacklake.maintenance.path_set import KnownPaths
 from quacklake.maintenance.removal import BATCH
 from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store

@@ -22,9 +22,9 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.conform import given_schema, type_problem
 from quacklake.operations.expression import Expression
-from quacklake.spark.changes.changes import staged_schema
-from quacklake.spark.changes.places import DELETED, KIND, SEEN, UPDATED
-from quacklake.spark.expressions.translator import Scope
+from quacklake.spark.changes.row_places import DELETED, KIND, SEEN, UPDATED
+from quacklake.spark.changes.staged_changes import staged_schema
+from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.spark.runtime.compat import require_types
 from quacklake.spark.runtime.failures import computing
@@ -33,7 +33,7 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
 from quacklake.spark.write.staging import Staging
 
-__all__ = ["SOURCE_ID", "Clause", "Value", "computed", "marked_deletes", "stage"]
+__all__ = ["SOURCE_ID", "ChangeClause", "Value", "computed", "marked_deletes", "stage"]
 
 #: What a column is set to: a value, SQL of the lake, or a column of Spark.
 Value = Any
@@ -42,14 +42,14 @@ _CLAUSE = "_ql_clause"
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ChangeClause:
     """What becomes of rows for which ``when`` holds: they are deleted, or columns are set (``values`` by column id)."""
 
     when: SparkColumn
     values: Mapping[int, SparkColumn] | None = None
 
 
-def computed(value: Value, scope: Scope) -> SparkColumn:
+def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
     """A value, SQL or column of Spark as a column of Spark. Raises ``InputError`` for what Spark has no literal of."""
     if isinstance(value, SparkColumn):
         return value
@@ -64,7 +64,12 @@ def computed(value: Value, scope: Scope) -> SparkColumn:
 
 
 def stage(
-    staging: Staging, joined: Sequence[DataFrame], table: TableInfo, clauses: Sequence[Clause], *, source: bool = False
+    staging: Staging,
+    joined: Sequence[DataFrame],
+    table: TableInfo,
+    clauses: Sequence[ChangeClause],
+    *,
+    source: bool = False,
 ) -> DataFrame:
     """The changes that clauses make of rows, computed once: ``staged_schema`` says what they look like.
 
@@ -99,13 +104,13 @@ def stage(
     return staging.put(rows, select, read)
 
 
-def marked_deletes(rows: DataFrame, clause: Clause) -> DataFrame:
+def marked_deletes(rows: DataFrame, clause: ChangeClause) -> DataFrame:
     """The rows that a clause deletes, marked as :func:`stage` does, computed whenever they are looked at."""
     with computing():
         return rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
 
 
-def _numbered(joined: DataFrame, clauses: Sequence[Clause], *, source: bool) -> DataFrame:
+def _numbered(joined: DataFrame, clauses: Sequence[ChangeClause], *, source: bool) -> DataFrame:
     """The rows that matter, with the number of the first clause that holds for each."""
     number, some = f.lit(None).cast("int"), f.lit(False)
     for index, clause in reversed(list(enumerate(clauses))):
@@ -116,7 +121,7 @@ def _numbered(joined: DataFrame, clauses: Sequence[Clause], *, source: bool) -> 
     return rows.withColumn(_CLAUSE, number)
 
 
-def _columns(table: TableInfo, clauses: Sequence[Clause]) -> list[SparkColumn]:
+def _columns(table: TableInfo, clauses: Sequence[ChangeClause]) -> list[SparkColumn]:
     """What the values of columns are made of: ``t<i>`` is what they were, ``v<clause>_<i>`` what a clause sets."""
     columns = list(enumerate(table.schema.columns))
     found = [f.expr(f"target.{quote(column.name)}").alias(f"t{i}") for i, column in columns]
@@ -147,7 +152,9 @@ def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Col
     return given
 
 
-def _assigned(column: Column, i: int, clauses: Sequence[Clause], given: Mapping[str, Column], *, time: bool) -> str:
+def _assigned(
+    column: Column, i: int, clauses: Sequence[ChangeClause], given: Mapping[str, Column], *, time: bool
+) -> str:
     """The SQL of what a column becomes, in the type as which Spark stores it."""
     cases = []
     for index, clause in enumerate(clauses):
@@ -163,7 +170,7 @@ def _assigned(column: Column, i: int, clauses: Sequence[Clause], given: Mapping[
     return f"CASE {' '.join(cases)} ELSE CAST(NULL AS {stored_type(column)}) END"
 
 
-def named_values(schema: TableSchema, values: Mapping[str, Value], scope: Scope) -> dict[int, SparkColumn]:
+def named_values(schema: TableSchema, values: Mapping[str, Value], scope: ExpressionScope) -> dict[int, SparkColumn]:
     """Assignments by the ids of their columns. Raises ``InputError``, and ``NotFoundError`` for an unknown column."""
     if not values:
         raise InputError("nothing is set", hint='pass {"column": value}')

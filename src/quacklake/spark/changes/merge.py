@@ -24,11 +24,11 @@ from quacklake.operations import evolution
 from quacklake.operations.conform import given_schema, match_given
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.changes import ChangeMetrics, Changes, add_rows
-from quacklake.spark.changes.clauses import SOURCE_ID, Clause, Value, column_of, computed, named_values, stage
+from quacklake.spark.changes.clauses import SOURCE_ID, ChangeClause, Value, column_of, computed, named_values, stage
 from quacklake.spark.changes.keys import conform_keys
+from quacklake.spark.changes.staged_changes import ChangeMetrics, Changes, add_rows
 from quacklake.spark.engine import SparkEngine
-from quacklake.spark.expressions.translator import Scope
+from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.schema import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
@@ -60,11 +60,11 @@ class _Clause:
     def takes_all(self) -> bool:
         return self.values is not None and not self.values
 
-    def when(self, otherwise: SparkColumn, scope: Scope) -> SparkColumn:
+    def when(self, otherwise: SparkColumn, scope: ExpressionScope) -> SparkColumn:
         return otherwise if self.condition is None else otherwise & _condition(self.condition, scope)
 
 
-def _condition(given: Condition, scope: Scope) -> SparkColumn:
+def _condition(given: Condition, scope: ExpressionScope) -> SparkColumn:
     return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
 
 
@@ -250,7 +250,9 @@ class SparkMerge:
             return None
         return [on] if isinstance(on, str) else list(on)
 
-    def _condition(self, table: TableInfo, given: TableSchema, scope: Scope) -> tuple[list[Column], SparkColumn]:
+    def _condition(
+        self, table: TableInfo, given: TableSchema, scope: ExpressionScope
+    ) -> tuple[list[Column], SparkColumn]:
         """The key columns, if the condition is by keys, and the condition."""
         names = self._key_names(table)
         if names is None:
@@ -290,15 +292,16 @@ class SparkMerge:
                     parts.append(compare(key, operator, decode(bound, key.type)))
         return every(parts) if parts else ANYTHING, bounds.column("n")[0].as_py()
 
-    def _clauses(self, table: TableInfo, given: TableSchema, scope: Scope) -> list[Clause]:
+    def _clauses(self, table: TableInfo, given: TableSchema, scope: ExpressionScope) -> list[ChangeClause]:
         there = f.col(SOURCE_ID).isNotNull()
         chosen = [(clause, there) for clause in self._matched] + [(clause, ~there) for clause in self._lonely]
         return [
-            Clause(clause.when(holds, scope), self._values(clause, table, given, scope)) for clause, holds in chosen
+            ChangeClause(clause.when(holds, scope), self._values(clause, table, given, scope))
+            for clause, holds in chosen
         ]
 
     def _values(
-        self, clause: _Clause, table: TableInfo, given: TableSchema, scope: Scope
+        self, clause: _Clause, table: TableInfo, given: TableSchema, scope: ExpressionScope
     ) -> dict[int, SparkColumn] | None:
         if clause.values is None:
             return None
@@ -306,7 +309,7 @@ class SparkMerge:
             return named_values(table.schema, clause.values, scope)
         return {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
 
-    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: Scope, least: int) -> int:
+    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: ExpressionScope, least: int) -> int:
         """Add the rows that nothing matches, by the first clause that takes them. ``least``: as many are there."""
         rows, count = fresh, 0
         rest = f.lit(True)

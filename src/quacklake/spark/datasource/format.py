@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
 
-from quacklake.operations.feed import Bound
-from quacklake.spark.datasource import classes
-from quacklake.spark.datasource.classes import FORMAT
-from quacklake.spark.datasource.desk import Desk
+from quacklake.operations.change_feed import Bound
+from quacklake.spark.datasource import source_classes
+from quacklake.spark.datasource.driver_service import DriverService
+from quacklake.spark.datasource.source_classes import FORMAT
 from quacklake.spark.streams.source import StreamSource
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SparkFormat:
     """The format in one session: answers what Spark asks about it, in threads of the driver's Python."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._desk = Desk(session)
+        self._desk = DriverService(session)
         folder = _folder()
         self._listener = Listener(f"{folder}/ask", family="AF_UNIX")
         atexit.register(_close, self._listener, folder)
@@ -102,6 +102,6 @@ def source_class(address: str | None, *, url: str | None = None, called: str = F
     Without one these open the lake themselves, which is for reading where the session is on another machine. ``url``
     is then the lake's, unless an option tells it, and ``called`` the name of the format that means it.
     """
-    register_pickle_by_value(classes)  # type: ignore[no-untyped-call]
-    made = {"ask": classes.Asker(address, url), "called": called, "__module__": __name__}
-    return type("TableSource", (classes.TableSource,), made)
+    register_pickle_by_value(source_classes)  # type: ignore[no-untyped-call]
+    made = {"ask": source_classes.DriverClient(address, url), "called": called, "__module__": __name__}
+    return type("TableSource", (source_classes.TableSource,), made)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quacklake.errors import InputError
-from quacklake.operations.feed import Bound
+from quacklake.operations.change_feed import Bound
 from quacklake.operations.reference import TableRef
 from quacklake.spark.streams.options import choice, positive, refuse_unknown
 from quacklake.spark.streams.source import EARLIEST

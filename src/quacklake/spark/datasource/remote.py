@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from quacklake.catalog import parse_url
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
-from quacklake.operations.feed import Bound
+from quacklake.operations.change_feed import Bound
 from quacklake.spark.datasource.format import FORMAT, source_class
 from quacklake.spark.datasource.options import UUID
 from quacklake.spark.streams.source import StreamSource

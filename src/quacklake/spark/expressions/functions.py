@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quacklake.format.types import parse_type
-from quacklake.spark.expressions.calls import Call, Maker
 from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS, checked, is_number, precision, type_name
+from quacklake.spark.expressions.function_calls import Maker, TranslatedCall
 from quacklake.spark.expressions.texts import OF_TEXTS
 from quacklake.spark.expressions.times import OF_TIMES, days, shifted
 from quacklake.spark.runtime.types import literal
@@ -25,7 +25,7 @@ _ABSOLUTE = 34
 
 def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
     """A call of a function. Raises ``UnsupportedFeatureError`` for one that is not the same in Spark."""
-    call = Call(translator, node, arguments)
+    call = TranslatedCall(translator, node, arguments)
     name = node["function_name"].lower()
     maker = _MAKERS.get(name)
     made = maker(call) if maker is not None else None
@@ -37,7 +37,7 @@ def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Ty
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _sum(call: Call) -> str | None:
+def _sum(call: TranslatedCall) -> str | None:
     """``+`` and ``-``, of numbers, dates and times."""
     kinds, result = call.types, call.type.type
     if call.count == 1:
@@ -50,7 +50,7 @@ def _sum(call: Call) -> str | None:
     return shifted(call) if result in (*STAMPS, "timestamptz") else None
 
 
-def _arithmetic(call: Call) -> str | None:
+def _arithmetic(call: TranslatedCall) -> str | None:
     """Two numbers, as the type of the result; one that is too large is an error in DuckDB and in Spark."""
     result = call.type.type
     call.translator.strict = True
@@ -74,11 +74,11 @@ def _arithmetic(call: Call) -> str | None:
     return f"CAST({sides[0]} {call.name} {sides[1]} AS {type_name(result)})"
 
 
-def _product(call: Call) -> str | None:
+def _product(call: TranslatedCall) -> str | None:
     return _arithmetic(call) if all(map(is_number, call.types)) else None
 
 
-def _divided(call: Call) -> str | None:
+def _divided(call: TranslatedCall) -> str | None:
     """``/``: by zero it is infinite, or NaN."""
     result = call.type.type
     if not all(map(is_number, call.types)) or result not in FLOATS:
@@ -96,7 +96,7 @@ def _divided(call: Call) -> str | None:
     )
 
 
-def _whole_division(call: Call) -> str | None:
+def _whole_division(call: TranslatedCall) -> str | None:
     """``//``: by zero it is NULL, of floats too, which it divides as they are."""
     if call.type.type in FLOATS:
         made = _divided(call)
@@ -109,7 +109,7 @@ def _whole_division(call: Call) -> str | None:
     return made if call.number(1) else f"CASE WHEN {two} <> 0 THEN {made} END"
 
 
-def _remainder(call: Call) -> str | None:
+def _remainder(call: TranslatedCall) -> str | None:
     """``%``: of whole numbers and decimals NULL when divided by zero, of floats NaN."""
     result = call.type.type
     if not all(map(is_number, call.types)):
@@ -132,17 +132,17 @@ def _exact(type_: str) -> bool:
     return precision(type_)[0] <= _ABSOLUTE
 
 
-def _absolute(call: Call) -> str | None:
+def _absolute(call: TranslatedCall) -> str | None:
     call.translator.strict = True
     fits = is_number(call.types[0]) and (call.types[0] in FLOATS or _exact(call.types[0]))
     return f"abs({call.sql(0)})" if fits else None
 
 
-def _sign(call: Call) -> str | None:
+def _sign(call: TranslatedCall) -> str | None:
     return f"CAST(sign({call.sql(0)}) AS TINYINT)" if is_number(call.types[0]) and call.types[0] not in FLOATS else None
 
 
-def _to_whole(call: Call) -> str | None:
+def _to_whole(call: TranslatedCall) -> str | None:
     """``ceil`` and ``floor``, which are of their argument's type in DuckDB, or doubles of whole numbers."""
     kind, value, word = call.types[0], call.sql(0), call.name.removesuffix("ing")
     if kind in INTEGERS:
@@ -155,7 +155,7 @@ def _to_whole(call: Call) -> str | None:
     return f"CAST({word}({value}) AS {type_name(call.type.type)})" if parse_type(kind).base == "decimal" else None
 
 
-def _round(call: Call) -> str | None:
+def _round(call: TranslatedCall) -> str | None:
     kind, value = call.types[0], call.sql(0)
     digits = 0 if call.count == 1 else call.number(1)
     if digits is None or not 0 <= digits <= 15:
@@ -168,13 +168,13 @@ def _round(call: Call) -> str | None:
     return value if kind in INTEGERS and call.type.type == kind else None
 
 
-def _extreme(call: Call) -> str | None:
+def _extreme(call: TranslatedCall) -> str | None:
     """``greatest`` and ``least``, which leave NULL out in both."""
     known = is_number(call.type.type) or call.type.type in ("varchar", "date", "timestamp")
     return f"{call.name}({', '.join(call.all(call.type))})" if known and call.count > 1 else None
 
 
-def _null_if(call: Call) -> str | None:
+def _null_if(call: TranslatedCall) -> str | None:
     one, two = call.arguments
     equal = call.translator.compared(one, "=", two)
     return None if call.type.nested else f"CASE WHEN {equal} THEN NULL ELSE {call.cast(0, call.type)} END"
@@ -183,21 +183,21 @@ def _null_if(call: Call) -> str | None:
 # -- lists and structs -------------------------------------------------------------------------------------------------
 
 
-def _list(call: Call) -> str | None:
+def _list(call: TranslatedCall) -> str | None:
     if not call.arguments:
         return call.translator.empty(call.type)
     element = call.type.children[0]
     return f"array({', '.join(call.translator.shaped(each, element) for each in call.arguments)})"
 
 
-def _struct(call: Call) -> str | None:
+def _struct(call: TranslatedCall) -> str | None:
     names = [child.name for child in call.type.children]
     pairs = zip(names, call.arguments, call.type.children, strict=True)
     values = ((name, call.translator.shaped(one, kind)) for name, one, kind in pairs)
     return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in values)})"
 
 
-def _holds(call: Call) -> str | None:
+def _holds(call: TranslatedCall) -> str | None:
     """Whether a list has an element: NULLs in it do not count in DuckDB."""
     if call.types[0] != "list" or (call.arguments[1].loose and call.constant(1) is None):
         return None

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quacklake.spark.expressions.calls import TEXT, Call, Maker
 from quacklake.spark.expressions.casts import TEXTS, failing
+from quacklake.spark.expressions.function_calls import TEXT, Maker, TranslatedCall
 from quacklake.spark.runtime.types import literal
 
 __all__ = ["OF_TEXTS"]
 
 
-def _joined(call: Call) -> str | None:
+def _joined(call: TranslatedCall) -> str | None:
     if any(each.column.nested or each.type == "blob" for each in call.arguments):
         return None
     call.type = TEXT  # DuckDB has none for what is always NULL
     return f"{call.cast(0, TEXT)} || {call.cast(1, TEXT)}"
 
 
-def _concat(call: Call) -> str | None:
+def _concat(call: TranslatedCall) -> str | None:
     """``concat`` leaves NULL out in DuckDB."""
     return f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None
 
 
-def _concat_with(call: Call) -> str | None:
+def _concat_with(call: TranslatedCall) -> str | None:
     return f"concat_ws({', '.join(call.all(TEXT))})"
 
 
@@ -36,7 +36,7 @@ _UPPER = (
 _ODD: Mapping[str, str] = {"lower": _LOWER, "upper": _UPPER}
 
 
-def _cased(call: Call) -> str | None:
+def _cased(call: TranslatedCall) -> str | None:
     word = {"lcase": "lower", "ucase": "upper"}.get(call.name, call.name)
     return _case_of(word, call.sql(0)) if call.are_texts() else None
 
@@ -46,13 +46,13 @@ def _case_of(word: str, value: str) -> str:
     return f"CASE WHEN {value} RLIKE {literal(f'[{_ODD[word]}]')} THEN {wrong} ELSE {word}({value}) END"
 
 
-def _length(call: Call) -> str | None:
+def _length(call: TranslatedCall) -> str | None:
     if call.types == ["list"]:
         return f"CAST(array_size({call.sql(0)}) AS BIGINT)"
     return f"CAST(char_length({call.sql(0)}) AS BIGINT)" if call.are_texts() else None
 
 
-def _part(call: Call) -> str | None:
+def _part(call: TranslatedCall) -> str | None:
     """``substring`` from the first character on: what is before it counts in DuckDB."""
     start, length = call.number(1), call.number(2)
     if call.types[0] not in TEXTS or start is None or start < 1 or (call.count == 3 and (length is None or length < 0)):
@@ -60,7 +60,7 @@ def _part(call: Call) -> str | None:
     return f"substring({', '.join([call.sql(0), str(start), *([] if length is None else [str(length)])])})"
 
 
-def _end(call: Call) -> str | None:
+def _end(call: TranslatedCall) -> str | None:
     length = call.number(1)
     return (
         f"{call.name}({call.sql(0)}, {length})"
@@ -69,7 +69,7 @@ def _end(call: Call) -> str | None:
     )
 
 
-def _trimmed(call: Call) -> str | None:
+def _trimmed(call: TranslatedCall) -> str | None:
     """``trim`` takes every kind of space off in DuckDB, or the characters it is given."""
     value = call.sql(0)
     if not call.are_texts():
@@ -86,16 +86,16 @@ def _texts(name: str) -> Maker:
     return lambda call: f"{name}({', '.join(call.all(TEXT))})" if call.are_texts() else None
 
 
-def _position(call: Call) -> str | None:
+def _position(call: TranslatedCall) -> str | None:
     return f"CAST(instr({call.cast(0, TEXT)}, {call.cast(1, TEXT)}) AS BIGINT)" if call.are_texts() else None
 
 
-def _padded(call: Call) -> str | None:
+def _padded(call: TranslatedCall) -> str | None:
     fits = call.types[0] in TEXTS and (call.number(1) or 0) > 0 and bool(call.constant(2))
     return f"{call.name}({call.sql(0)}, {call.number(1)}, {call.sql(2)})" if fits else None
 
 
-def _like(call: Call) -> str | None:
+def _like(call: TranslatedCall) -> str | None:
     """LIKE in all its forms. DuckDB has no way to escape unless one is said."""
     negated = call.name.startswith(("!", "not_"))
     folded = call.name.endswith("*") or "ilike" in call.name

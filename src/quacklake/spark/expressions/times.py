@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quacklake.spark.expressions.calls import Call, Maker
 from quacklake.spark.expressions.casts import STAMPS
+from quacklake.spark.expressions.function_calls import Maker, TranslatedCall
 
 __all__ = ["OF_TIMES", "days", "shifted"]
 
 
-def days(call: Call) -> str | None:
+def days(call: TranslatedCall) -> str | None:
     """A date and a number of days, or the days between two dates."""
     if call.types == ["date", "date"] and call.name == "-":
         return f"CAST(datediff({call.sql(0)}, {call.sql(1)}) AS BIGINT)"
@@ -21,7 +21,7 @@ def days(call: Call) -> str | None:
     return f"{'date_add' if call.name == '+' else 'date_sub'}({date.sql}, CAST({days.sql} AS INT))"
 
 
-def shifted(call: Call) -> str | None:
+def shifted(call: TranslatedCall) -> str | None:
     """A time and a constant interval: first the months, then the rest."""
     order = (0, 1) if call.types[1] == "interval" else (1, 0)
     time, span = (call.arguments[number] for number in order)
@@ -59,7 +59,7 @@ _DATE_PARTS: Mapping[str, str] = {
 _TIME_PARTS: Mapping[str, str] = {"hour": "hour({0})", "minute": "minute({0})"}
 
 
-def _date_part(call: Call) -> str | None:
+def _date_part(call: TranslatedCall) -> str | None:
     """``year(x)``, ``date_part('year', x)``, ``extract(year FROM x)``."""
     name = call.name if call.count == 1 else (call.constant(0) or "").lower()
     kind = call.types[-1]
@@ -69,7 +69,7 @@ def _date_part(call: Call) -> str | None:
     return f"CAST({form.format(call.sql(call.count - 1))} AS BIGINT)"
 
 
-def _truncated(call: Call) -> str | None:
+def _truncated(call: TranslatedCall) -> str | None:
     unit = (call.constant(0) or "").lower()
     if call.types[1] not in ("date", *STAMPS) or unit not in ("year", "quarter", "month", "week", "day"):
         return None
@@ -78,13 +78,13 @@ def _truncated(call: Call) -> str | None:
     return day if call.type.type == "date" else f"CAST({day} AS TIMESTAMP_NTZ)"
 
 
-def _difference(call: Call) -> str | None:
+def _difference(call: TranslatedCall) -> str | None:
     if (call.constant(0) or "").lower() != "day" or not all(type_ in ("date", *STAMPS) for type_ in call.types[1:]):
         return None
     return f"CAST(datediff(CAST({call.sql(2)} AS DATE), CAST({call.sql(1)} AS DATE)) AS BIGINT)"
 
 
-def _last_day(call: Call) -> str | None:
+def _last_day(call: TranslatedCall) -> str | None:
     return f"last_day({call.sql(0)})" if call.types[0] in ("date", *STAMPS) else None
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from quacklake.engines.duckdb import DuckDBEngine
 
-__all__ = ["Scope", "Typed"]
+__all__ = ["ExpressionScope", "Typed"]
 
 _COMPARED = {
     "COMPARE_EQUAL": "=",
@@ -65,7 +65,7 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ExpressionScope:
     """What names mean: the columns of tables by what those are called. Of several, Spark must know them so too.
 
     ``ansi`` tells whether Spark raises an error for a number that is too large, as DuckDB does; ``time`` whether it
@@ -78,7 +78,7 @@ class Scope:
     time: bool = False
 
     @classmethod
-    def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> Scope:
+    def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> ExpressionScope:
         """The scope of expressions that a session is to compute."""
         return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
 

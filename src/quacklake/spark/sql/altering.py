@@ -7,8 +7,8 @@ from sqlglot import exp
 
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import literal, quote
-from quacklake.spark.sql.trees import to_lake
-from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.sql.lexer import SparkCursor
+from quacklake.spark.sql.parsing import to_lake
 
 __all__ = ["alterations", "lake_columns", "lake_key"]
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.spark.maintenance import spark_maintenance
+from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.sql.metadata import argument, arguments
 from quacklake.spark.sql.statement import Statement
-from quacklake.spark.sql.words import SparkCursor
-from quacklake.sql import upkeep
+from quacklake.sql import maintenance_calls
 from quacklake.sql.binder import Binder
-from quacklake.sql.calls import Call
-from quacklake.sql.functions import FUNCTIONS, bind
+from quacklake.sql.lake_calls import LakeCall
+from quacklake.sql.lake_functions import FUNCTIONS, bind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,14 +50,14 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         text, values = arguments(statement, items)
         return statement.lake_sql(f"CALL {quote(name)}({text})", values)
     given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
-    made = Call(
+    made = LakeCall(
         statement.session,
         Binder(statement.session),
         statement.attached,
         given,
         keeper=spark_maintenance(statement.engine),
     )
-    rows: pa.Table = getattr(upkeep, name)(made)
+    rows: pa.Table = getattr(maintenance_calls, name)(made)
     return statement.rows(rows)
 
 
@@ -78,4 +78,4 @@ def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
     where = given.get("where", given.get("filter"))
     table = spark_maintenance(statement.engine).table(str(given["table_name"]))
     report = table.optimize(given.get("order_by"), given.get("zorder"), where=where)
-    return statement.rows(upkeep.groups(report))
+    return statement.rows(maintenance_calls.groups(report))

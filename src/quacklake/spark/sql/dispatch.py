@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from quacklake.spark.sql import calls, listing, merging, rows, tables
+from quacklake.spark.sql.lexer import Parameters, SparkCursor, only_statement, with_values
 from quacklake.spark.sql.queries import run_query
-from quacklake.spark.sql.statement import Statement, Text
-from quacklake.spark.sql.words import Parameters, SparkCursor, only_statement, with_values
+from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.sql.sessions import LakeSessions
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def _query(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 def _native(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """What is Spark's own."""
-    return statement.run(Text(cursor.text), cursor.text)
+    return statement.run(SqlText(cursor.text), cursor.text)

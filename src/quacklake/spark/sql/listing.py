@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from quacklake.format.names import fold
 from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.sql.queries import run_query
-from quacklake.spark.sql.statement import Statement, Text
-from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.sql.statement import SqlText, Statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ def explain(statement: Statement, cursor: SparkCursor) -> DataFrame:
         cursor.accept(word)
     following = cursor.peek()
     if following is None or following.upper not in _QUERIES:
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     head = cursor.slice(0, cursor.at)
     return run_query(statement, cursor.rest(), f"{head} ")
 
@@ -41,14 +41,14 @@ def describe(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if following is not None and following.upper in (*_QUERIES[:4], "("):
         return run_query(statement, cursor.rest(), f"{first.text} QUERY ")
     if following is None or following.upper in ("DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "FUNCTION", "PROCEDURE"):
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     cursor.accept("TABLE")
     cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
     names = cursor.names() if not cursor.done else []
     tx = statement.view()
     info = statement.find(names, tx) if names and cursor.done else None
     if info is None:
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     shown = run_query(statement, f"SELECT * FROM {cursor.slice(cursor.at - 2 * len(names) + 1, cursor.at)}")
     comments = _comments(statement, info.schema_name, info.name)
     fields = shown.schema.fields
@@ -73,16 +73,16 @@ def show(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """SHOW TABLES [IN schema] of the lake, with Spark's temporary views; everything else is Spark's own."""
     cursor.expect("SHOW")
     if not cursor.accept("TABLES"):
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     schema, alias = DEFAULT_SCHEMA, statement.attached.alias
     if cursor.accept("IN") or cursor.accept("FROM"):
         names = cursor.names()
         names = names[1:] if len(names) == 2 and fold(names[0]) == fold(alias) else names
         if fold(names[-1]) != fold(alias) and not statement.session.names.has_schema(statement.attached, names[-1]):
-            return statement.run(Text(cursor.text), cursor.text)
+            return statement.run(SqlText(cursor.text), cursor.text)
         schema = DEFAULT_SCHEMA if fold(names[-1]) == fold(alias) else names[-1]
     if not cursor.done:
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     tx = statement.view()
     known = [(info.schema_name, info.name) for info in tx.tables()]
     known += [(info.schema_name, info.name) for info in tx.objects.views()]

@@ -16,12 +16,12 @@ from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.runtime.compat import require
 from quacklake.spark.runtime.session import has_time
+from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.sql.merge_keys import with_stored_keys
+from quacklake.spark.sql.parsing import Edit, edited, parse, span
 from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.rows import assignments, default_of
-from quacklake.spark.sql.statement import Statement, Text
-from quacklake.spark.sql.trees import Edit, edited, parse, span
-from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.sql.statements.rows import alias_of, prefix_of
 from quacklake.sql.timetravel import time_travel
 
@@ -98,7 +98,7 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
     names = cursor.names()
     table = statement.table(names)
     if table is None:
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     own = alias_of(cursor, "USING")
     cursor.expect("USING")
     source, other = _source(cursor)

@@ -13,10 +13,10 @@ from quacklake.format.names import fold, quote
 from quacklake.format.names import literal as lake_literal
 from quacklake.format.objects import TableInfo
 from quacklake.operations.history import lake_history, table_history
-from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.streams.feed import batch_frame
 from quacklake.spark.streams.source import EARLIEST, StreamSource
-from quacklake.sql.functions import FUNCTIONS
+from quacklake.sql.lake_functions import FUNCTIONS
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:

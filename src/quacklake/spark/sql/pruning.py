@@ -17,7 +17,7 @@ from quacklake.format.names import fold
 from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
-from quacklake.spark.sql.trees import declaration
+from quacklake.spark.sql.parsing import declaration
 
 __all__ = ["conditions", "predicate_of"]
 

@@ -17,12 +17,12 @@ from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql import metadata
+from quacklake.spark.sql.lexer import SparkCursor
+from quacklake.spark.sql.parsing import Edit, declaration, edited, names_of, parse, span
 from quacklake.spark.sql.pruning import conditions, predicate_of
-from quacklake.spark.sql.statement import Statement, Text, unknown
-from quacklake.spark.sql.trees import Edit, declaration, edited, names_of, parse, span
+from quacklake.spark.sql.statement import SqlText, Statement, unknown
 from quacklake.spark.sql.view_queries import Named, Relation, escaped, unescaped
 from quacklake.spark.sql.views import computed_view, outside_conditions, translated_view, where_predicate
-from quacklake.spark.sql.words import SparkCursor
 from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
 from quacklake.transaction import Transaction
 
@@ -54,14 +54,14 @@ def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
         if rewriter.views or not isinstance(error.__cause__, ParseException) or not found.frames:
             raise
         # Spark counts places in the text that it has got: once more in the text that was written
-        statement.run(Text(rewriter.plain(plain)), plain)
+        statement.run(SqlText(rewriter.plain(plain)), plain)
         raise
 
 
 def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
     """Let Spark run what we cannot take apart; it may name nothing of the lake, or be wrong."""
     try:
-        return statement.run(Text(text), text)
+        return statement.run(SqlText(text), text)
     except SqlError:
         if time_travel(SparkCursor(text)):
             raise error from None
@@ -111,16 +111,16 @@ class Rewriter:
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _computed: dict[tuple[Any, ...], Relation] = field(default_factory=dict)
 
-    def text(self, query: str, head: str = "") -> Text:
+    def text(self, query: str, head: str = "") -> SqlText:
         """A query as Spark runs it. Raises ``SqlError``, and ``NotFoundError`` for a name of the lake."""
         try:
             sql = self._query(query, _Scope())
         except RecursionError:
             raise SqlError("the query is nested too deeply") from None
         if self.frames:
-            return Text(escaped(head) + sql, self.frames)
+            return SqlText(escaped(head) + sql, self.frames)
         # a view may name no table
-        return Text(f"{head}{unescaped(sql) if self.views else query}")
+        return SqlText(f"{head}{unescaped(sql) if self.views else query}")
 
     def add(self, frame: DataFrame) -> str:
         """What stands for a DataFrame in the text."""

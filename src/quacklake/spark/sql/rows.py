@@ -19,18 +19,18 @@ from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.changes import ChangeMetrics, counted
-from quacklake.spark.changes.clauses import Clause
+from quacklake.spark.changes.clauses import ChangeClause
+from quacklake.spark.changes.delete_update import change
+from quacklake.spark.changes.delete_update import delete as delete_rows
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
-from quacklake.spark.changes.statements import change
-from quacklake.spark.changes.statements import delete as delete_rows
+from quacklake.spark.changes.staged_changes import ChangeMetrics, counted
 from quacklake.spark.runtime.session import overwrites_dynamically
 from quacklake.spark.runtime.types import initial_value, quote
+from quacklake.spark.sql.lexer import SparkCursor
+from quacklake.spark.sql.parsing import parse
 from quacklake.spark.sql.pruning import conditions, predicate_of
 from quacklake.spark.sql.queries import TARGET, Rewriter, run_query, zone_of
-from quacklake.spark.sql.statement import Statement, Text
-from quacklake.spark.sql.trees import parse
-from quacklake.spark.sql.words import SparkCursor
+from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.write.rows import SparkRows
 from quacklake.sql.statements.rows import alias_of, prefix_of
 from quacklake.transaction import Transaction
@@ -170,7 +170,7 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("DELETE", "FROM")
     table = statement.table(cursor.names())
     if table is None:
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     alias = alias_of(cursor, "WHERE") or table.name
     where = _condition(cursor)
     if where is None:
@@ -188,7 +188,7 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("UPDATE")
     table = statement.table(cursor.names())
     if table is None:
-        return statement.run(Text(cursor.text), cursor.text)
+        return statement.run(SqlText(cursor.text), cursor.text)
     alias = alias_of(cursor, "SET") or table.name
     cursor.expect("SET")
     assigned = assignments(cursor, alias)
@@ -276,11 +276,11 @@ def change_rows(
     target = next(each for each in tree.find_all(exp.Table) if each.name == TARGET)
     predicate = predicate_of(conditions(target), table.schema, zone_of(statement))
 
-    def choose(rows: DataFrame) -> tuple[DataFrame, Clause, Predicate]:
+    def choose(rows: DataFrame) -> tuple[DataFrame, ChangeClause, Predicate]:
         rewriter = Rewriter(statement, target=(rows, table))
         found = statement.run(rewriter.text(query))
         again = any(info.id == table.id and where_ is tx for info, where_ in rewriter.read)
         chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if assigned is not None else None
-        return found, Clause(f.lit(True), chosen), ANYTHING if again else predicate
+        return found, ChangeClause(f.lit(True), chosen), ANYTHING if again else predicate
 
     return change(statement.engine, tx, table, predicate, choose, deletes=assigned is None)

@@ -15,7 +15,7 @@ from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.sql.failures import translated
-from quacklake.spark.sql.words import SparkCursor, text_of
+from quacklake.spark.sql.lexer import SparkCursor, text_of
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import missing
 from quacklake.sql.timetravel import TimeTravel
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
     from quacklake.sql.session import Session
 
-__all__ = ["Statement", "Text"]
+__all__ = ["SqlText", "Statement"]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class SqlText:
     """A query for Spark: its text, in which names in braces stand for DataFrames."""
 
     sql: str
@@ -110,11 +110,11 @@ class Statement:
 
     def constant(self, sql: str) -> Any:
         """The value of an expression without columns; times with their zone."""
-        column = self.run(Text(f"SELECT {sql} AS v")).schema.fields[0]
+        column = self.run(SqlText(f"SELECT {sql} AS v")).schema.fields[0]
         if column.dataType.typeName() == "timestamp":
-            micros = self.run(Text(f"SELECT unix_micros({sql}) AS v")).collect()[0][0]
+            micros = self.run(SqlText(f"SELECT unix_micros({sql}) AS v")).collect()[0][0]
             return None if micros is None else dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
-        return self.run(Text(f"SELECT {sql} AS v")).collect()[0][0]
+        return self.run(SqlText(f"SELECT {sql} AS v")).collect()[0][0]
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Statement:
         """Turn errors of Spark about statements into ours."""
         return translated(self.near, text)
 
-    def run(self, query: Text, text: str | None = None) -> DataFrame:
+    def run(self, query: SqlText, text: str | None = None) -> DataFrame:
         """Let Spark run a query or a command."""
         session = self.engine.session
         with self.translating(text):

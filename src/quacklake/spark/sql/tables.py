@@ -14,13 +14,13 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
 from quacklake.operations import layout
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.changes import counted
+from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
 from quacklake.spark.sql.altering import alterations, lake_columns, lake_key
+from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.sql.queries import run_query
-from quacklake.spark.sql.statement import Statement, Text
+from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.sql.view_proof import lake_query
-from quacklake.spark.sql.words import SparkCursor
 from quacklake.spark.write.rows import SparkRows
 from quacklake.sql.attached import Target
 from quacklake.sql.timetravel import time_travel
@@ -36,7 +36,7 @@ _SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
 
 
 def _native(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    return statement.run(Text(cursor.text), cursor.text)
+    return statement.run(SqlText(cursor.text), cursor.text)
 
 
 def _named(target: Target) -> str:

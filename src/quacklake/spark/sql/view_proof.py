@@ -16,9 +16,9 @@ from quacklake.errors import NotFoundError, QuacklakeError, SqlError, Unsupporte
 from quacklake.format.objects import ViewInfo
 from quacklake.spark.runtime.compat import is_connect
 from quacklake.spark.runtime.session import settings
+from quacklake.spark.sql.parsing import to_lake
 from quacklake.spark.sql.queries import Rewriter
-from quacklake.spark.sql.statement import Statement, Text
-from quacklake.spark.sql.trees import to_lake
+from quacklake.spark.sql.statement import SqlText, Statement
 from quacklake.spark.sql.view_queries import unescaped
 from quacklake.sql.statements.objects import own_names
 
@@ -55,7 +55,7 @@ def lake_query(statement: Statement, target: Target, query: str) -> str:
         first = len(rewriter.read)
         back = rewriter.translated(view, statement.view())
         sql = f"SELECT * FROM {back.sql}"
-        meant = Text(sql if rewriter.frames else unescaped(sql), rewriter.frames)
+        meant = SqlText(sql if rewriter.frames else unescaped(sql), rewriter.frames)
         again = statement.run(meant)
     except NotFoundError:
         raise
@@ -90,10 +90,10 @@ def _unplanned(message: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(f"the query of the view fails on the rows that are there: {message}", hint=_HINT)
 
 
-def _plan_text(statement: Statement, query: Text) -> str:
+def _plan_text(statement: Statement, query: SqlText) -> str:
     """The plan of a query as Spark shows it, with columns numbered in their order. Of a table it shows these alone."""
     with settings(statement.engine.session, _WHOLE):
-        shown = str(statement.run(Text(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
+        shown = str(statement.run(SqlText(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
     plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
     if not plan.strip() or _FAILURE.match(plan.strip()):
         raise _unplanned((plan.strip() or shown.strip()).splitlines()[0])

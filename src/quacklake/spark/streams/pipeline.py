@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from quacklake import faults
 from quacklake.errors import InputError, StreamMismatchError
-from quacklake.operations.feed import Bound
+from quacklake.operations.change_feed import Bound
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.streams.feed import batch_frame
 from quacklake.spark.streams.sink import BatchReport, SparkSink

@@ -22,7 +22,7 @@ from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.read.feed_names import FEED_NAMES
 from quacklake.spark.runtime.schema import arrow_schema
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.streams.changes import apply_changes, upsert
+from quacklake.spark.streams.change_rows import apply_changes, upsert
 from quacklake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
 from quacklake.spark.write.fetching import Fetch
 from quacklake.spark.write.rows import carried_alike, given_columns
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from quacklake.spark.changes.changes import ChangeMetrics
+    from quacklake.spark.changes.staged_changes import ChangeMetrics
     from quacklake.spark.engine import SparkEngine
     from quacklake.spark.write.rows import SparkRows
 

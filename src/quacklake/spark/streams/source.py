@@ -15,8 +15,8 @@ from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Snapshot
+from quacklake.operations.change_feed import Bound, first_of
 from quacklake.operations.context import LakeContext
-from quacklake.operations.feed import Bound, first_of
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.feed import FeedPlan, plan_feed
 from quacklake.scan.feed_slices import last_within

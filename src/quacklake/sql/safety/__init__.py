@@ -5,6 +5,6 @@ Two locks, one behind the other: an allow list over statements and parsed querie
 
 from quacklake.sql.safety.guard import SafeGuard
 from quacklake.sql.safety.limits import Safety
-from quacklake.sql.safety.sealing import Seal, configure
+from quacklake.sql.safety.seal import Seal, configure
 
 __all__ = ["SafeGuard", "Safety", "Seal", "configure"]

@@ -13,7 +13,7 @@ from quacklake.sql.attached import PREFIX, Attached
 from quacklake.sql.guard import Guard
 from quacklake.sql.safety import measure, places, statements, walk
 from quacklake.sql.safety.limits import Safety
-from quacklake.sql.safety.sealing import Seal
+from quacklake.sql.safety.seal import Seal
 from quacklake.sql.safety.walk import Known
 from quacklake.sql.scans import Scan
 from quacklake.sql.sizes import Size

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from quacklake.scan import ScanPlan
     from quacklake.sql.session import Session
 
-__all__ = ["Clause", "Merge", "Source", "change_rows"]
+__all__ = ["Merge", "MergeClause", "MergeSource", "change_rows"]
 
 _SOURCE = "_ql_source"
 _ACTION = "_ql_action"
@@ -45,7 +45,7 @@ _NOWHERE = -9223372036854775807
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class MergeClause:
     """WHEN …: ``matched`` says which rows it is for (both, target only, source only), and what happens to them.
 
     An update without ``assigned`` and an insert without ``values`` take the columns of the source.
@@ -62,7 +62,7 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MergeSource:
     """The relation that is merged: its text, what its columns are written with, and the table of a lake that it is.
 
     ``named`` is the text that still means it when a temporary relation stands for the table.
@@ -82,9 +82,9 @@ class Merge:
     target: Target
     named: str
     alias: str | None
-    source: Source
+    source: MergeSource
     how: str
-    clauses: tuple[Clause, ...]
+    clauses: tuple[MergeClause, ...]
     returning: str
 
     @property
@@ -205,7 +205,7 @@ class _Finder:
         )
         return _Found(name, None if bound.target is None else bound.target.plan, several=matched == "both")
 
-    def _column(self, column: Column, clauses: Sequence[tuple[str, Clause]], matched: str, action: str) -> str:
+    def _column(self, column: Column, clauses: Sequence[tuple[str, MergeClause]], matched: str, action: str) -> str:
         """Return the SQL of a column once the row's clause has been followed."""
         values = [(label, self._values(clause)) for label, clause in clauses]
         options = " ".join(
@@ -215,7 +215,7 @@ class _Finder:
         kept = f"{self.own}.{quote(column.name)}" if read else f"CAST(NULL AS {column.duckdb_type()})"
         return f"CASE {action} {options} ELSE {kept} END" if options else kept
 
-    def _values(self, clause: Clause) -> dict[int, str]:
+    def _values(self, clause: MergeClause) -> dict[int, str]:
         """The SQL of the values that a clause gives, by column id."""
         columns = self.table.schema.columns
         if clause.action == "update":
@@ -230,7 +230,7 @@ class _Finder:
         pairs = zip(chosen, clause.values, strict=True)
         return found | {column.id: value for column, value in pairs if fold(value) != "default"}
 
-    def _taken(self, clause: Clause) -> dict[int, str]:
+    def _taken(self, clause: MergeClause) -> dict[int, str]:
         """The columns of the source, by name or place."""
         columns = self.table.schema.columns
         if clause.by_name:
@@ -240,7 +240,7 @@ class _Finder:
             pairs = list(zip(columns, self.given, strict=True))
         return {column.id: f"{self.statement.source.own}.{quote(name)}" for column, name in pairs}
 
-    def _check_number(self, wanted: int, given: int, clause: Clause) -> None:
+    def _check_number(self, wanted: int, given: int, clause: MergeClause) -> None:
         if wanted == given:
             return
         if clause.columns is not None:

@@ -13,7 +13,7 @@ from quacklake.format.operations import Operation
 from quacklake.sql.attached import Target
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.merge_rows import Clause, Merge, Source, change_rows
+from quacklake.sql.statements.merge_rows import Merge, MergeClause, MergeSource, change_rows
 from quacklake.sql.statements.rows import alias_of, assignments, counted, prefix_of, returning_of
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
@@ -43,7 +43,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
         cursor.expect("ON")
         cursor.until("WHEN")
     how = cursor.slice(first, cursor.at)
-    clauses: list[Clause] = []
+    clauses: list[MergeClause] = []
     while cursor.accept("WHEN"):
         clauses.append(_clause(cursor))
     returning = returning_of(cursor)
@@ -61,7 +61,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     return returned[0] if statement.returning else counted(count)
 
 
-def _source(session: Session, cursor: Cursor, prefix: str) -> Source:
+def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
     """The relation behind USING, as it is written, and what its columns are written with."""
     first = cursor.at
     table: list[str] = []
@@ -84,9 +84,9 @@ def _source(session: Session, cursor: Cursor, prefix: str) -> Source:
     stands = None if alias is not None or not table else _lake_table(session, table, prefix)
     if stands is not None:
         names = (stands.attached.alias, stands.schema, stands.name)
-        return Source(text, text, ".".join(map(quote, names)), stands)
+        return MergeSource(text, text, ".".join(map(quote, names)), stands)
     own = quote(alias or default)
-    return Source(text, None, own, None)
+    return MergeSource(text, None, own, None)
 
 
 def _lake_table(session: Session, names: list[str], prefix: str) -> Target | None:
@@ -103,7 +103,7 @@ def _lake_table(session: Session, names: list[str], prefix: str) -> Target | Non
 _WHEN = {"both": "WHEN MATCHED", "source": "WHEN NOT MATCHED", "target": "WHEN NOT MATCHED BY SOURCE"}
 
 
-def _check_reachable(clauses: list[Clause]) -> None:
+def _check_reachable(clauses: list[MergeClause]) -> None:
     """Raise ``SqlError`` for two clauses without a condition that are for the same rows."""
     unconditional = [clause.matched for clause in clauses if not clause.condition]
     for matched, when in _WHEN.items():
@@ -114,7 +114,7 @@ def _check_reachable(clauses: list[Clause]) -> None:
             )
 
 
-def _clause(cursor: Cursor) -> Clause:
+def _clause(cursor: Cursor) -> MergeClause:
     matched = "both"
     if cursor.accept("NOT", "MATCHED"):
         matched = "source"
@@ -127,26 +127,26 @@ def _clause(cursor: Cursor) -> Clause:
     condition = cursor.until("THEN") if cursor.accept("AND") else ""
     cursor.expect("THEN")
     if cursor.accept("DELETE"):
-        return Clause(matched, condition, "delete")
+        return MergeClause(matched, condition, "delete")
     if cursor.accept("DO", "NOTHING"):
-        return Clause(matched, condition, "nothing")
+        return MergeClause(matched, condition, "nothing")
     if cursor.accept("ERROR"):
-        return Clause(matched, condition, "error", message=cursor.until("WHEN", "RETURNING"))
+        return MergeClause(matched, condition, "error", message=cursor.until("WHEN", "RETURNING"))
     if cursor.accept("UPDATE"):
         if cursor.accept("SET"):
             if cursor.accept("*"):
-                return Clause(matched, condition, "update")
-            return Clause(matched, condition, "update", assigned=tuple(assignments(cursor)))
-        return Clause(matched, condition, "update", by_name=_by_name(cursor))
+                return MergeClause(matched, condition, "update")
+            return MergeClause(matched, condition, "update", assigned=tuple(assignments(cursor)))
+        return MergeClause(matched, condition, "update", by_name=_by_name(cursor))
     cursor.expect("INSERT")
     by_name = _by_name(cursor)
     if cursor.accept("*") or by_name or cursor.done or cursor.sees("WHEN") or cursor.sees("RETURNING"):
-        return Clause(matched, condition, "insert", by_name=by_name)
+        return MergeClause(matched, condition, "insert", by_name=by_name)
     if cursor.accept("DEFAULT", "VALUES"):
-        return Clause(matched, condition, "insert", columns=(), values=())
+        return MergeClause(matched, condition, "insert", columns=(), values=())
     columns = tuple(type(cursor)(item).name() for item in cursor.items()) if cursor.sees("(") else None
     cursor.expect("VALUES")
-    return Clause(matched, condition, "insert", columns, tuple(cursor.items()))
+    return MergeClause(matched, condition, "insert", columns, tuple(cursor.items()))
 
 
 def _by_name(cursor: Cursor) -> bool:

@@ -178,15 +178,15 @@ def call(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
     """CHECKPOINT [database]: of a lake all its upkeep."""
-    from quacklake.sql import upkeep
-    from quacklake.sql.calls import Call
+    from quacklake.sql import maintenance_calls
+    from quacklake.sql.lake_calls import LakeCall
 
     cursor.expect("CHECKPOINT")
     attached = session.names.default if cursor.done else session.attachments.get(cursor.name())
     if attached is None:
         return session.native(cursor.text, params)
     cursor.end()
-    upkeep.checkpoint(Call(session, Binder(session), attached, {}))
+    maintenance_calls.checkpoint(LakeCall(session, Binder(session), attached, {}))
     return Result()
 
 

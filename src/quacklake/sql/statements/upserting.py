@@ -15,7 +15,7 @@ from quacklake.format.schema import Column
 from quacklake.operations import inserting as rows
 from quacklake.sql.result import Result
 from quacklake.sql.statements.inserting import Insert, proposed
-from quacklake.sql.statements.merge_rows import Clause, Merge, Source, change_rows
+from quacklake.sql.statements.merge_rows import Merge, MergeClause, MergeSource, change_rows
 from quacklake.sql.statements.on_conflict import Conflict
 from quacklake.sql.statements.rows import counted, find_table, own_name
 from quacklake.transaction import Transaction
@@ -56,20 +56,22 @@ def _merge(
     keys = ", ".join(quote(column) for column in key)
     first = f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY rowid) = 1"
     source = f"(SELECT struct_pack({fields}) AS excluded FROM temp.main.{name} {first})"
-    clauses = [Clause("source", "", "insert", values=tuple(_excluded(column.name) for column in table.schema.columns))]
+    clauses = [
+        MergeClause("source", "", "insert", values=tuple(_excluded(column.name) for column in table.schema.columns))
+    ]
     assigned = conflict.assigned
     if conflict.replacing:
         others = [column.name for column in given if fold(column.name) not in {fold(each) for each in key}]
         assigned = tuple((each, _excluded(each)) for each in others or key)
     if assigned:
-        clauses.append(Clause("both", conflict.condition, "update", assigned=assigned))
+        clauses.append(MergeClause("both", conflict.condition, "update", assigned=assigned))
     on = " AND ".join(f"{own}.{quote(column)} = {_excluded(column)}" for column in key)
     return Merge(
         "",
         statement.target,
         statement.named,
         statement.alias,
-        Source(f"{source} AS {_ROWS}", None, _ROWS, None),
+        MergeSource(f"{source} AS {_ROWS}", None, _ROWS, None),
         f"ON {on}",
         tuple(clauses),
         statement.returning,

@@ -27,7 +27,7 @@ from quacklake.errors import (
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.tenants import tenant_key
-from quacklake.operations.feed import Bound
+from quacklake.operations.change_feed import Bound
 from quacklake.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.scan import to_predicate
 from quacklake.scan.feed_slices import state_slices
@@ -45,7 +45,7 @@ from quacklake.tenancy.opening import open_lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Desk", "own_desk"]
+__all__ = ["DriverService", "own_desk"]
 
 _Place = tuple[str, str | None]
 """Where a lake is, and the name of its catalog there, as names are compared."""
@@ -66,12 +66,12 @@ def _place(url: str, catalog: str | None) -> _Place:
 
 
 @cache
-def own_desk() -> Desk:
+def own_desk() -> DriverService:
     """The one of a process that opens lakes itself, to read: it may be asked for as long as a stream runs."""
-    return Desk()
+    return DriverService()
 
 
-class Desk:
+class DriverService:
     """Knows the lakes of a session. Safe to share between threads."""
 
     def __init__(self, session: SparkSession | None = None) -> None:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from quacklake.engines.duckdb.binder import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
-__all__ = ["TEXT", "Call", "Maker"]
+__all__ = ["TEXT", "Maker", "TranslatedCall"]
 
 TEXT = Column(0, "v", "varchar")
 
 
-class Call:
+class TranslatedCall:
     """A function at work: what it was given, and the type that it has in DuckDB."""
 
     def __init__(self, translator: Translator, node: Node, arguments: Sequence[Typed]) -> None:
@@ -63,5 +63,5 @@ class Call:
         return all(type_ in TEXTS or self.arguments[i].loose for i, type_ in enumerate(self.types))
 
 
-Maker = Callable[[Call], "str | None"]
+Maker = Callable[[TranslatedCall], "str | None"]
 """Makes the SQL of a call; None where Spark has nothing that gives the same."""

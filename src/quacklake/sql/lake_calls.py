@@ -20,7 +20,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.options import OPTIONS
 from quacklake.format.snapshots import SnapshotInfo
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
-from quacklake.operations.feed import ChangeFrame
+from quacklake.operations.change_feed import ChangeFrame
 from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.options import LakeOptions
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quacklake.sql.binder import Binder
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["Call", "snapshot_rows"]
+__all__ = ["LakeCall", "snapshot_rows"]
 
 _TIME = pa.timestamp("us", tz="UTC")
 _SNAPSHOTS = pa.schema(
@@ -93,7 +93,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LakeCall:
     """A call of a function of a lake, with its arguments by name."""
 
     session: SessionConnection
@@ -139,7 +139,7 @@ class Call:
 # -- what there is -----------------------------------------------------------------------------------------------------
 
 
-def snapshots(call: Call) -> pa.Table:
+def snapshots(call: LakeCall) -> pa.Table:
     """Every snapshot."""
     base = call.session.view(call.attached).base.id
     with call.attached.context.catalog.read() as reader:
@@ -174,7 +174,7 @@ def _change(change: Change) -> str:
     return ".".join(shown)
 
 
-def table_info(call: Call) -> pa.Table:
+def table_info(call: LakeCall) -> pa.Table:
     """The tables, with the number and size of their files."""
     tx = call.session.view(call.attached)
     snapshot = tx.base.id
@@ -200,7 +200,7 @@ def table_info(call: Call) -> pa.Table:
         return arrow_table(connection, query, [snapshot])
 
 
-def list_files(call: Call) -> pa.Table:
+def list_files(call: LakeCall) -> pa.Table:
     """The data files of a table with their delete files, at a snapshot or time."""
     tx = call.session.view(call.attached)
     if None not in (call.given.get("snapshot_version"), call.given.get("snapshot_time")):
@@ -236,17 +236,17 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def current_snapshot(call: Call) -> pa.Table:
+def current_snapshot(call: LakeCall) -> pa.Table:
     """The snapshot that this connection sees."""
     return pa.table({"id": pa.array([call.session.view(call.attached).base.id], pa.uint64())})
 
 
-def last_committed_snapshot(call: Call) -> pa.Table:
+def last_committed_snapshot(call: LakeCall) -> pa.Table:
     """The last snapshot that a connection of the session made; NULL when none has made one."""
     return pa.table({"id": pa.array([call.session.work.committed.get(fold(call.attached.alias))], pa.uint64())})
 
 
-def settings(call: Call) -> pa.Table:
+def settings(call: LakeCall) -> pa.Table:
     """What the lake is kept in."""
     context = call.attached.context
     found = {
@@ -260,22 +260,22 @@ def settings(call: Call) -> pa.Table:
 # -- the change feed ---------------------------------------------------------------------------------------------------
 
 
-def table_changes(call: Call) -> str:
+def table_changes(call: LakeCall) -> str:
     """What snapshots did to the rows of a table."""
     return _feed(call, inserts=True, deletes=True)
 
 
-def table_insertions(call: Call) -> str:
+def table_insertions(call: LakeCall) -> str:
     """The rows that came."""
     return _feed(call, inserts=True, deletes=False)
 
 
-def table_deletions(call: Call) -> str:
+def table_deletions(call: LakeCall) -> str:
     """The rows that went."""
     return _feed(call, inserts=False, deletes=True)
 
 
-def _feed(call: Call, *, inserts: bool, deletes: bool) -> str:
+def _feed(call: LakeCall, *, inserts: bool, deletes: bool) -> str:
     tx = call.session.view(call.attached)
     name, owner = str(call.need("table_name")), str(call.given.get("schema_name") or DEFAULT_SCHEMA)
     if tx.objects.get_view(owner, name) is not None:
@@ -318,7 +318,7 @@ def _bound(value: Any) -> Any:
 # -- options and small changes -----------------------------------------------------------------------------------------
 
 
-def options(call: Call) -> pa.Table:
+def options(call: LakeCall) -> pa.Table:
     """The options that are set, with what they hold for."""
     tx = call.session.view(call.attached)
     with call.attached.context.catalog.read() as reader:
@@ -338,7 +338,7 @@ def options(call: Call) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in found], schema=schema)
 
 
-def set_option(call: Call) -> pa.Table:
+def set_option(call: LakeCall) -> pa.Table:
     """Set an option of the lake, a schema or a table."""
     schema, table = call.given.get("schema"), call.given.get("table_name")
     name = None
@@ -354,7 +354,7 @@ def set_option(call: Call) -> pa.Table:
     return nothing()
 
 
-def _check_inlining(call: Call, only: str | None) -> None:
+def _check_inlining(call: LakeCall, only: str | None) -> None:
     """Raise ``SqlError`` when a table has columns beside which no rows can live in the catalog."""
     with call.attached.context.catalog.read() as reader:
         rows = reader.options()
@@ -378,14 +378,14 @@ def nothing() -> pa.Table:
     return pa.table({"Success": pa.array([], pa.bool_())})
 
 
-def set_commit_message(call: Call) -> pa.Table:
+def set_commit_message(call: LakeCall) -> pa.Table:
     """Say who makes the next snapshot and why."""
     given = call.given
     call.session.work.sign(given.get("author"), given.get("message"), given.get("extra_info"))
     return nothing()
 
 
-def add_data_files(call: Call) -> pa.Table:
+def add_data_files(call: LakeCall) -> pa.Table:
     """Make Parquet files part of a table where they are."""
     patterns = to_patterns(call.need("path"))
     hive = call.given.get("hive_partitioning")

@@ -13,8 +13,8 @@ from quacklake.format.predicate import Predicate
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
 from quacklake.scan import to_predicate
-from quacklake.spark.changes.changes import ChangeMetrics, Changes
-from quacklake.spark.changes.clauses import Clause, Value, marked_deletes, named_values, stage
+from quacklake.spark.changes.clauses import ChangeClause, Value, marked_deletes, named_values, stage
+from quacklake.spark.changes.staged_changes import ChangeMetrics, Changes
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.compat import require
 from quacklake.transaction import Transaction
@@ -30,7 +30,9 @@ def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: str | Non
     tx.asks(Operation.DELETE)
     table = tx.find_table(ref.schema, ref.name)
     if where is not None:
-        return _where(engine, tx, table, Clause(f.expr(engine.scope(target=table.schema).condition(where))), where)
+        return _where(
+            engine, tx, table, ChangeClause(f.expr(engine.scope(target=table.schema).condition(where))), where
+        )
     plan = tx.plan(table)
     count = dml.delete(engine.context, tx, table, None)
     counted = engine.scan.frame(plan).count() if count is None else count
@@ -45,13 +47,15 @@ def update(
     table = tx.find_table(ref.schema, ref.name)
     scope = engine.scope(target=table.schema)
     when = f.lit(True) if where is None else f.expr(scope.condition(where))
-    return _where(engine, tx, table, Clause(when, named_values(table.schema, values, scope)), where)
+    return _where(engine, tx, table, ChangeClause(when, named_values(table.schema, values, scope)), where)
 
 
-def _where(engine: SparkEngine, tx: Transaction, table: TableInfo, clause: Clause, where: str | None) -> ChangeMetrics:
+def _where(
+    engine: SparkEngine, tx: Transaction, table: TableInfo, clause: ChangeClause, where: str | None
+) -> ChangeMetrics:
     predicate = to_predicate(where, table.schema)
 
-    def choose(rows: DataFrame) -> tuple[DataFrame, Clause, Predicate]:
+    def choose(rows: DataFrame) -> tuple[DataFrame, ChangeClause, Predicate]:
         return rows, clause, predicate
 
     return change(engine, tx, table, predicate, choose, deletes=clause.values is None)
@@ -62,7 +66,7 @@ def change(
     tx: Transaction,
     table: TableInfo,
     predicate: Predicate,
-    choose: Callable[[DataFrame], tuple[DataFrame, Clause, Predicate]],
+    choose: Callable[[DataFrame], tuple[DataFrame, ChangeClause, Predicate]],
     *,
     deletes: bool,
 ) -> ChangeMetrics:

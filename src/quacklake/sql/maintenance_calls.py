@@ -16,7 +16,7 @@ import pyarrow as pa
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
-from quacklake.sql.calls import Call, snapshot_rows
+from quacklake.sql.lake_calls import LakeCall, snapshot_rows
 
 __all__ = [
     "checkpoint",
@@ -42,7 +42,7 @@ _STEPS = (
 _ORDERS = ("order_by", "zorder")
 
 
-def _run(call: Call, name: str, owner: Any = None, **arguments: Any) -> Any:
+def _run(call: LakeCall, name: str, owner: Any = None, **arguments: Any) -> Any:
     """Call a method of the lake, or of ``owner``, with those arguments that are given."""
     _check_given(call, name)
     method = getattr(owner or call.maintenance, name, None)
@@ -56,7 +56,7 @@ def _run(call: Call, name: str, owner: Any = None, **arguments: Any) -> Any:
     return method(**chosen)
 
 
-def _check_given(call: Call, name: str) -> None:
+def _check_given(call: LakeCall, name: str) -> None:
     empty = next((key for key, value in call.given.items() if value is None), None)
     if empty == "max_compacted_files":
         raise SqlError("The max_compacted_files option must be a non-null integer")
@@ -64,13 +64,13 @@ def _check_given(call: Call, name: str) -> None:
         raise SqlError(f'the argument "{empty}" of {name} must not be NULL')
 
 
-def _changed(call: Call) -> bool:
+def _changed(call: LakeCall) -> bool:
     """True in a transaction that has changed the lake."""
     work = call.session.work
     return work.explicit and work.wrote is call.attached
 
 
-def _scope(call: Call, schema: str) -> dict[str, str | None]:
+def _scope(call: LakeCall, schema: str) -> dict[str, str | None]:
     """The schema and the table that are meant; a table may be given as ``schema.table``."""
     owner, name = call.given.get(schema), call.given.get("table_name")
     tx = call.session.view(call.attached)
@@ -105,7 +105,7 @@ def groups(found: Any) -> pa.Table:
     return _named(("files_processed", "files_created"), rows)
 
 
-def flush_inlined_data(call: Call) -> pa.Table:
+def flush_inlined_data(call: LakeCall) -> pa.Table:
     """Move rows from the catalog into files."""
     _check_given(call, "flush_inlined_data")
     scope = _scope(call, "schema_name")
@@ -113,7 +113,7 @@ def flush_inlined_data(call: Call) -> pa.Table:
     return _named(("rows_flushed",), [(report, (report.rows,)) for report in _reports(found)])
 
 
-def _flush_within(call: Call) -> list[Any]:
+def _flush_within(call: LakeCall) -> list[Any]:
     """Flush in the open transaction; what cannot be part of it comes after its commit."""
     maintenance, work = call.maintenance, call.session.work
     tx = call.session.view(call.attached)
@@ -133,20 +133,20 @@ def _flush_within(call: Call) -> list[Any]:
     return reports
 
 
-def merge_adjacent_files(call: Call) -> pa.Table:
+def merge_adjacent_files(call: LakeCall) -> pa.Table:
     """Make few large files of many small ones."""
     limits = {name: call.given.get(name) for name in ("max_compacted_files", "min_file_size", "max_file_size")}
     found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits, where=_filter(call))
     return groups(found)
 
 
-def _filter(call: Call) -> str | None:
+def _filter(call: LakeCall) -> str | None:
     """The filter that chooses files; ``filter`` is ``where`` without quotes, which that word needs in SQL."""
     found = call.given.get("where", call.given.get("filter"))
     return None if found is None else str(found)
 
 
-def rewrite_data_files(call: Call) -> pa.Table:
+def rewrite_data_files(call: LakeCall) -> pa.Table:
     """Write files anew that have many deleted rows."""
     threshold = call.given.get("delete_threshold")
     scope = _scope(call, "schema")
@@ -154,7 +154,7 @@ def rewrite_data_files(call: Call) -> pa.Table:
     return groups(found)
 
 
-def optimize(call: Call) -> pa.Table:
+def optimize(call: LakeCall) -> pa.Table:
     """Write all files of a table anew, in an order or along a z-order curve."""
     info = call.table(call.session.view(call.attached))
     table = call.maintenance.table(f"{quote(info.schema_name)}.{quote(info.name)}")
@@ -169,7 +169,7 @@ def _age(value: Any) -> Any:
     return value
 
 
-def expire_snapshots(call: Call) -> pa.Table:
+def expire_snapshots(call: LakeCall) -> pa.Table:
     """Forget old snapshots; returns them."""
     with call.attached.context.catalog.read() as reader:
         before = reader.snapshots.all()
@@ -182,24 +182,24 @@ def expire_snapshots(call: Call) -> pa.Table:
     return snapshot_rows([info for info in before if info.id in gone])
 
 
-def cleanup_old_files(call: Call) -> pa.Table:
+def cleanup_old_files(call: LakeCall) -> pa.Table:
     """Remove files that no snapshot has any more; returns their paths."""
     return _removed(call, "cleanup_old_files")
 
 
-def delete_orphaned_files(call: Call) -> pa.Table:
+def delete_orphaned_files(call: LakeCall) -> pa.Table:
     """Remove files that the catalog never knew; returns their paths."""
     return _removed(call, "delete_orphaned_files")
 
 
-def _removed(call: Call, name: str) -> pa.Table:
+def _removed(call: LakeCall, name: str) -> pa.Table:
     given = {key: _age(call.given.get(key)) for key in ("cleanup_all", "older_than", "dry_run")}
     paths: list[str] = []
     _run(call, name, **given, on_path=paths.append)
     return pa.table({"path": pa.array(call.attached.context.store.urls(paths), pa.string())})
 
 
-def checkpoint(call: Call) -> None:
+def checkpoint(call: LakeCall) -> None:
     """All of it, as far as the lake's options ask for it."""
     for name in _STEPS:
         _run(call, name)

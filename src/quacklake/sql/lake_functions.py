@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from quacklake.errors import SqlError, nearest
 from quacklake.format.names import fold
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.sql import calls, upkeep
+from quacklake.sql import lake_calls, maintenance_calls
 from quacklake.sql.attached import Attached
-from quacklake.sql.calls import Call
+from quacklake.sql.lake_calls import LakeCall
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Function:
     ``first`` is what comes before them when the lake is named as an argument.
     """
 
-    run: Callable[[Call], Any]
+    run: Callable[[LakeCall], Any]
     parameters: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
@@ -46,33 +46,33 @@ _REWRITING = ("schema", "delete_threshold", *_FILTER)
 _REMOVING = ("cleanup_all", "older_than", "dry_run")
 
 FUNCTIONS: Mapping[str, Function] = {
-    "snapshots": Function(calls.snapshots),
-    "table_info": Function(calls.table_info),
-    "list_files": Function(calls.list_files, ("table_name",), ("schema", "snapshot_version", "snapshot_time")),
-    "table_changes": Function(calls.table_changes, _FEED, first=("schema_name",)),
-    "table_insertions": Function(calls.table_insertions, _FEED, first=("schema_name",)),
-    "table_deletions": Function(calls.table_deletions, _FEED, first=("schema_name",)),
-    "current_snapshot": Function(calls.current_snapshot),
-    "last_committed_snapshot": Function(calls.last_committed_snapshot),
-    "options": Function(calls.options),
-    "settings": Function(calls.settings),
-    "set_option": Function(calls.set_option, ("option", "value"), ("schema", "table_name")),
-    "set_commit_message": Function(calls.set_commit_message, ("author", "message"), ("extra_info",)),
+    "snapshots": Function(lake_calls.snapshots),
+    "table_info": Function(lake_calls.table_info),
+    "list_files": Function(lake_calls.list_files, ("table_name",), ("schema", "snapshot_version", "snapshot_time")),
+    "table_changes": Function(lake_calls.table_changes, _FEED, first=("schema_name",)),
+    "table_insertions": Function(lake_calls.table_insertions, _FEED, first=("schema_name",)),
+    "table_deletions": Function(lake_calls.table_deletions, _FEED, first=("schema_name",)),
+    "current_snapshot": Function(lake_calls.current_snapshot),
+    "last_committed_snapshot": Function(lake_calls.last_committed_snapshot),
+    "options": Function(lake_calls.options),
+    "settings": Function(lake_calls.settings),
+    "set_option": Function(lake_calls.set_option, ("option", "value"), ("schema", "table_name")),
+    "set_commit_message": Function(lake_calls.set_commit_message, ("author", "message"), ("extra_info",)),
     "add_data_files": Function(
-        calls.add_data_files,
+        lake_calls.add_data_files,
         ("table_name", "path"),
         ("schema", "allow_missing", "ignore_extra_columns", "hive_partitioning"),
     ),
     **{
         name: Function(run, parameters, named)
         for name, run, parameters, named in (
-            ("flush_inlined_data", upkeep.flush_inlined_data, (), ("schema_name", "table_name")),
-            ("merge_adjacent_files", upkeep.merge_adjacent_files, ("table_name",), _COMPACTING),
-            ("rewrite_data_files", upkeep.rewrite_data_files, ("table_name",), _REWRITING),
-            ("optimize", upkeep.optimize, ("table_name",), ("schema", "order_by", "zorder", *_FILTER)),
-            ("expire_snapshots", upkeep.expire_snapshots, (), ("versions", "older_than", "dry_run")),
-            ("cleanup_old_files", upkeep.cleanup_old_files, (), _REMOVING),
-            ("delete_orphaned_files", upkeep.delete_orphaned_files, (), _REMOVING),
+            ("flush_inlined_data", maintenance_calls.flush_inlined_data, (), ("schema_name", "table_name")),
+            ("merge_adjacent_files", maintenance_calls.merge_adjacent_files, ("table_name",), _COMPACTING),
+            ("rewrite_data_files", maintenance_calls.rewrite_data_files, ("table_name",), _REWRITING),
+            ("optimize", maintenance_calls.optimize, ("table_name",), ("schema", "order_by", "zorder", *_FILTER)),
+            ("expire_snapshots", maintenance_calls.expire_snapshots, (), ("versions", "older_than", "dry_run")),
+            ("cleanup_old_files", maintenance_calls.cleanup_old_files, (), _REMOVING),
+            ("delete_orphaned_files", maintenance_calls.delete_orphaned_files, (), _REMOVING),
         )
     },
 }
@@ -109,7 +109,7 @@ def _named_lake(
     alias = named.pop("catalog", None) or positional.pop(0)
     attached = session.attachments.find(str(alias))
     given = bind(name, positional, named, (*function.first, *function.parameters), function.named)
-    return function.run(Call(session, binder, attached, given))
+    return function.run(LakeCall(session, binder, attached, given))
 
 
 def _of_lake(
@@ -120,7 +120,7 @@ def _of_lake(
     given = bind(names[-1], positional, named, function.parameters, (*function.named, *function.first))
     if "schema_name" in function.first:
         given.setdefault("schema_name", names[1] if len(names) == 3 else DEFAULT_SCHEMA)
-    return function.run(Call(session, binder, attached, given))
+    return function.run(LakeCall(session, binder, attached, given))
 
 
 def _values(binder: Binder, arguments: list[Node]) -> tuple[list[Any], dict[str, Any]]:

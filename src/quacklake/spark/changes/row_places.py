@@ -25,7 +25,18 @@ from quacklake.spark.runtime.failures import writing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CHANGED", "DELETED", "KIND", "SEEN", "UPDATED", "Counts", "Found", "counted_rows", "few_rows", "found_rows"]
+__all__ = [
+    "CHANGED",
+    "DELETED",
+    "KIND",
+    "SEEN",
+    "UPDATED",
+    "Counts",
+    "FoundRows",
+    "counted_rows",
+    "few_rows",
+    "found_rows",
+]
 
 KIND = "_ql_kind"
 SEEN, UPDATED, DELETED = 0, 1, 2
@@ -53,7 +64,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRows:
     """Changed rows: how many there are in each file, and of inlined rows by version; each is counted once.
 
     ``rows`` is how many were looked at, as far as that is known. ``positions`` are the places in files, None when they
@@ -89,7 +100,7 @@ def few_rows(plan: ScanPlan) -> bool:
     return not counts.null_count and (pc.sum(counts).as_py() or 0) + inlined <= _MOST_ROWS
 
 
-def found_rows(rows: DataFrame) -> Found:
+def found_rows(rows: DataFrame) -> FoundRows:
     """The changed rows of a plan with :func:`few_rows`, mostly by one look at them. Raises as a write of Spark does."""
     with writing():
         each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
@@ -97,7 +108,7 @@ def found_rows(rows: DataFrame) -> Found:
     changed, unclear = _distinct(each) if words is None else _of_words(words)
     in_files = pc.is_valid(changed.column(FILE_ID))
     stored, inlined = changed.filter(in_files), changed.filter(pc.invert(in_files))
-    return Found(
+    return FoundRows(
         _counts(stored, FILE_ID),
         _counts(inlined, VERSION),
         unclear,
@@ -138,7 +149,7 @@ def _of_words(words: pa.Table) -> tuple[pa.Table, bool]:
     return pa.concat_tables([_kind(updated, UPDATED), _kind(deleted, DELETED)]), bool(unclear)
 
 
-def counted_rows(staged: DataFrame, *, once: bool) -> Found:
+def counted_rows(staged: DataFrame, *, once: bool) -> FoundRows:
     """The same of staged rows of any plan, without where they are. ``once`` tells that no row can be there twice."""
     rows, times = staged.filter(CHANGED), "1"
     if not once:
@@ -160,7 +171,7 @@ def counted_rows(staged: DataFrame, *, once: bool) -> Found:
     if inlined:
         rows = staged.filter(f"{CHANGED} AND {VERSION} IS NOT NULL").select(VERSION, POSITION).distinct()
         gone = rows.toArrow().rename_columns(_GONE.names)
-    return Found(files, inlined, unclear, gone)
+    return FoundRows(files, inlined, unclear, gone)
 
 
 def _bits(words: pa.Table, name: str) -> pa.Table:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["FORMAT", "Asker", "TableSource"]
+__all__ = ["FORMAT", "DriverClient", "TableSource"]
 
 FORMAT = "quacklake"
 _CALLED = f'format("{FORMAT}")'
@@ -34,7 +34,7 @@ _BEGAN, _BEGAN_WITH = "began", "began_with"
 _Batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 
 
-class Asker:
+class DriverClient:
     """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read.
 
     ``url`` is then that of the lake, where no option tells it: Spark Connect keeps options in its logs.
@@ -60,7 +60,7 @@ class Asker:
     @staticmethod
     def _own(what: str, question: dict[str, Any]) -> tuple[str | None, Any]:
         try:
-            from quacklake.spark.datasource.desk import own_desk
+            from quacklake.spark.datasource.driver_service import own_desk
         except ImportError as error:
             return (
                 f"[config.missing_extra] the Python of the Spark Connect server needs the package quacklake: {error}",
@@ -99,7 +99,7 @@ def read_part(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
 class TableReader(DataSourceReader):
     """Asks for the parts of a table, and reads them on executors."""
 
-    def __init__(self, ask: Asker, options: dict[str, str], pin: int | None, schema: str) -> None:
+    def __init__(self, ask: DriverClient, options: dict[str, str], pin: int | None, schema: str) -> None:
         self._ask = ask
         self._asked: dict[str, Any] = {"options": options, "pin": pin, "schema": schema}
         self._filters: list[tuple[Any, ...]] = []
@@ -130,7 +130,7 @@ class TableStream(DataSourceStreamReader):
     So every offset tells that too: "latest" is later by then, and older snapshots may have expired.
     """
 
-    def __init__(self, ask: Asker, options: dict[str, str], pin: int | None, schema: str) -> None:
+    def __init__(self, ask: DriverClient, options: dict[str, str], pin: int | None, schema: str) -> None:
         self._ask = ask
         self._asked: dict[str, Any] = {"options": options, "pin": pin}
         self._schema = schema
@@ -196,7 +196,7 @@ def packed_rows(messages: Sequence[Any]) -> list[bytes]:
 class TableWriter(DataSourceArrowWriter):
     """Lets tasks write files, and asks for the commit. Its options stay where it was asked for."""
 
-    def __init__(self, ask: Asker, options: dict[str, str], schema: str, overwrite: bool) -> None:
+    def __init__(self, ask: DriverClient, options: dict[str, str], schema: str, overwrite: bool) -> None:
         self._ask = ask
         self._write, self._task = ask("begin", options=options, schema=schema, overwrite=overwrite)
 
@@ -213,7 +213,7 @@ class TableWriter(DataSourceArrowWriter):
 class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
     """The same for the batches of a stream, each with its number; tasks know which query they are of."""
 
-    def __init__(self, ask: Asker, options: dict[str, str], schema: str, overwrite: bool) -> None:
+    def __init__(self, ask: DriverClient, options: dict[str, str], schema: str, overwrite: bool) -> None:
         self._ask = ask
         self._asked: dict[str, Any] = {"options": options, "overwrite": overwrite}
         self._task: bytes = ask("begin_stream", options=options, schema=schema)
@@ -254,7 +254,7 @@ class PlannedSource(DataSource):
 class TableSource(DataSource):
     """A table of a lake. A subclass says whom to ask, and under which name."""
 
-    ask: Asker
+    ask: DriverClient
     called = FORMAT
     _pin: int | None = None
     _planned = False

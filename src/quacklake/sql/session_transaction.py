@@ -23,7 +23,7 @@ from quacklake.sql.attached import Attached
 if TYPE_CHECKING:
     from quacklake.transaction import Transaction
 
-__all__ = ["Work"]
+__all__ = ["SessionTransaction"]
 
 T = TypeVar("T")
 _HARMLESS = SqlError | NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
@@ -31,7 +31,7 @@ _ABORTED = "Current transaction is aborted (please ROLLBACK)"
 
 
 @dataclass
-class Work:
+class SessionTransaction:
     """The transaction of a connection: explicit after BEGIN, else one for each statement.
 
     After BEGIN a lake is read at the snapshot that was its newest when it was first touched. Only one lake can be

@@ -19,7 +19,16 @@ from quacklake.format.objects import FIELD_ROW_ID, TableInfo
 from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
-from quacklake.spark.changes.places import CHANGED, KIND, UPDATED, Counts, Found, counted_rows, few_rows, found_rows
+from quacklake.spark.changes.row_places import (
+    CHANGED,
+    KIND,
+    UPDATED,
+    Counts,
+    FoundRows,
+    counted_rows,
+    few_rows,
+    found_rows,
+)
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.spark.runtime.compat import to_arrow
@@ -96,7 +105,9 @@ class Changes:
         """Delete some of the rows, which are found :attr:`at_once`."""
         return self._apply(rows, found_rows(rows))
 
-    def apply(self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False) -> tuple[ChangeMetrics, Found]:
+    def apply(
+        self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False
+    ) -> tuple[ChangeMetrics, FoundRows]:
         """Delete the changed rows where they are and write the updated ones anew, under their row ids.
 
         The rows are staged. ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows
@@ -107,7 +118,7 @@ class Changes:
             raise self._ambiguous(rows, keys)
         return self._apply(rows, found), found
 
-    def _apply(self, rows: DataFrame, found: Found) -> ChangeMetrics:
+    def _apply(self, rows: DataFrame, found: FoundRows) -> ChangeMetrics:
         pending = self.tx.pending(self.table)
         touched = touched_files(self.plan, set(found.files))
         dead = {id_ for id_, count in found.files.items() if touched[id_].live == count.all}
@@ -164,13 +175,13 @@ class Changes:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def _places(self, rows: DataFrame, found: Found) -> DataFrame:
+    def _places(self, rows: DataFrame, found: FoundRows) -> DataFrame:
         """The changed rows in files, each once or more."""
         if found.positions is None:
             return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
         return to_frame(self.engine.writer.session, found.positions).toDF(FILE_ID, POSITION)
 
-    def _positions(self, rows: DataFrame, found: Found, ids: set[int]) -> pa.Table:
+    def _positions(self, rows: DataFrame, found: FoundRows, ids: set[int]) -> pa.Table:
         """The changed rows of some files: only ever few."""
         known = found.within(ids)
         if known is not None or not ids:
@@ -201,7 +212,7 @@ class Changes:
             self.tx.wrote(self.table.location + file.path)
         return files
 
-    def _write_kept(self, rows: DataFrame, found: Found, rewritten: set[int]) -> int:
+    def _write_kept(self, rows: DataFrame, found: FoundRows, rewritten: set[int]) -> int:
         """Write updated rows and those of rewritten files that stay, under their row ids; how many they are."""
         frames = [self._updated(rows)] if found.updated else []
         if rewritten:
