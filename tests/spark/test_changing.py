@@ -71,9 +71,9 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
 def test_everybody_sees_what_spark_deletes_updates_and_merges(
     rows: int, each: int, files: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "_MOST_ROWS", rows)  # found by the driver, or by executors
-    monkeypatch.setattr(places, "_MOST_PLACES", each)  # one by one, or by bits
-    monkeypatch.setattr(changes, "_FILES_HERE", files)  # and their delete files written there
+    monkeypatch.setattr(row_places, "_MOST_ROWS", rows)  # found by the driver, or by executors
+    monkeypatch.setattr(row_places, "_MOST_PLACES", each)  # one by one, or by bits
+    monkeypatch.setattr(staged_changes, "_FILES_HERE", files)  # and their delete files written there
     site = make_site("sqlite", 10)
     first = furnished(site)._context.latest().id
     before = all_agree(site, session, versions=[first])

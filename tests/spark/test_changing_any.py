@@ -40,9 +40,9 @@ class Model:
     keys: dict[int, int] = field(default_factory=dict)
 
     def spark(self) -> quacklake.SparkLake:
-        self.patch.setattr(places, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
-        self.patch.setattr(places, "_MOST_PLACES", self.chance.choice([1000, 3]))
-        self.patch.setattr(changes, "_FILES_HERE", self.chance.choice([32, 1]))
+        self.patch.setattr(row_places, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
+        self.patch.setattr(row_places, "_MOST_PLACES", self.chance.choice([1000, 3]))
+        self.patch.setattr(staged_changes, "_FILES_HERE", self.chance.choice([32, 1]))
         return quacklake.spark(self.site.lake(), self.session)
 
     def some_key(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -105,13 +106,13 @@ def replace_rows(
         ]
         pending.add_insert(encoded_insert(context, table, rows.select(range(len(table.schema.columns))), row_ids))
         return int(places.num_rows)
-    _map_local_ids(connection, changed, kept)
-    with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {changed} WHERE _ql_row_id IS NOT NULL"
-    without = f"SELECT {select} FROM {changed} WHERE _ql_row_id IS NULL"
-    if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NOT NULL LIMIT 1"):
-        write_rows(context, tx, connection, with_id, table, row_ids=True)
-    if first_row(connection, f"SELECT 1 FROM {changed} WHERE _ql_row_id IS NULL LIMIT 1"):
-        write_rows(context, tx, connection, without, table)
+    with _mapped_ids(connection, changed, kept) as rows:
+        with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {rows} WHERE _ql_row_id IS NOT NULL"
+        without = f"SELECT {select} FROM {rows} WHERE _ql_row_id IS NULL"
+        if first_row(connection, f"SELECT 1 FROM {rows} WHERE _ql_row_id IS NOT NULL LIMIT 1"):
+            write_rows(context, tx, connection, with_id, table, row_ids=True)
+        if first_row(connection, f"SELECT 1 FROM {rows} WHERE _ql_row_id IS NULL LIMIT 1"):
+            write_rows(context, tx, connection, without, table)
     return int(places.num_rows)
 
 
@@ -121,14 +122,17 @@ def _fetched(table: TableInfo) -> str:
     return ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
 
 
-def _map_local_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> None:
-    """Replace row ids that are local to the transaction by the committed ones their rows keep."""
+@contextmanager
+def _mapped_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> Iterator[str]:
+    """Yield a relation of changed rows with the committed ids in place of those that are local to the transaction."""
     if not kept:
+        yield changed
         return
     mapping = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
     connection.register("ql_kept", mapping)
-    connection.execute(
-        f"UPDATE {changed} SET _ql_row_id = (SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
-        f" WHERE _ql_version = {LOCAL_VERSION:d}"
-    )
-    connection.unregister("ql_kept")
+    try:
+        own = "(SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
+        row_id = f"CASE WHEN _ql_version = {LOCAL_VERSION:d} THEN {own} ELSE _ql_row_id END"
+        yield f"(SELECT * REPLACE ({row_id} AS _ql_row_id) FROM {changed})"
+    finally:
+        connection.unregister("ql_kept")

@@ -44,3 +44,16 @@ def test_rows_that_are_deleted_are_returned_whole(tmp_path: Path) -> None:
         lake.sql("CREATE TABLE t AS SELECT i AS id, 'v' || i AS v FROM range(3) r(i)")
         merge = "MERGE INTO t USING (SELECT 1 AS id) AS s ON t.id = s.id WHEN NOT MATCHED BY SOURCE THEN DELETE"
         assert sorted(lake.sql(f"{merge} RETURNING id, v").fetchall()) == [(0, "v0"), (2, "v2")]
+
+
+def test_rows_that_the_transaction_has_changed_before_are_changed_again(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=f"{tmp_path}/data/") as lake:
+        lake.sql("CREATE TABLE t AS SELECT i AS id, 0 AS v FROM range(40) r(i)")
+        ids = lake.sql("SELECT rowid, id FROM t ORDER BY id").fetchall()
+        lake.sql("BEGIN; UPDATE t SET v = 1 WHERE id < 4")
+        merge = "MERGE INTO t USING (SELECT 5 AS id) AS s ON t.id = s.id"
+        assert lake.sql(f"{merge} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = v + 10").fetchall() == [(39,)]
+        lake.sql("COMMIT")
+        found = lake.sql("SELECT id, v FROM t ORDER BY id").fetchall()
+        assert found == [(i, (1 if i < 4 else 0) + (10 if i != 5 else 0)) for i in range(40)]
+        assert lake.sql("SELECT rowid, id FROM t ORDER BY id").fetchall() == ids
