@@ -23,7 +23,7 @@ def console() -> Console:
 @pytest.fixture
 def statements(tmp_path: Path, console: Console) -> Iterator[Statements]:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
-        found = Statements(session_of(lake), console)
+        found = Statements(session_of(lake.handle), console)
         yield found
         found.close()
 

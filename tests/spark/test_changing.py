@@ -18,7 +18,7 @@ from quacklake.errors import (
     PredicateError,
     SchemaMismatchError,
 )
-from quacklake.spark.changes import staged_changes
+from quacklake.spark.changes import row_places, staged_changes
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 

@@ -12,6 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import expr
+from quacklake.spark.changes import row_places, staged_changes
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.seeds import LONG, SEED

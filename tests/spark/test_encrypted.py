@@ -16,6 +16,7 @@ import quacklake
 from quacklake import expr
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.scan import feed_slices
+from quacklake.spark.changes import row_places
 from quacklake.spark.read import slices
 from quacklake.spark.write.staging import Staging
 from tests.conformance.clients import LakeSite

@@ -146,7 +146,7 @@ def test_the_past_is_read_in_any_words(
     past = version()
     lake = session.attachments.find("lake").lake
     assert lake is not None
-    lake.tag("release", replace=True)
+    quacklake.Lake(lake).tag("release", replace=True)
     time = run("SELECT max(snapshot_time) FROM lake.snapshots()")[0][0]
     run("DELETE FROM transactions WHERE tx_hash = 'a'")
     assert run(f"SELECT count(*) FROM transactions {clause.format(v=past, t=time)}") == [(2,)]

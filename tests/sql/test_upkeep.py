@@ -1,4 +1,4 @@
-"""The functions of upkeep call the lake's methods with what they are given."""
+"""The functions of upkeep call the methods that maintain a lake with what they are given."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import SqlError
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from tests.layout import folder
 
 Run = Callable[..., list[tuple[Any, ...]]]
@@ -19,11 +20,11 @@ Run = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """What the lake's methods were called with; they do nothing."""
+    """What the methods that maintain a lake were called with; they do nothing."""
     calls: list[tuple[str, dict[str, Any]]] = []
 
     def method(name: str, answer: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-        def run(_: quacklake.Lake, **arguments: Any) -> Any:
+        def run(_: LakeMaintenance, **arguments: Any) -> Any:
             calls.append((name, arguments))
             return answer(arguments)
 
@@ -37,12 +38,12 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
         ]
 
     for name in ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files"):
-        monkeypatch.setattr(quacklake.Lake, name, method(name, compacted), raising=False)
+        monkeypatch.setattr(LakeMaintenance, name, method(name, compacted), raising=False)
     expired = method("expire_snapshots", lambda given: SimpleNamespace(snapshots=tuple(given.get("versions", ()))))
-    monkeypatch.setattr(quacklake.Lake, "expire_snapshots", expired, raising=False)
+    monkeypatch.setattr(LakeMaintenance, "expire_snapshots", expired, raising=False)
     for name in ("cleanup_old_files", "delete_orphaned_files"):
         removed = method(name, lambda given: given.pop("on_path", str)("main/t/x.parquet"))
-        monkeypatch.setattr(quacklake.Lake, name, removed, raising=False)
+        monkeypatch.setattr(LakeMaintenance, name, removed, raising=False)
     return calls
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ import pyarrow as pa
 
 import quacklake
 from quacklake import Lake, Table
+from quacklake.lake.history import LakeHistory
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.operations.options import LakeOptions
+from quacklake.operations.stream_positions import StreamPositions
 from quacklake.sql.safety import Safety
 
 ROWS = pa.table({"a": [1], "b": ["x"]})
@@ -176,20 +180,20 @@ def _names() -> Iterator[Case]:
         ("rename_table", "table", lambda m, o: m.rename_table(o.table, "now_mine")),
         ("rename_view", "view", lambda m, o: m.rename_view(o.view, "now_mine")),
         ("undrop", "table", lambda m, o: m.undrop("umbral_gone")),
-        ("option", "table", lambda m, o: m.options.get("target_file_size", table=o.table)),
-        ("set_option", "table", lambda m, o: m.options.set("target_file_size", "1MB", table=o.table)),
-        ("set_option", "deep", lambda m, o: m.options.set("target_file_size", "1MB", schema="hidden")),
-        ("unset_option", "table", lambda m, o: m.options.unset("target_file_size", table=o.table)),
-        ("set_retention", "table", lambda m, o: m.history.set_retention(o.table, "1 day")),
-        ("flush_inlined_data", "table", lambda m, o: m.maintenance.flush_inlined_data(table=o.table)),
-        ("merge_adjacent_files", "deep", lambda m, o: m.maintenance.merge_adjacent_files("hidden")),
-        ("rewrite_data_files", "table", lambda m, o: m.maintenance.rewrite_data_files(table=o.table)),
+        ("options.get", "table", lambda m, o: m.options.get("target_file_size", table=o.table)),
+        ("options.set", "table", lambda m, o: m.options.set("target_file_size", "1MB", table=o.table)),
+        ("options.set", "deep", lambda m, o: m.options.set("target_file_size", "1MB", schema="hidden")),
+        ("options.unset", "table", lambda m, o: m.options.unset("target_file_size", table=o.table)),
+        ("history.set_retention", "table", lambda m, o: m.history.set_retention(o.table, "1 day")),
+        ("maintenance.flush_inlined_data", "table", lambda m, o: m.maintenance.flush_inlined_data(table=o.table)),
+        ("maintenance.merge_adjacent_files", "deep", lambda m, o: m.maintenance.merge_adjacent_files("hidden")),
+        ("maintenance.rewrite_data_files", "table", lambda m, o: m.maintenance.rewrite_data_files(table=o.table)),
         ("transaction", "table", _in_transaction),
         ("unregister", "table", lambda m, o: m.unregister(o.table)),
-        ("untag", "tag", lambda m, o: m.history.untag(o.tag)),
+        ("history.untag", "tag", lambda m, o: m.history.untag(o.tag)),
         ("at", "tag", lambda m, o: m.at(o.tag)),
         ("rollback", "tag", lambda m, o: m.rollback(to=o.tag)),
-        ("forget_stream", "stream", lambda m, o: m.streams.forget(o.stream)),
+        ("streams.forget", "stream", lambda m, o: m.streams.forget(o.stream)),
         ("transaction", "stream", _mark),
         ("at", "snapshot", lambda m, o: m.at(version=o.snapshot)),
         ("tag", "snapshot", lambda m, o: m.tag("late", o.snapshot)),
@@ -333,11 +337,11 @@ def _quiet() -> Iterator[Case]:
         "views": lambda m, o: [m.views(), m.views("hidden")],
         "macros": lambda m, o: [m.macros(), m.macros("hidden")],
         "table": lambda m, o: m.table("mine").changes(since=o.snapshot).to_pylist(),
-        "tags": lambda m, o: m.history.tags().to_pylist(),
+        "history.tags": lambda m, o: m.history.tags().to_pylist(),
         "limits": lambda m, o: m.limits().asdict(),
-        "streams": lambda m, o: m.streams.list().to_pylist(),
-        "options": lambda m, o: m.options.list().to_pylist(),
-        "retentions": lambda m, o: m.history.retentions(),
+        "streams.list": lambda m, o: m.streams.list().to_pylist(),
+        "options.list": lambda m, o: m.options.list().to_pylist(),
+        "history.retentions": lambda m, o: m.history.retentions(),
         "snapshots": lambda m, o: m.snapshots().to_pylist(),
         "current_snapshot": lambda m, o: m.current_snapshot(),
         "catalog": lambda m, o: m.catalog,
@@ -348,19 +352,19 @@ def _quiet() -> Iterator[Case]:
         "migrate": lambda m, o: m.migrate(),
         "signed": lambda m, o: m.signed(author="x").tables(),
         "register": _registered,
-        "claim_stream": lambda m, o: m.streams.claim(o.stream, "query of mine").epoch,
+        "streams.claim": lambda m, o: m.streams.claim(o.stream, "query of mine").epoch,
         "create_schema": lambda m, o: m.create_schema("both"),
         "create_macro": lambda m, o: m.create_macro("both", ["x"], "x"),
-        "maintainer": lambda m, o: m.maintenance.maintainer().due(),
+        "maintenance.maintainer": lambda m, o: m.maintenance.maintainer().due(),
         "maintain": lambda m, o: m.maintain(),
-        "checkpoint": lambda m, o: m.maintenance.checkpoint(),
+        "maintenance.checkpoint": lambda m, o: m.maintenance.checkpoint(),
         "verify": lambda m, o: m.verify(deep=True),
-        "repair": lambda m, o: m.maintenance.repair(dry_run=False),
+        "maintenance.repair": lambda m, o: m.maintenance.repair(dry_run=False),
         "cleanup_old_files": lambda m, o: m.cleanup_old_files(cleanup_all=True),
         "delete_orphaned_files": lambda m, o: m.delete_orphaned_files(cleanup_all=True),
-        "flush_inlined_data": lambda m, o: m.maintenance.flush_inlined_data(),
-        "merge_adjacent_files": lambda m, o: m.maintenance.merge_adjacent_files(),
-        "rewrite_data_files": lambda m, o: m.maintenance.rewrite_data_files(delete_threshold=0.0),
+        "maintenance.flush_inlined_data": lambda m, o: m.maintenance.flush_inlined_data(),
+        "maintenance.merge_adjacent_files": lambda m, o: m.maintenance.merge_adjacent_files(),
+        "maintenance.rewrite_data_files": lambda m, o: m.maintenance.rewrite_data_files(delete_threshold=0.0),
         "expire_snapshots": lambda m, o: m.expire_snapshots(keep_last=2, dry_run=True),
     }
     for method, call in calls.items():
@@ -369,6 +373,18 @@ def _quiet() -> Iterator[Case]:
 
 
 CASES = [*_tables(), *_names(), *_sql(), *_quiet()]
-APART = {"Lake.close", "Table.name"}
+GROUPS = {"history": LakeHistory, "maintenance": LakeMaintenance, "options": LakeOptions, "streams": StreamPositions}
+APART = {"Lake.close", "Table.name", *(f"Lake.{group}" for group in GROUPS)}
 """What does not ask the catalog."""
-PUBLIC = {f"{kind.__name__}.{name}" for kind in (Lake, Table) for name in dir(kind) if not name.startswith("_")} - APART
+WITHIN = {"Table.files_saved_by_merging", "Table.flush_within", "Lake.maintenance.flush_within"}
+WITHIN |= {"Lake.maintenance.flush_tables", "Lake.maintenance.table"}
+"""What works on tables that others have found."""
+
+
+def _public(prefix: str, kind: type, without: Container[str] = ()) -> set[str]:
+    return {f"{prefix}.{name}" for name in dir(kind) if not name.startswith("_") and name not in without}
+
+
+PUBLIC = _public("Lake", Lake) | _public("Table", Table)
+PUBLIC |= {name for group, kind in GROUPS.items() for name in _public(f"Lake.{group}", kind, dir(Lake))}
+PUBLIC -= APART | WITHIN

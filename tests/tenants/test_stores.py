@@ -27,7 +27,7 @@ from quacklake.errors import (
 )
 from quacklake.maintenance.policy import Policy
 from quacklake.operations.stores import open_store
-from quacklake.tenancy.maintenance import _Spark
+from quacklake.spark.maintenance import SparkCompactors
 from services import MotoServer
 from tests.tenants.s3_gate import S3Gate
 
@@ -243,7 +243,7 @@ def test_a_session_of_spark_has_one_pair_of_keys_for_a_bucket() -> None:
     assert found["spark.hadoop.fs.s3a.bucket.bucket.access.key"] == "ACMEKEY"
     assert {name.removeprefix("spark.hadoop.fs.s3a.").partition(".")[0] for name in found} == {"bucket"}
     assert not [value for value in spark_settings(store).values() if "hidden" in value or "ACMEKEY" in value]
-    spark = object.__new__(_Spark)
+    spark = object.__new__(SparkCompactors)
     spark._keys = {}
     for name in ("acme", "acme"):
         spark._note_keys(open_store("s3://bucket/acme", config, tenant=name))

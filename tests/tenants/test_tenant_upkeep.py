@@ -15,11 +15,11 @@ import quacklake
 from quacklake.catalog.registry import Registry
 from quacklake.cli import main
 from quacklake.errors import ConfigError, InputError, LeaseHeldError
+from quacklake.lake.tenants import Tenants
 from quacklake.maintenance.lease import LeasedWork, hold
 from quacklake.maintenance.policy import Policy
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.rounds import RoundLimits, RoundReport, wants
-from quacklake.tenancy.tenants import Tenants
 
 MANY = {"a": list(range(50))}
 MERGING = Policy(small_files=2, orphans_every=None, interval=dt.timedelta(0), jitter=0)

@@ -36,7 +36,9 @@ T = TypeVar("T")
 
 
 class Handle(ABC):
-    """One state of a lake: how it is read, and how it is changed."""
+    """One state of a lake: how it is read, and how it is changed. ``is_lake`` tells that it is the newest."""
+
+    is_lake = False
 
     def __init__(self, context: LakeContext) -> None:
         self.context = context
@@ -67,6 +69,8 @@ class HasHandle(Protocol):
 
 class LakeHandle(Handle):
     """The newest snapshot. Each operation becomes a transaction, and each transaction a snapshot."""
+
+    is_lake = True
 
     def __init__(self, context: LakeContext, signature: Signature = NO_SIGNATURE) -> None:
         super().__init__(context)

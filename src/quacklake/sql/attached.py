@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 
@@ -13,10 +13,10 @@ from quacklake.config.settings import BY_NAME
 from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS
-from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 
 if TYPE_CHECKING:
     from quacklake.operations.context import LakeContext
+    from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 
 __all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "attached_as", "parts_of"]
 
@@ -50,7 +50,7 @@ class Attached:
     @property
     def whole(self) -> LakeHandle | None:
         """The lake, where the name stands for it as it is now."""
-        return self.handle if isinstance(self.handle, LakeHandle) else None
+        return cast("LakeHandle", self.handle) if self.handle.is_lake else None
 
     @property
     def metadata(self) -> str:
@@ -60,8 +60,8 @@ class Attached:
 
 def attached_as(alias: str, lake: Handle | HasHandle) -> Attached:
     """Return an open lake, a past snapshot or an open transaction under a name."""
-    handle = lake if isinstance(lake, Handle) else lake.handle
-    return Attached(alias, handle, handle if isinstance(handle, LakeHandle) else None)
+    handle = cast("Handle", getattr(lake, "handle", lake))
+    return Attached(alias, handle, cast("LakeHandle", handle) if handle.is_lake else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.duckdb_versions import connect
 from quacklake.errors import ClosedError
-from quacklake.operations.handles import Handle, HasHandle
 from quacklake.sql.attached import Attachments
 from quacklake.sql.guard import Guard
 from quacklake.sql.session import Session
 
 if TYPE_CHECKING:
     from quacklake.config import Config
+    from quacklake.operations.handles import Handle, HasHandle
     from quacklake.sql.safety import Safety
 
 __all__ = ["late_session", "session", "session_of"]

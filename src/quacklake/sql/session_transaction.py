@@ -16,11 +16,11 @@ from quacklake.errors import (
     SqlError,
 )
 from quacklake.format.names import fold
-from quacklake.operations.handles import LakeHandle
 from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
 
 if TYPE_CHECKING:
+    from quacklake.operations.handles import LakeHandle
     from quacklake.transaction import Transaction
 
 __all__ = ["SessionTransaction"]
@@ -106,6 +106,8 @@ class SessionTransaction:
 
         handle, lake = attached.handle, attached.whole
         if lake is not None and self.signature.given:
+            from quacklake.operations.handles import LakeHandle
+
             handle = LakeHandle(lake.context, self.signature)
             self.signature = NO_SIGNATURE
         result = handle.run(run)

@@ -115,7 +115,7 @@ def ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_statement_is_cancelled_and_the_session_goes_on(lake: Path) -> None:
     with Context(Options()).open(write=True) as opened:
-        statements = Statements(session_of(opened))
+        statements = Statements(session_of(opened.handle))
         begun = threading.Event()
 
         def press() -> None:

@@ -95,7 +95,7 @@ def test_a_statement_with_a_password_is_not_remembered(tmp_path: Path) -> None:
 def shell(lake: Path) -> Iterator[Shell]:
     context = Context(Options())
     with context.open(write=True) as opened:
-        statements = Statements(session_of(opened))
+        statements = Statements(session_of(opened.handle))
         yield Shell(context, opened, statements)
         statements.close()
 
