@@ -14,6 +14,7 @@ from quacklake import errors
 from quacklake.config import SETTINGS, Setting
 from quacklake.errors import QuacklakeError, Transient
 from quacklake.format import conflicts
+from quacklake.format.options import OPTIONS, Option, OptionType, Scope
 from quacklake.maintenance.verify import RULES
 from tests.docs.blocks import REPOSITORY
 
@@ -74,6 +75,23 @@ def _allowed(setting: Setting) -> str:
     return f"; {lower}" if setting.maximum is None else f"; {setting.minimum:,} to {setting.maximum:,}"
 
 
+def options_table() -> str:
+    """Return every option of a lake, schema or table."""
+    lines = ["| option | default | set for | meaning |", "|---|---|---|---|"]
+    for option in OPTIONS.values():
+        scopes = ", ".join("lake" if scope is Scope.GLOBAL else scope.value for scope in option.scopes)
+        lines.append(f"| `{option.name}` | {_option_default(option)} | {scopes} | {option.help} |")
+    return "\n".join(lines)
+
+
+def _option_default(option: Option) -> str:
+    if option.default is None or option.default == "":
+        return ""
+    if option.type is OptionType.BYTES:
+        return f"`{int(str(option.default)) >> 20}MiB`"
+    return f"`{str(option.default).lower()}`"
+
+
 def conflicts_table() -> str:
     """The conflict rules."""
     return conflicts.markdown().strip()
@@ -81,7 +99,7 @@ def conflicts_table() -> str:
 
 def rules_table() -> str:
     """What a verification looks for."""
-    lines = ["| code | finding | severity | mended? |", "|---|---|---|---|"]
+    lines = ["| code | finding | severity | repairable |", "|---|---|---|---|"]
     for rule in RULES.values():
         mended = "yes" if rule.repairable else "no"
         lines.append(f"| {rule.code} | {rule.breach} | {rule.severity} | {mended} |")
@@ -92,6 +110,7 @@ TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "errors": (REPOSITORY / "docs/reference/errors.md", errors_table),
     "settings": (REPOSITORY / "docs/reference/settings.md", settings_table),
     "conflicts": (REPOSITORY / "docs/design.md", conflicts_table),
+    "options": (REPOSITORY / "docs/guides/options-and-keys.md", options_table),
     "rules": (REPOSITORY / "docs/guides/verify-and-backup.md", rules_table),
 }
 """Name -> the page that has the table between ``<!-- name -->`` and ``<!-- /name -->``, and how it is made."""

@@ -43,7 +43,7 @@ class Figures:
         others = [name for name in attempted if name not in EXCEPTIONS]
         plain = [name for name in others if self.found[name].plain]
         return (
-            f"passed {self._share(attempted)} attempted; {len(attempted) - len(others)} end otherwise on purpose;"
+            f"passed {self._share(attempted)} attempted; {len(attempted) - len(others)} differ on purpose;"
             f" passed {self._share(others)} of the others, {self._share(plain)} of those with plain SQL and functions"
             f" only; skipped {len(self.files('SKIP'))}"
         )
@@ -55,7 +55,7 @@ class Figures:
 
 
 def exceptions() -> str:
-    """Return the files that end otherwise on purpose, as a table."""
+    """Return the files that differ on purpose, as a table."""
     rows = "".join(f"| `{name}` | {why} |\n" for name, why in sorted(EXCEPTIONS.items()))
     return f"| file | why |\n|---|---|\n{rows}"
 
