@@ -126,9 +126,9 @@ class Catalog(Connections):
         return PACKED if self.shared else self.database
 
     def exists(self) -> bool:
-        """True when the database holds a lake, or the catalog of a shared one that was asked for.
+        """Return whether the database holds a lake, or the requested catalog of a shared one.
 
-        Raises ``ConfigError`` when it is a lake of the other layout.
+        Raise ``ConfigError`` when it is a lake of the other layout.
         """
         path = self.url.path
         if path is not None and not path.exists():
@@ -184,7 +184,7 @@ class Catalog(Connections):
             self._engine.update_execution_options(**{CATALOG: row.id})
 
     def is_called(self, name: str) -> bool:
-        """True when the catalog (tenant) of that name is this one: names change, and are used again."""
+        """Return whether the catalog (tenant) of that name is this one: names change, and are used again."""
         with self._translate("read"), self._connection() as connection:
             found = Registry(connection, self._database, self._schema).find(name)
         return found is not None and self.tenant_row is not None and found.id == self.tenant_row.id
@@ -199,7 +199,7 @@ class Catalog(Connections):
     def load(self, *, found: bool = False) -> None:
         """Read the lake's own facts (version, data path, encryption); ``found`` when ``exists`` has just told so.
 
-        Raises ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
+        Raise ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
         """
         if not found and not self.exists():
             if self.tenant is not None:
@@ -234,7 +234,7 @@ class Catalog(Connections):
         )
 
     def _facts(self) -> dict[str, str]:
-        """What the lake says of itself, whatever its version: the oldest has no scopes."""
+        """Return the metadata of the lake itself, whatever its version: the oldest has no scopes."""
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
         with self.read() as reader:
             rows = reader.run("options", every).mappings().all()
@@ -256,7 +256,7 @@ class Catalog(Connections):
         return self.metadata.get("encrypted") == "true"
 
     def size(self) -> int | None:
-        """The bytes of the metadata; None in a shared lake, where they are of all catalogs, and where nobody knows."""
+        """Return the bytes of the metadata; None in a shared lake and where the database cannot tell."""
         if self.shared:
             return None
         with self._translate("read"), self._connection() as connection:
@@ -271,7 +271,7 @@ class Catalog(Connections):
         return self.version not in WRITABLE_VERSIONS
 
     def refusal(self) -> ReadOnlyError:
-        """Why this lake cannot be written."""
+        """Return the error that says why this lake cannot be written."""
         hint = None
         if self.outdated:
             hint = "lake.migrate() or `quacklake migrate` brings a lake of an older format version to the present one"
@@ -280,8 +280,8 @@ class Catalog(Connections):
     def migrate(self, to: str | None = None) -> tuple[str, ...]:
         """Bring a lake to another format version: ``1.0`` or ``1.1``, by default the oldest that can be written.
 
-        Returns the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
-        it can be run again after a failure. Raises ``UnsupportedFeatureError`` for what 1.0 has no place for.
+        Return the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
+        it can be run again after a failure. Raise ``UnsupportedFeatureError`` for what 1.0 has no place for.
         """
         target = to or (VERSION if self.outdated else self.version)
         if target not in WRITABLE_VERSIONS:
@@ -327,7 +327,7 @@ class Catalog(Connections):
         self.load()
 
     def create_from(self, fill: Callable[[Writer], None], version: str = VERSION) -> None:
-        """Make the tables of a lake and have them filled, all in one transaction. Raises ``AlreadyExistsError``.
+        """Make the tables of a lake and have them filled, all in one transaction. Raise ``AlreadyExistsError``.
 
         On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure. Of a shared
         lake it makes the catalog that is ``reserved``.
@@ -381,7 +381,7 @@ class Catalog(Connections):
             )
 
     def prepare(self) -> None:
-        """Once before the first write: our tables and indexes, for which rights may be missing."""
+        """Create our tables and indexes once before the first write, as far as the rights suffice."""
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
                 return
@@ -401,16 +401,16 @@ class Catalog(Connections):
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
-        """One consistent read transaction."""
+        """Lend one consistent read transaction."""
         with self._reading() as connection:
             yield Reader(connection, self._tables, self._database, self._cache)
 
     @contextmanager
     def commit(self, *, create: bool = False, latest: bool = False) -> Iterator[Writer]:
-        """The commit transaction, entered when its turn in the queue has come; leaving it commits.
+        """Lend the commit transaction, entered when its turn in the queue has come; leaving it commits.
 
-        With ``latest`` the first thing that is asked is the newest snapshot, which may come with the turn.
-        Raises ``Collision`` when it has to be replayed, ``CommitUnknown`` when the connection was lost while the
+        With ``latest`` the newest snapshot is the first thing that is read, and may come with the turn. Raise
+        ``Collision`` when the commit has to be replayed, ``CommitUnknown`` when the connection was lost while the
         database was committing.
         """
         if self.read_only:
@@ -422,7 +422,7 @@ class Catalog(Connections):
             yield writer
 
     def run_sql(self, make: Callable[[str], str]) -> int:
-        """Run a statement in the database's own SQL, for repairs by hand; returns how many rows it changed.
+        """Run a statement in the database's own SQL, for repairs by hand; return how many rows it changed.
 
         ``make`` is given what stands before the names of the metadata tables. Nothing checks what is changed.
         """
@@ -439,7 +439,10 @@ class Catalog(Connections):
 
     @contextmanager
     def _queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
-        """A transaction of its own turn, in the queue of commits or another; ``ahead`` may be asked at once."""
+        """Lend a transaction with a turn of its own, in the queue of commits or another.
+
+        ``ahead`` may be asked at once.
+        """
         # catalogs of a shared lake do not wait for each other
         scope = f"{self._schema or ''}{queue}"
         if self.tenant_row is not None:
@@ -450,13 +453,16 @@ class Catalog(Connections):
             yield writer
 
     def _forget_uncommitted(self) -> None:
-        """A table for inlined rows that a failed commit has made is gone; its name may come back with other columns."""
+        """Forget the tables of inlined rows that a failed commit has created.
+
+        Their names may come back with other columns.
+        """
         for key in list(self._cache):
             if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
 
     def find_commit(self, token: str) -> int | None:
-        """The snapshot that a commit with this token made, or None when it made none.
+        """Return the snapshot that a commit with this token made, or None when it made none.
 
         It waits for its turn in the queue first, so a commit that is still on its way has ended by then.
         """
@@ -504,6 +510,6 @@ _CLASSES = {cls.database_class.name: cls for cls in (SqliteCatalog, DuckDBCatalo
 
 
 def open_catalog(url: str | CatalogUrl, **options: Any) -> Catalog:
-    """The catalog for a URL; see ``Catalog`` for the options. Opens no connection yet."""
+    """Return the catalog for a URL; see ``Catalog`` for the options. Opens no connection yet."""
     parsed = parse_url(url) if isinstance(url, str) else url
     return _CLASSES[parsed.database](parsed, **options)

@@ -20,7 +20,7 @@ __all__ = ["Flag", "Id", "Instant", "Name", "Text", "Uid", "database_of", "reada
 
 
 def database_of(dialect: Dialect) -> str:
-    """The database behind a dialect: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+    """Return the database behind a dialect: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
     return {"postgresql": "postgres", "mariadb": "mysql"}.get(dialect.name, dialect.name)
 
 
@@ -115,7 +115,7 @@ class Uid(TypeDecorator[str]):
 
 
 def readable_time(time: sa.ColumnElement[Any], database: str, name: str) -> sa.ColumnElement[Any]:
-    """A time, called ``name``, as it can be read: duckdb's Python client needs another package for zoned ones."""
+    """Return a time, called ``name``, in a form that can be read: duckdb's Python client needs pytz for zoned ones."""
     return sa.type_coerce(sa.cast(time, sa.String), Instant()).label(name) if database == "duckdb" else time
 
 

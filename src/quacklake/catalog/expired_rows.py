@@ -48,9 +48,9 @@ _FILES = _temporary("quacklake_unseen_files", "data_file_id")
 
 @contextmanager
 def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
-    """Inside the block the conditions of this module can be used; ``left`` are the snapshots left, in order.
+    """Prepare the conditions of this module for a block; ``left`` are the snapshots left, in order.
 
-    Gives the names of the tables that have rows to remove. A row that ends after the newest of ``left`` stays: a client
+    Yield the names of the tables that have rows to remove. A row that ends after the newest of ``left`` stays: a client
     that does not queue may have committed since these were read.
     """
     found: set[tuple[int, int]] = set()
@@ -77,7 +77,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
 
 
 def _spans(writer: Writer) -> Iterator[tuple[str, int, int]]:
-    """The spans of all rows that have ended: name of the table, begin, end."""
+    """Yield the spans of all rows that have ended: name of the table, begin, end."""
     tables = [(name, writer._t[name]) for name in LIVES if name in writer._t]
     tables += inlined_tables(writer).items()
     for start in range(0, len(tables), _TOGETHER):
@@ -92,7 +92,7 @@ def _spans(writer: Writer) -> Iterator[tuple[str, int, int]]:
 
 
 def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
-    """The tables of inlined rows by their names, as far as every one has the same columns."""
+    """Return the tables of inlined rows by their names, as far as every one has the same columns."""
     t = writer._t["inlined_data_tables"]
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     # a name that is not of this form would be another table
@@ -105,17 +105,17 @@ def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
 
 
 def unseen(table: sa.FromClause) -> sa.ColumnElement[bool]:
-    """True for rows that have ended and that no snapshot sees."""
+    """Return the condition that holds for rows that have ended and that no snapshot sees."""
     same = sa.and_(_SPANS.c.begin_snapshot == table.c.begin_snapshot, _SPANS.c.end_snapshot == table.c.end_snapshot)
     return sa.exists(sa.select(sa.literal(1)).where(same).correlate(table))
 
 
 def dead_data_file(id_: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """True for the id of a data file that no snapshot sees."""
+    """Return the condition that holds for the id of a data file that no snapshot sees."""
     return id_.in_(sa.select(_FILES.c.data_file_id))
 
 
 def dead_delete(writer: Writer) -> sa.ColumnElement[bool]:
-    """True for delete files that no snapshot sees, and those of such data files."""
+    """Return the condition that holds for delete files that no snapshot sees, and those of such data files."""
     d = writer._t["delete_file"]
     return sa.or_(unseen(d), dead_data_file(d.c.data_file_id))

@@ -39,13 +39,13 @@ __all__ = [
 
 
 def snapshot_times(reader: Reader) -> list[tuple[int, dt.datetime | None]]:
-    """Every snapshot and its time, oldest first."""
+    """Return every snapshot and its time, oldest first."""
     id_, time = reader.snapshots.columns()[:2]
     return [(row[0], row[1]) for row in reader.run("snapshot_times", sa.select(id_, time).order_by(id_))]
 
 
 def table_lives(reader: Reader, table_ids: Sequence[int]) -> list[tuple[int, int, int | None]]:
-    """When tables were made, renamed and dropped: id, begin, end."""
+    """Return when tables were made, renamed and dropped: id, begin, end."""
     t = reader._t["table"]
     found: list[tuple[int, int, int | None]] = []
     for some in parts(table_ids, SOME):
@@ -55,7 +55,7 @@ def table_lives(reader: Reader, table_ids: Sequence[int]) -> list[tuple[int, int
 
 
 def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
-    """The last name of tables."""
+    """Return the last name of tables."""
     t, s = reader._t["table"], reader._t["schema"]
     found: dict[int, str] = {}
     for some in parts(table_ids, SOME):
@@ -70,7 +70,7 @@ def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
 
 
 def dead_tables(writer: Writer) -> list[int]:
-    """The dropped tables that no snapshot sees any more."""
+    """Return the dropped tables that no snapshot sees any more."""
     t = writer._t["table"]
     seen = sa.func.sum(sa.case((unseen(t), 0), else_=1))
     statement = sa.select(t.c.table_id).group_by(t.c.table_id).having(seen == 0)
@@ -166,7 +166,7 @@ def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:
 
 
 def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Sequence[int]) -> int:
-    """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; returns how many rows.
+    """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; return how many rows.
 
     ``names`` are the tables that have such rows, ``with_dead_files`` those that have lost data files.
     """

@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
-    """The items, so many at a time."""
+    """Return the items in slices of a size."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
@@ -100,7 +100,7 @@ class ScheduledFile:
 
 
 def _dead(writer: Writer, name: str, tables: Sequence[int] | None) -> sa.ColumnElement[bool]:
-    """True for the files that no snapshot sees; with ``tables`` for all of these tables."""
+    """Return the condition that holds for the files that no snapshot sees; with ``tables`` for all of these tables."""
     t = writer._t[name]
     if tables is not None:
         return t.c.table_id.in_(tables)
@@ -108,13 +108,13 @@ def _dead(writer: Writer, name: str, tables: Sequence[int] | None) -> sa.ColumnE
 
 
 def dead_files(writer: Writer, tables: Sequence[int] | None = None) -> Iterator[list[NamedFile]]:
-    """The files that no snapshot sees, data files first; with ``tables`` all of these tables."""
+    """Yield the files that no snapshot sees, data files first; with ``tables`` all of these tables."""
     for name in ("data_file", "delete_file"):
         yield from _pages(writer, name, [_dead(writer, name, tables)])
 
 
 def sum_dead_files(writer: Writer, tables: Sequence[int] | None = None) -> list[DeadFiles]:
-    """How many files ``dead_files`` gives, by table and kind, and their bytes."""
+    """Return how many files ``dead_files`` gives, by table and kind, and their bytes."""
     found = []
     for name in ("data_file", "delete_file"):
         t = writer._t[name]
@@ -125,13 +125,13 @@ def sum_dead_files(writer: Writer, tables: Sequence[int] | None = None) -> list[
 
 
 def all_files(reader: Reader, since: int = 0) -> Iterator[list[NamedFile]]:
-    """All files whose ids are ``since`` or later ones."""
+    """Yield all files whose ids are ``since`` or later ones."""
     for name in ("data_file", "delete_file"):
         yield from _pages(reader, name, [], since)
 
 
 def absolute_files(reader: Reader) -> Iterator[list[NamedFile]]:
-    """The files that are not named by a path below the data root, wherever they are."""
+    """Yield the files that are not named by a path below the data root, wherever they are."""
     outside = [id_ for id_, (_, relative) in folders(reader).items() if not relative]
     for name in ("data_file", "delete_file"):
         t = reader._t[name]
@@ -143,7 +143,7 @@ def absolute_files(reader: Reader) -> Iterator[list[NamedFile]]:
 
 
 def named_among(reader: Reader, tails: Sequence[str]) -> Iterator[NamedFile]:
-    """The files whose path in the catalog is one of these."""
+    """Yield the files whose path in the catalog is one of these."""
     known = folders(reader)
     for some in parts(tails, 4 * SOME):
         for name in ("data_file", "delete_file"):
@@ -184,7 +184,7 @@ def _pages(
 
 
 def folders(reader: Reader) -> dict[int, tuple[str, bool]]:
-    """The folder of every table, and whether it is below the data root."""
+    """Return the folder of every table, and whether it is below the data root."""
     t, s = reader._t["table"], reader._t["schema"]
     statement = (
         sa.select(t.c.table_id, t.c.path, t.c.path_is_relative, s.c.path, s.c.path_is_relative)
@@ -201,7 +201,7 @@ def folders(reader: Reader) -> dict[int, tuple[str, bool]]:
 
 
 def shared_paths(reader: Reader) -> set[str]:
-    """The paths that more than one row has."""
+    """Return the paths that more than one row has."""
     found: set[str] = set()
     for name in ("data_file", "delete_file"):
         t = reader._t[name]
@@ -222,7 +222,7 @@ def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime
 
 
 def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetime) -> None:
-    """``schedule`` what ``dead_files`` gives, all of it below the data root, without looking at each."""
+    """Schedule the files of ``dead_files``, all of them below the data root, without looking at each."""
     target, folder = writer._t["files_scheduled_for_deletion"], writer._t["table"]
     schema = writer._t["schema"]
     # a table that was renamed has several rows
@@ -250,7 +250,7 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
 
 
 def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:
-    """The next files that wait for the cleanup, by their ids; about ``limit``, for none of an id is left out."""
+    """Return the next files that wait for the cleanup, by id: about ``limit``, and all files of each id."""
     t = reader._t["files_scheduled_for_deletion"]
     time = readable_time(t.c.schedule_start, reader._database.name, "schedule_start")
     ids = sa.select(t.c.data_file_id).where(t.c.data_file_id > after).order_by(t.c.data_file_id).limit(limit)
@@ -280,7 +280,7 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 
 
 def other_data_paths(reader: Reader, root: str) -> list[str]:
-    """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
+    """Return the data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
     schema, catalog = reader._t.metadata.schema, scoped.value_of(reader._connection)
     own = None if catalog is None else exposure_schema(schema, catalog)
     found = lake_data_paths(reader._connection, reader._database, schema, own)

@@ -117,7 +117,7 @@ def missing_views(
 def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     """Remove the views of a lake, before the tables under them are removed.
 
-    Raises ``InputError`` for views of others that stand on them.
+    Raise ``InputError`` for views of others that stand on them.
     """
     ours = [_quoted(name) for name in _find(connection, metadata_schema).ours()]
     names = ", ".join(f"{literal(name)}::regclass" for name in ours)

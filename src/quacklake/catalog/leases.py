@@ -14,7 +14,7 @@ __all__ = ["end_lease", "lease_left", "take_lease"]
 
 
 def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) -> int:
-    """Make a lease one's own, or keep it longer; returns how many milliseconds another still has it, or 0."""
+    """Make a lease one's own, or keep it longer; return how many milliseconds another still has it, or 0."""
     t = writer._t.own["leases"]
     mine = t.c.lease_id == lease_id
     now = int(writer.run("clock", sa.select(writer._database.now_ms())).scalar_one())

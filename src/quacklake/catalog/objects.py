@@ -46,7 +46,7 @@ class TagRow:
 
 
 def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
-    """The views of a snapshot, by schema and name."""
+    """Return the views of a snapshot, by schema and name."""
     v, s = reader._t["view"], reader._t["schema"]
     statement = (
         sa.select(
@@ -83,7 +83,7 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
 
 
 def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
-    """The macros of a snapshot, by schema and name."""
+    """Return the macros of a snapshot, by schema and name."""
     if "macro" not in reader._t:
         return []
     m, i, p, s = (reader._t[name] for name in ("macro", "macro_impl", "macro_parameters", "schema"))
@@ -132,7 +132,7 @@ def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroV
 
 
 def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
-    """The tags of a table or view at a snapshot."""
+    """Return the tags of a table or view at a snapshot."""
     t, c = reader._t["tag"], reader._t["column_tag"]
     own = sa.select(sa.cast(sa.null(), sa.BigInteger), t.c.key, t.c.value).where(
         t.c.object_id == object_id, visible(t, snapshot.id)

@@ -60,9 +60,9 @@ _IN = 500
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
-    """The error for a name that no catalog has, for one who would open it, or sees the list of them.
+    """Return the error for a name that no catalog has; ``listed`` for a caller who may list them.
 
-    Whatever the name is, the message can be printed.
+    The message can be printed, whatever the name is.
     """
     shown = name.encode(errors="backslashreplace").decode()
     hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
@@ -86,7 +86,7 @@ class CatalogRow:
 
     @classmethod
     def of(cls, row: Any) -> CatalogRow:
-        """From the columns of the database."""
+        """Return the catalog of a row of the database."""
         id_, name, uid, folder, created_ms, dropped_ms, borrows = row
         found = tuple(json.loads(borrows)) if borrows else ()
         return cls(id_, name, uid, folder, created_ms, dropped_ms, found)
@@ -102,7 +102,7 @@ class SharedFacts:
 
 
 def shared_facts(connection: Connection, database: Database, metadata_schema: str | None) -> SharedFacts | None:
-    """What a shared lake says of itself; None when there is none. Raises ``UnsupportedVersionError``."""
+    """Return the facts of a shared lake; None when there is none. Raise ``UnsupportedVersionError``."""
     if not database.has_table(connection, "ducklake_catalog", metadata_schema):
         return None
     if not database.has_table(connection, "quacklake_shared", metadata_schema):
@@ -180,7 +180,7 @@ class Registry:
         return self._t.indexes(self._database.name)
 
     def missing_indexes(self) -> list[sa.Index]:
-        """Indexes that the lake should have and has not."""
+        """Return the indexes that the lake lacks."""
         wanted = self._t.indexes(self._database.name)
         if not wanted:
             return []
@@ -197,7 +197,7 @@ class Registry:
                 self.run("drop_index", sa.schema.DropIndex(index))
 
     def facts(self) -> SharedFacts | None:
-        """What the lake says of itself; None when it was never finished."""
+        """Return the facts of the lake; None when its creation never finished."""
         t = self._t.shared
         row = self.run("shared", sa.select(t.c.layout, t.c.data_path, t.c.encrypted)).first()
         return None if row is None else SharedFacts(row[0], row[1], bool(row[2]))
@@ -209,7 +209,7 @@ class Registry:
         return sa.select(*(t.c[name] for name in _COLUMNS))
 
     def find(self, name: str) -> CatalogRow | None:
-        """The catalog of a name, whatever the case of its letters."""
+        """Return the catalog of a name, whatever the case of its letters."""
         if not may_be_in_name(name):
             return None
         t = self._t.catalog
@@ -218,14 +218,14 @@ class Registry:
         return None if row is None else CatalogRow.of(row)
 
     def need(self, name: str) -> CatalogRow:
-        """The same. Raises ``NotFoundError``."""
+        """Return the catalog of a name. Raise ``NotFoundError`` when there is none."""
         found = self.find(name)
         if found is None:
             raise no_such_catalog(name, listed=True)
         return found
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
-        """The next catalogs by their names."""
+        """Return the next catalogs by their names."""
         t = self._t.catalog
         statement = self._select().where(t.c.dropped_ms.is_(None)).order_by(t.c.catalog_key).limit(limit)
         for text in (prefix, after):
@@ -240,7 +240,7 @@ class Registry:
         return [CatalogRow.of(row) for row in self.run("catalogs", statement)]
 
     def version_of(self, id_: int) -> str:
-        """The format version of a catalog."""
+        """Return the format version of a catalog."""
         t = self._t["metadata"]
         mine = (t.c.catalog_id == id_, t.c.key == "version", t.c.scope.is_(None))
         return str(self.run("catalog_version", sa.select(t.c.value).where(*mine)).scalar_one())
@@ -275,28 +275,31 @@ class Registry:
         return [known[key] for key in keys]
 
     def reserve(self, name: str) -> CatalogRow:
-        """A catalog that does not exist before ``enter``. Raises ``AlreadyExistsError`` and ``InvalidNameError``."""
+        """Return a new catalog, which exists only after ``enter``.
+
+        Raise ``AlreadyExistsError`` and ``InvalidNameError``.
+        """
         self.check_free(check_tenant_name(name))
         row = _rows([name], self._known([tenant_key(name)]))[0]
         self._count(1)
         return row
 
     def check_free(self, name: str) -> None:
-        """Raises ``AlreadyExistsError`` when a catalog has this name."""
+        """Raise ``AlreadyExistsError`` when a catalog has this name."""
         found = self.find(name)
         if found is not None:
             raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
 
     @staticmethod
     def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
-        """What ``create`` has to know first, when that is one question."""
+        """Return the select that ``create`` needs first, if one select is enough."""
         if not 0 < len(keys) <= _IN:
             return None
         statement = _naming(SharedTables.of(metadata_schema), type(database))
         return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
 
     def _known(self, keys: Collection[str]) -> _Known:
-        """What there is of some names; ``_count`` takes ids."""
+        """Return the catalogs with these names, and the next free id."""
         asked = list(keys)
         rows, self._ahead = self._ahead, None
         if rows is None:
@@ -324,7 +327,7 @@ class Registry:
     def _insert(
         self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool, version: str
     ) -> None:
-        """All that some catalogs begin with, in as few messages to the database as there can be."""
+        """Insert the first rows of some catalogs, in as few messages to the database as possible."""
         facts = (("version", version), ("created_by", "quacklake"), ("encrypted", str(encrypted).lower()))
         options = [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))]
         now = datetime.now(UTC)
@@ -387,7 +390,7 @@ class Registry:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def limits(self, row: CatalogRow | None) -> tuple[str | None, str | None]:
-        """What is said of a catalog's limits, and of those of all; both as texts."""
+        """Return the stored limits of a catalog, and the default limits of all; both as texts."""
         t, shared = self._t.catalog, self._t.shared
         default = self.run("default_limits", sa.select(shared.c.limits)).scalar()
         if row is None:
@@ -395,7 +398,7 @@ class Registry:
         return self.run("limits", sa.select(t.c.limits).where(t.c.catalog_id == row.id)).scalar(), default
 
     def set_limits(self, row: CatalogRow | None, text: str | None) -> None:
-        """Say what a catalog, or every one for which nothing is said, may take."""
+        """Set the limits of a catalog, or the default limits of those without any."""
         if row is not None:
             self._set(row.id, limits=text)
         else:
@@ -404,7 +407,7 @@ class Registry:
     # -- care --------------------------------------------------------------------------------------------------------
 
     def last_maintained(self) -> int:
-        """The catalog that maintenance looked at last; -1 when there is none."""
+        """Return the catalog that maintenance looked at last; -1 when there is none."""
         found = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
         return -1 if found is None else int(found)
 
@@ -415,13 +418,13 @@ class Registry:
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def dropped(self, limit: int) -> list[CatalogRow]:
-        """Those that were dropped, and not purged yet."""
+        """Return the catalogs that were dropped and not purged yet."""
         t = self._t.catalog
         waiting = self._select().where(t.c.dropped_ms.is_not(None), t.c.purged_ms.is_(None))
         return [CatalogRow.of(row) for row in self.run("dropped", waiting.order_by(t.c.catalog_key).limit(limit))]
 
     def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
-        """The same, and then those that were purged once, and dropped up to a time: whether each was."""
+        """Return the dropped catalogs, purged ones only if dropped up to a time, and whether each was purged."""
         t = self._t.catalog
         late = t.c.dropped_ms <= before_ms
         statement = self._select().add_columns(t.c.purged_ms).where(t.c.dropped_ms.is_not(None))
@@ -431,11 +434,11 @@ class Registry:
         return [(CatalogRow.of(row[:-1]), row[-1] is not None) for row in rows]
 
     def tables(self) -> list[str]:
-        """The tables that ``purge`` takes rows from, in this order."""
+        """Return the tables that ``purge`` takes rows from, in this order."""
         return list(self._t.definitions)
 
     def purge(self, name: str, id_: int, limit: int) -> int:
-        """Remove about ``limit`` rows of a catalog from a table; returns how many, 0 when there were none left."""
+        """Remove about ``limit`` rows of a catalog from a table; return how many, 0 when there were none left."""
         t = self._t.definitions[name]
         mine = t.c.catalog_id == id_
         key = next((t.c[column] for column in _PAGED if column in t.c), None)
@@ -451,7 +454,7 @@ class Registry:
         return found
 
     def bury(self, id_: int, *, forget: bool) -> None:
-        """Note that a catalog that was dropped holds nothing any more, or ``forget`` it. Its id never comes back."""
+        """Note that a dropped catalog holds nothing any more, or ``forget`` it. Its id never comes back."""
         shares, t = self._t.shares, self._t.catalog
         self.run("forget_shares", sa.delete(shares).where(shares.c.borrower_id == id_))
         if forget:
@@ -462,7 +465,7 @@ class Registry:
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """What catalogs hold at their newest snapshots, in a constant number of statements."""
+        """Return what catalogs hold at their newest snapshots, in a constant number of statements."""
         s, f, t = self._t["snapshot"], self._t["data_file"], self._t["table"]
         d, rows, gone = self._t["delete_file"], self._t.definitions[ROWS], self._t.definitions[DELETES]
         count, alive = sa.func.count(), f.c.end_snapshot.is_(None)
@@ -505,7 +508,7 @@ class Registry:
 
 
 def new_catalogs(names: Sequence[str]) -> dict[str, str]:
-    """The names of new catalogs by their keys. Raises ``InvalidNameError`` and ``AlreadyExistsError``."""
+    """Return the names of new catalogs by their keys. Raise ``InvalidNameError`` and ``AlreadyExistsError``."""
     keys = {tenant_key(check_tenant_name(name)): name for name in names}
     if len(keys) < len(names):
         raise AlreadyExistsError("two of the catalogs have the same name")
@@ -527,7 +530,7 @@ class _Known:
 
 @functools.cache
 def _naming(tables: SharedTables, database: type[Database]) -> sa.Select[Any]:
-    """The next id, and with it each catalog of some names: one row without any when there is none."""
+    """Return the select for the next id and each catalog with some names, at least one row."""
     t, shared = tables.catalog, tables.shared
     # a catalog that was renamed or dropped still has its folder
     mine = sa.or_(*(database.among(column, "keys") for column in (t.c.catalog_key, t.c.folder_key)))
@@ -542,7 +545,7 @@ def _counting(tables: SharedTables) -> sa.Update:
 
 
 def _rows(names: Sequence[str], known: _Known) -> list[CatalogRow]:
-    """New catalogs."""
+    """Return rows for new catalogs."""
     now = time.time_ns() // 1_000_000
     return [
         CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in known.taken), now)

@@ -15,12 +15,12 @@ _COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
 
 
 def streams(reader: Reader) -> list[StreamMark]:
-    """The marks of every stream, by name."""
+    """Return the marks of every stream, by name."""
     return _select(reader, None)
 
 
 def find(reader: Reader, name: str) -> StreamMark | None:
-    """The mark of a stream."""
+    """Return the mark of a stream."""
     return next(iter(_select(reader, name)), None)
 
 

@@ -114,9 +114,9 @@ def plan_feed(
     max_files: int | None = None,
     encrypted: bool = False,
 ) -> FeedPlan:
-    """The plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
+    """Return the plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
 
-    Raises ``SnapshotExpiredError`` when one of them, or the one before, has expired; otherwise as ``plan_scan`` does.
+    Raise ``SnapshotExpiredError`` when one of them, or the one before, has expired; otherwise as ``plan_scan`` does.
     """
     empty = ScanPlan(
         table.id,
@@ -163,7 +163,7 @@ def plan_feed(
 
 
 def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The snapshots that compacted the table, and those that may have updated rows of it."""
+    """Return the snapshots that compacted the table, and those that may have updated rows of it."""
     first = max(since - 1, 0)
     made = reader.snapshots.changes_between(first, until)
     if len(made) != until - first + 1:
@@ -189,7 +189,7 @@ def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tup
 
 
 def _data_files(joined: pa.Table, found: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-    """Each data file once, without its delete files, and when those that ended did."""
+    """Return each data file once, without its delete files, and when those that ended did."""
     ids = found.column("data_file_id").to_pylist()
     first = [index for index, id_ in enumerate(ids) if index == 0 or ids[index - 1] != id_]
     files = joined.take(pa.array(first, pa.int64()))
@@ -218,7 +218,7 @@ def _delete_files(joined: pa.Table, found: pa.Table, until: int) -> pa.Table:
 
 
 def _positions(found: pa.Table, files: pa.Table, ends: dict[int, int], until: int) -> pa.Table:
-    """The deletes in the catalog that count: of the files at hand, and not later than these ended."""
+    """Return the deletes in the catalog that count: of the files at hand, and not later than these ended."""
     rows = pa.table(found.columns, schema=DATED_POSITIONS)
     rows = rows.filter(pc.is_in(rows.column("file_id"), value_set=files.column("data_file_id").combine_chunks()))
     last = pa.array([ends.get(id_, until) for id_ in rows.column("file_id").to_pylist()], pa.int64())
@@ -226,7 +226,7 @@ def _positions(found: pa.Table, files: pa.Table, ends: dict[int, int], until: in
 
 
 def _inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | None, pa.Table | None]:
-    """Inlined rows that came, and those that went, dated by when they did."""
+    """Return inlined rows that came, and those that went, dated by when they did."""
     if rows is None:
         return None, None
     begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")

@@ -26,7 +26,7 @@ _thread = threading.local()
 
 
 def _cursor() -> duckdb.DuckDBPyConnection:
-    """A private in-memory DuckDB of this thread."""
+    """Return a private in-memory DuckDB of this thread."""
     found: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
     if found is None:
         found = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
@@ -35,7 +35,7 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 
 
 def decode(found: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False) -> pa.Table | None:
-    """All inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
+    """Return all inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
 
     With ``ends`` the last column is ``end_snapshot``.
     """
@@ -75,7 +75,7 @@ def _expression(column: Column, stored: Column | None, database: str) -> str:
 
 
 def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:
-    """Rows of an open transaction in the same shape; they are visible to it as inlined rows."""
+    """Return rows of an open transaction in the same shape; they are visible to it as inlined rows."""
     count = rows.num_rows
     meta = {
         "row_id": pa.array(row_ids, pa.int64()),

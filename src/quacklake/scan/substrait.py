@@ -32,7 +32,10 @@ _DAY = 86_400_000_000_000
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
-    """What an Arrow expression says about column bounds. Raises ``PredicateError`` when it does not fit the columns."""
+    """Return what an Arrow expression says about column bounds.
+
+    Raise ``PredicateError`` when it does not fit the columns.
+    """
     _check(expression, schema.to_arrow())
     try:
         encoded = expression.to_substrait(_signed(schema.to_arrow()), allow_arrow_extensions=True)
@@ -59,7 +62,7 @@ def _check(expression: pc.Expression, schema: pa.Schema) -> None:
 
 
 def _signed(schema: pa.Schema) -> pa.Schema:
-    """The schema with unsigned numbers as signed ones: Substrait has no others, and a bound is the same in both."""
+    """Return the schema with unsigned numbers as signed ones: Substrait has no others, and bounds are the same."""
     unsigned = (pa.uint8(), pa.uint16(), pa.uint32())
     return pa.schema([field.with_type(pa.int64()) if field.type in unsigned else field for field in schema])
 
@@ -112,7 +115,7 @@ class _Translator:
 
 
 def _value(literal: Any, type_: str) -> Any:
-    """A literal as a comparable value of the column's type, or None when nothing certain can be said."""
+    """Return a literal as a comparable value of the column's type, or None when nothing certain can be said."""
     found = literal.WhichOneof("literal_type")
     kind = scalar(type_).stats
     if found in _INTEGERS and kind is StatsKind.INTEGER:

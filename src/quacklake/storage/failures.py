@@ -101,7 +101,7 @@ _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
 
 
 def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -> QuacklakeError | None:
-    """The error to raise instead of ``error``, which stopped the work on the file ``what``.
+    """Return the error to raise instead of ``error``, which stopped the work on the file ``what``.
 
     A missing file is a ``CorruptFileError`` (files of a lake never disappear while they are listed), what a retry
     may cure a ``StorageUnavailableError``, the rest a ``StorageError``. ``None`` when ``error`` is not about

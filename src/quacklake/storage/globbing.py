@@ -51,7 +51,7 @@ def _remote(root: Root, pattern: str) -> list[str]:
 
 
 def _expression(pattern: str) -> str:
-    """A pattern as a regular expression; ``**`` spans folders, nothing else does."""
+    """Return a pattern as a regular expression; ``**`` spans folders, nothing else does."""
     parts: list[str] = []
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?[^]]+\]|.", pattern, re.DOTALL):
         match token:

@@ -40,7 +40,7 @@ class Root:
 
 
 def open_root(text: str, s3: S3Options | None) -> Root:
-    """The root ``text`` names. Nothing is created and nothing is asked over the network.
+    """Return the root ``text`` names. Nothing is created and nothing is asked over the network.
 
     ``ConfigError`` when the scheme is unknown, the bucket is missing, the address carries credentials or a query,
     or a local root is a file.
@@ -62,7 +62,7 @@ def open_root(text: str, s3: S3Options | None) -> Root:
 
 
 def absolute(path: str) -> str:
-    """A local path from the root of the file system, as text alone says it: links are not followed."""
+    """Return a local path from the root of the file system, as text alone says it: links are not followed."""
     return os.path.normpath(Path(path).expanduser().absolute())
 
 

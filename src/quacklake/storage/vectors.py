@@ -19,9 +19,9 @@ DATED_POSITIONS = pa.schema([("pos", pa.int64()), ("snapshot_id", pa.int64())])
 
 
 def deleted_positions(store: Store, path: str, rows: int | None, snapshot: int) -> pa.Array:
-    """The positions that a file of deletion vectors has at a snapshot; ``rows`` is the size of its data file.
+    """Return the positions that a file of deletion vectors has at a snapshot; ``rows`` is the size of its data file.
 
-    Raises ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
+    Raise ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
     """
     visible = [blob for date, blob in _blobs(store, path) if date is None or date <= snapshot]
     # the last vector has what the others have
@@ -29,7 +29,7 @@ def deleted_positions(store: Store, path: str, rows: int | None, snapshot: int) 
 
 
 def dated_positions(store: Store, path: str, rows: int | None) -> pa.Table:
-    """All positions in a file of deletion vectors, each once and with the first snapshot that has it.
+    """Return all positions in a file of deletion vectors, each once and with the first snapshot that has it.
 
     Raises as :func:`deleted_positions` does.
     """

@@ -61,7 +61,7 @@ class Attempt:
         self._file_ids = itertools.count(self.latest.next_file_id)
 
     def apply(self) -> Snapshot:
-        """Everything the change set says, as the snapshot after the latest one."""
+        """Write everything the change set says, as the snapshot after the latest one; return that snapshot."""
         writer = self.writer
         marks = self._next_marks()
         if self.changes.empty:
@@ -109,7 +109,7 @@ class Attempt:
         return snapshot
 
     def _next_marks(self) -> list[StreamMark]:
-        """The marks of streams as they are to be; raises when a batch must not be committed."""
+        """Return the marks of streams as they are to be; raise when a batch must not be committed."""
         found = []
         for mark in self.changes.marks:
             known = streams.find(self.writer, mark.stream)
@@ -117,18 +117,18 @@ class Attempt:
         return found
 
     def _put_marks(self, marks: list[StreamMark], snapshot: Snapshot) -> None:
-        """What tells later that this was committed: the marks of streams, and the token."""
+        """Write the marks of streams and the token, which tell later that this was committed."""
         for mark in marks:
             streams.put(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
         if self.catalog.has_tokens:
             self.writer.snapshots.add_token(self.changes.token, snapshot.id)
 
     def remember(self, snapshot: Snapshot) -> None:
-        """After the commit went through: spare the next one some reading."""
+        """Remember the totals after the commit went through, which spares the next one some reading."""
         self.catalog.totals.remember(self.latest.id, snapshot.id, self._written)
 
     def _retyped(self) -> dict[int, list[int]]:
-        """By table the columns whose bounds do not outlive a change of their type, as 1.1 has it."""
+        """Return by table the columns whose bounds do not outlive a change of their type, as in 1.1."""
         found: dict[int, list[int]] = {}
         for table in self.changes.altered_tables if self.catalog.is_next else ():
             before = {leaf.id: leaf.type for leaf in table.before.schema.leaves()}
@@ -155,7 +155,7 @@ class Attempt:
         )
 
     def _inlined_versions(self, tables: list[TableChange]) -> dict[int, int | None]:
-        """The version of the inlined table for each table that needs one; None when it has to be made.
+        """Return the version of the inlined table for each table that needs one; None when it has to be made.
 
         A new table gets one at once: stock clients that have to make it later forget to note its columns.
         """
@@ -190,7 +190,7 @@ class Attempt:
         return rows
 
     def _plan_files(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
-        """Give new data files their ids and row ids; returns the table's new totals."""
+        """Give new data files their ids and row ids; return the table's new totals."""
         for mapping in change.mappings:
             # stock clients count mappings with the files
             id_ = self.ids[mapping.id] = next(self._file_ids)
@@ -289,7 +289,7 @@ class Attempt:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def _end_things(self, tables: list[TableChange], snapshot: Snapshot) -> None:
-        """What ends with this snapshot; something that is gone already is a conflict."""
+        """End what ends with this snapshot; something that has ended already is a conflict."""
         changes, writer = self.changes, self.writer
         renamed = [table.id for table in changes.altered_tables if table.renamed]
         writer.tables.end_table_rows(renamed, changes.base.id, snapshot.id)
@@ -339,9 +339,9 @@ class Attempt:
         return self.writer.inlined.table(table.id, version, schema)
 
     def _make_tables(self, tables: list[TableChange], snapshot: Snapshot) -> None:
-        """The tables inside the catalog that this commit is the first to need.
+        """Create the tables inside the catalog that this commit is the first to need.
 
-        Before anything else is written: where making a table commits what came before (MySQL), that must be nothing.
+        Before anything else is written: where creating a table commits what came before (MySQL), that must be nothing.
         """
         known = [change.table for change in tables] + [self._real(table) for table in self.changes.created_tables]
         known += [self._real(table.after) for table in self.changes.altered_tables]
@@ -408,14 +408,14 @@ class Attempt:
 
 
 def _new_layouts(changes: ChangeSet) -> list[int]:
-    """The local ids of partitionings and orders that the change set brings."""
+    """Return the local ids of partitionings and orders that the change set brings."""
     tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
     found = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
     return [id_ for id_ in found if id_ < 0]
 
 
 def _without(totals: Totals, columns: Iterable[int]) -> Totals:
-    """Totals that know no bounds of some columns any more."""
+    """Return totals without the bounds of some columns."""
     lost = {id_: totals.columns[id_] for id_ in columns if id_ in totals.columns}
     if not lost:
         return totals
@@ -427,7 +427,7 @@ def _without(totals: Totals, columns: Iterable[int]) -> Totals:
 
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
-    """The table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
+    """Return the table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
     types = {column.id: column.type for column in change.table.schema.leaves()}
     merged = {} if before is None else dict(before.columns)
     fresh: set[int] = set()
@@ -442,6 +442,6 @@ def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumn
 
 
 def _now(latest: Snapshot) -> dt.datetime:
-    """The time of the new snapshot: now, but never before its predecessor, so that time travel is monotonic."""
+    """Return the time of the new snapshot: now, but never before its predecessor, so that time travel is monotonic."""
     now = dt.datetime.now(dt.UTC)
     return now if latest.time is None or now > latest.time else latest.time + dt.timedelta(microseconds=1)

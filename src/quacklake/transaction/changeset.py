@@ -158,13 +158,13 @@ class TableChange:
     removed_bytes: int = 0
 
     def paths(self) -> list[str]:
-        """The new files, below the table's folder."""
+        """Return the new files, below the table's folder."""
         deletes = [file.path for file in self.delete_files]
         deletes += [file.path for file in (*self.past_deletes, *self.dated_deletes)]
         return [file.path for file in self.data_files] + deletes
 
     def kinds(self) -> tuple[ChangeKind, ...]:
-        """The words that describe this change."""
+        """Return the words that describe this change."""
         if self.compaction:
             return self.compaction
         kinds = []
@@ -331,7 +331,7 @@ class ChangeSet:
         return sum(file.file_size_bytes for table in self.tables for file in table.data_files)
 
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
-        """The changes in the words of the format, with local ids replaced by ``ids``."""
+        """Return the changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}
         found = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
         found += self.objects.changes()
@@ -349,7 +349,7 @@ class ChangeSet:
         return found
 
     def dated(self, snapshot: int, redate: Redate) -> ChangeSet:
-        """The same change set for a snapshot id; what is dated otherwise is written again."""
+        """Return the change set for a snapshot id; delete files with another date are written again."""
         if all(file.snapshot in (None, snapshot) for table in self.tables for file in table.delete_files):
             return self
         tables = [
@@ -370,7 +370,7 @@ class ChangeSet:
         return self if all(map(operator.is_, tables, self.tables)) else replace(self, tables=tuple(tables))
 
     def signed(self, *, author: str | None, message: str | None, extra: str | None) -> ChangeSet:
-        """The same change set with a commit message."""
+        """Return the change set with a commit message."""
         return replace(self, author=author, message=message, extra=extra)
 
 

@@ -48,7 +48,7 @@ class Retry:
     limit_wait_ms: float = 0
 
     def gives_turn(self, attempt: int, seconds: float) -> bool:
-        """True when an attempt, after the one that took so long, may keep others from committing."""
+        """Return whether the next attempt may hold the commit queue; ``seconds`` is how long the last one took."""
         return attempt >= self.turn_after and seconds * 1000 < self.turn_ms
 
     def pause(self, attempt: int) -> None:
@@ -90,7 +90,7 @@ def commit(
 ) -> Snapshot:
     """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
 
-    Raises ``CommitConflict`` when another commit excludes it, ``TenantLimitError`` (nothing is changed then) and
+    Raise ``CommitConflict`` when another commit excludes it, ``TenantLimitError`` (nothing is changed then) and
     ``CommitUnknown`` when the database's answer was lost and could not be found again.
     """
     patience = Patience(retry.limit_wait_ms / 1000)
@@ -124,7 +124,7 @@ def commit(
 
 
 def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | None:
-    """After a lost answer: the snapshot the commit made, or None when it made none."""
+    """Return the snapshot that a commit made whose answer was lost, or None when it made none."""
     telemetry.count("commit.recoveries", tenant=catalog.label)
     for attempt in range(retry.count + 1):
         try:

@@ -33,7 +33,7 @@ class Allowance:
         self._weigh = False
 
     def check(self) -> None:
-        """Before anything is written. Raises ``TenantLimitError`` or ``TenantBusyError``."""
+        """Check the limits before anything is written. Raise ``TenantLimitError`` or ``TenantBusyError``."""
         limits, changes = self._limits, self._changes
         more_tables = changes.more_tables
         tables = limits.tables is not None and more_tables > 0
@@ -58,7 +58,7 @@ class Allowance:
         self._weigh = size and not (enough and not changes.revived_tables)
 
     def weigh(self) -> None:
-        """After the files were entered. Raises ``TenantLimitError`` when there are more bytes than may be."""
+        """Check the bytes once files are inserted. Raise ``TenantLimitError`` when there are more than allowed."""
         limit = self._limits.bytes or 0
         if self._weigh and live_bytes(self._writer) > limit:
             hint = "delete rows or drop tables, then rewrite_data_files() makes room"
@@ -96,7 +96,7 @@ class Patience:
         self._end = time.monotonic() + seconds
 
     def wait(self, error: TenantBusyError) -> None:
-        """Sleep until there may be room; raises the error when that would be too long."""
+        """Sleep until there may be room; raise the error when that would be too long."""
         pause = error.after + random.uniform(0, _JITTER)
         if time.monotonic() + pause > self._end:
             raise error

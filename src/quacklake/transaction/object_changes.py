@@ -30,11 +30,11 @@ class ObjectChanges:
         return self != NO_OBJECTS
 
     def new_ids(self) -> list[int]:
-        """The local ids of what is made."""
+        """Return the local ids of what is made."""
         return [view.id for view in self.created_views] + [macro.id for macro in self.created_macros]
 
     def changes(self) -> list[Change]:
-        """The changes in the words of the format."""
+        """Return the changes in the words of the format."""
         kind = ChangeKind
         found = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
         found += [

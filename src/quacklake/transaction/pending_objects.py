@@ -46,7 +46,7 @@ class PendingObjects:
         self._tags: dict[tuple[int, int | str | None, str], TagRow] = {}
 
     def changes(self) -> ObjectChanges:
-        """Everything so far, as immutable data."""
+        """Return everything so far, as immutable data."""
         views = {view.id for view in self.views()}
         return ObjectChanges(
             tuple(self._created_views.values()),
@@ -61,7 +61,7 @@ class PendingObjects:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def views(self) -> list[ViewInfo]:
-        """The views, by schema and name."""
+        """Return the views, by schema and name."""
         committed = [
             self._renamed_views.get(view.id, view)
             for view in self._cache.views(self._tx.base)
@@ -70,17 +70,17 @@ class PendingObjects:
         return sorted([*committed, *self._created_views.values()], key=lambda view: (view.schema_name, view.name))
 
     def macros(self) -> list[MacroInfo]:
-        """The macros, by schema and name."""
+        """Return the macros, by schema and name."""
         committed = [m for m in self._cache.macros(self._tx.base) if m.id not in self._dropped_macros]
         return sorted([*committed, *self._created_macros.values()], key=lambda macro: (macro.schema_name, macro.name))
 
     def get_view(self, schema: str, name: str) -> ViewInfo | None:
-        """A view by name, or None."""
+        """Return a view by name, or None."""
         wanted = (fold(schema), fold(name))
         return next((view for view in self.views() if (fold(view.schema_name), fold(view.name)) == wanted), None)
 
     def find_view(self, schema: str, name: str) -> ViewInfo:
-        """A view by name. Raises ``NotFoundError`` with the nearest names."""
+        """Return a view by name. Raise ``NotFoundError`` with the nearest names."""
         found = self.get_view(schema, name)
         if found is None:
             known = [view.qualified_name for view in self.views()]
@@ -88,12 +88,12 @@ class PendingObjects:
         return found
 
     def get_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo | None:
-        """A macro by name, or None; those that yield rows have names of their own."""
+        """Return a macro by name, or None; those that yield rows have names of their own."""
         wanted = (fold(schema), fold(name), is_table)
         return next((m for m in self.macros() if (fold(m.schema_name), fold(m.name), m.is_table) == wanted), None)
 
     def find_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo:
-        """A macro by name. Raises ``NotFoundError`` with the nearest names."""
+        """Return a macro by name. Raise ``NotFoundError`` with the nearest names."""
         found = self.get_macro(schema, name, is_table=is_table)
         if found is None:
             known = [macro.qualified_name for macro in self.macros() if macro.is_table == is_table]
@@ -102,7 +102,7 @@ class PendingObjects:
         return found
 
     def in_schema(self, schema: SchemaInfo) -> list[ViewInfo | MacroInfo]:
-        """The views and macros of a schema."""
+        """Return the views and macros of a schema."""
         every: list[ViewInfo | MacroInfo] = [*self.views(), *self.macros()]
         return [found for found in every if found.schema_id == schema.id]
 
@@ -188,7 +188,7 @@ class PendingObjects:
     # -- comments and tags -------------------------------------------------------------------------------------------
 
     def tags(self, found: TableInfo | ViewInfo) -> Tags:
-        """The tags of a table or view and of a table's columns."""
+        """Return the tags of a table or view and of a table's columns."""
         known = self._cache.tags(self._tx.base, found.id) if found.id >= 0 else Tags()
         own, columns = dict(known.own), {id_: dict(tags) for id_, tags in known.columns.items()}
         named = {name: dict(tags) for name, tags in known.named.items()}
@@ -225,7 +225,7 @@ class PendingObjects:
                 self._tags[(found.id, place, key)] = TagRow(found.id, column_id, key, value, column_name)
 
     def noted(self) -> tuple[TagRow, ...]:
-        """The tags that the transaction has set or taken away."""
+        """Return the tags that the transaction has set or taken away."""
         return tuple(self._tags.values())
 
     def forget_tags(self, object_id: int) -> None:

@@ -230,7 +230,7 @@ def _sqlite_code(error: BaseException) -> int | None:
 
 
 def _holders(path: Path) -> list[str]:
-    """The other processes with a lock on a file, where the system tells: their names and numbers."""
+    """Return the other processes with a lock on a file, where the system tells: their names and numbers."""
     try:
         locks = Path("/proc/locks").read_text().splitlines()
     except OSError:

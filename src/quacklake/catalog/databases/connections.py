@@ -80,7 +80,7 @@ class Connections:
         forks.watch(self, Connections._renew)
 
     def _renew(self) -> None:
-        """In a forked child: leave the connections to the parent, and open others."""
+        """Leave the connections to the parent in a forked child, and open others."""
         forks.abandon(self._engine.pool)
         self._engine.dispose(close=False)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
@@ -92,7 +92,7 @@ class Connections:
         return self._database.name
 
     def connect(self) -> sa.Pool:
-        """The pool of connections, after checking that the database answers."""
+        """Return the pool of connections, after checking that the database answers."""
         with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._connection():
             pass
         return self._engine.pool
@@ -121,7 +121,7 @@ class Connections:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """A connection in one consistent read transaction."""
+        """Lend a connection in one consistent read transaction."""
         with self._translate("read"), self._connection() as connection:
             prepared = self._database.begin_read(connection)
             with prepared.begin():
@@ -135,10 +135,10 @@ class Connections:
     def _committing(
         self, scope: str, undo: Callable[[], None], ahead: PreparedSelect | None
     ) -> Iterator[tuple[Connection, Rows | None]]:
-        """A connection in a transaction whose turn in a queue has come; leaving it commits.
+        """Lend a connection in a transaction whose turn in a queue has come; leaving it commits.
 
-        ``undo`` is called when it fails, before the next in the queue can look. With it comes the answer to ``ahead``,
-        if that took no time.
+        ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` comes with the
+        connection, if that took no time.
         """
         with self._entrants, self._translate("commit"), self._connection() as connection:
             prepared = self._database.begin_commit(connection)
@@ -183,7 +183,7 @@ class Connections:
 
     @contextmanager
     def _translate(self, doing: str) -> Iterator[None]:
-        """Database errors as ours; a message never holds a password or a statement's parameters."""
+        """Turn database errors into ours; a message never holds a password or a statement's parameters."""
         try:
             yield
         except QuacklakeError:

@@ -246,7 +246,7 @@ class PostgresDatabase(Database):
 
 @contextmanager
 def _pipeline(connection: Connection) -> Iterator[None]:
-    """A block of statements that travel together; their results are there at its end."""
+    """Send the statements of a block together; their results are there at its end."""
     import psycopg
 
     driver: Any = connection.connection.driver_connection
@@ -259,7 +259,10 @@ def _pipeline(connection: Connection) -> Iterator[None]:
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:
-    """Whether row-level security holds for whom we are, where COPY is refused; asked once for each connection."""
+    """Return whether row-level security holds for whom we are, where COPY is refused.
+
+    Asked once for each connection.
+    """
     if scoped.CATALOG_ID not in table.c:
         return False  # a plain lake's, or a temporary table
     known: dict[Any, Any] = connection.info
@@ -270,7 +273,7 @@ def _guarded(connection: Connection, table: sa.Table) -> bool:
 
 
 def _json(names: Sequence[str], rows: Rows) -> str:
-    """Rows as a list of objects, in the texts that the database reads."""
+    """Return rows as a list of objects, in the texts that the database reads."""
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     try:
         return json.dumps(objects, default=_text, allow_nan=False)

@@ -51,11 +51,11 @@ class Direct:
         self._result = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
 
     def send(self, connection: Connection, parameters: Mapping[str, Any], *, prepare: bool | None = None) -> Any:
-        """Run it; returns the cursor, which inside a pipeline knows nothing yet."""
+        """Run it; return the cursor, which inside a pipeline knows nothing yet."""
         return _execute(connection, self.text, self.values(connection, parameters), prepare)
 
     def values(self, connection: Connection, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters as the driver takes them."""
+        """Return all parameters as the driver takes them."""
         values = {**self._fixed, **parameters}
         if self._scoped:
             values[scoped.CATALOG] = scoped.required_value_of(connection)
@@ -64,7 +64,7 @@ class Direct:
         return values
 
     def rows(self, cursor: Any) -> list[tuple[Any, ...]]:
-        """What a select has found."""
+        """Return what a select has found."""
         found: list[tuple[Any, ...]] = cursor.fetchall()
         if not any(self._result):
             return found
@@ -106,7 +106,7 @@ def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 @functools.lru_cache(maxsize=500)
 def _joined(texts: tuple[str, ...]) -> str:
-    """Statements as the parts of one, with the number of each in the names of its parameters."""
+    """Return statements as the parts of one, with the number of each in the names of its parameters."""
     *first, last = (
         _MARK.sub(lambda found, mark=f"%(p{number}_": found[0] if found[0] == "%%" else mark, text)  # type: ignore[misc]
         for number, text in enumerate(texts)
@@ -125,5 +125,5 @@ def _execute(connection: Connection, text: str, values: Mapping[str, Any], prepa
 
 
 def as_sqlalchemy(error: Any, text: str, driver: Any) -> sa.exc.DBAPIError:
-    """An error of the driver in the form that SQLAlchemy gives it."""
+    """Return an error of the driver in the form that SQLAlchemy gives it."""
     return sa.exc.DBAPIError(text, None, error, connection_invalidated=driver.closed)

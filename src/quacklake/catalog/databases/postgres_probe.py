@@ -42,7 +42,7 @@ def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
 
 
 def _refusal(server: socket.socket) -> str | None:
-    """The SQLSTATE of the first error among the messages of the server, empty when there is none."""
+    """Return the SQLSTATE of the first error among the messages of the server, empty when there is none."""
     while True:
         kind = _exactly(server, 1)
         (length,) = struct.unpack("!i", _exactly(server, 4))

@@ -72,7 +72,7 @@ class SqliteDatabase(Database):
         return connection.execution_options(quacklake_commit=True)
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
-        """``BEGIN IMMEDIATE`` has queued already."""
+        """Do nothing: ``BEGIN IMMEDIATE`` has queued already."""
 
     def committed(self, connection: Connection) -> bool:
         driver = connection.connection.driver_connection

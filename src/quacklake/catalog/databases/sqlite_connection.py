@@ -229,7 +229,7 @@ def _identity(path: str) -> Identity | None:
 
 
 def _forget() -> None:
-    """In a child process: let go of the locks, and never touch the connections, whose transactions are the parent's."""
+    """Let go of the locks in a child process, and never touch the connections: their transactions are the parent's."""
     global _guard
     _guard = threading.RLock()
     for connection in list(_open):

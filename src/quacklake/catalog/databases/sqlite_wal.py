@@ -77,7 +77,7 @@ def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
 
 
 def log_replaced(connection: GuardedConnection) -> bool:
-    """True when the log that a connection has open is no longer the database's."""
+    """Return whether the log that a connection has open is no longer the database's."""
     return (
         connection.log is not None
         and connection.log_path is not None

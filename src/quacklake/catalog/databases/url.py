@@ -70,7 +70,7 @@ class CatalogUrl:
 def parse_url(text: str) -> CatalogUrl:
     """Parse a catalog URL in any spelling.
 
-    Raises ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
+    Raise ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
     """
     return replace(_parse(text), typed=text)
 
@@ -133,7 +133,7 @@ def _parse_ducklake(rest: str) -> CatalogUrl:
 
 
 def _from_dsn(database: str, dsn: str) -> sa.URL:
-    """A libpq-like ``key=value`` string as a URL."""
+    """Return a libpq-like ``key=value`` string as a URL."""
     words: dict[str, str] = {}
     position = 0
     while position < len(dsn.rstrip()):

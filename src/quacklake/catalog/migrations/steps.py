@@ -60,7 +60,7 @@ class _Work:
             self.run("add_table", CreateTable(self.tables[name]))
 
     def columns(self, table: sa.Table) -> set[str]:
-        """The columns that a table has now."""
+        """Return the columns that a table has now."""
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).limit(0)
         return set(self.run("columns", every).keys())
 
@@ -99,7 +99,7 @@ class _Work:
 
 
 def migrate(writer: Writer, target: str) -> tuple[str, ...]:
-    """Bring the lake to a version; returns the versions it has had, the first one being the old one."""
+    """Bring the lake to a version; return the versions it has had, the first one being the old one."""
     schema = writer._t.metadata.schema
     work = _Work(writer, Tables.of(VERSION, schema, shared=writer._t.shared))
     passed = [work.version()]
@@ -134,7 +134,7 @@ def _take(work: _Work, step: _Step) -> None:
 
 
 def _place_objects(work: _Work) -> None:
-    """Files were named from the data path on: schemas and tables have no folder of their own."""
+    """Give schemas and tables a folder: files were named from the data path on."""
     for name in ("schema", "table"):
         work.fill(name, "path", "")
         work.fill(name, "path_is_relative", True)
@@ -142,7 +142,7 @@ def _place_objects(work: _Work) -> None:
 
 
 def _name_partition_columns(work: _Work) -> None:
-    """Partition keys named the position of their column among those of the table, now they name its id."""
+    """Let partition keys name the id of their column instead of its position in the table."""
     keys, columns = work.tables["partition_column"], work.tables["column"]
     found = work.run(
         "partition_keys", sa.select(keys.c.partition_id, keys.c.table_id, keys.c.partition_key_index, keys.c.column_id)
@@ -181,7 +181,7 @@ def _name_partition_columns(work: _Work) -> None:
 
 
 def _note_versions(work: _Work) -> None:
-    """Each schema version begins with the first snapshot that has it."""
+    """Note that each schema version begins with the first snapshot that has it."""
     work.fill("name_mapping", "is_partition", False)
     versions, snapshots = work.tables["schema_versions"], work.tables["snapshot"]
     if work.run("any_version", sa.select(versions.c.schema_version).limit(1)).first() is None:
@@ -202,7 +202,7 @@ def _refine(work: _Work) -> None:
 
 
 def _read_partial_info(work: _Work) -> None:
-    """The newest snapshot of a file of several has a column of its own now."""
+    """Move the newest snapshot of a file of several into a column of its own."""
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
@@ -217,7 +217,7 @@ def _read_partial_info(work: _Work) -> None:
 
 
 def _assign_versions(work: _Work) -> None:
-    """Schema versions were of the whole lake, now each table has its own: those at which it changed."""
+    """Give each table its own schema versions, those at which it changed, in place of those of the whole lake."""
     versions, inlined = work.tables["schema_versions"], work.tables["inlined_data_tables"]
     shared = sa.select(versions.c.begin_snapshot, versions.c.schema_version).where(versions.c.table_id.is_(None))
     known = sorted((row[0], row[1]) for row in work.run("versions", shared))
@@ -232,7 +232,7 @@ def _assign_versions(work: _Work) -> None:
 
 
 def _table_changes(work: _Work) -> dict[int, set[int]]:
-    """The snapshots at which each table was made, renamed or got or lost a column."""
+    """Return the snapshots at which each table was made, renamed or got or lost a column."""
     tables, columns = work.tables["table"], work.tables["column"]
     lives: dict[int, list[tuple[int, int | None]]] = {}
     for id_, begin, end in work.run(
@@ -253,7 +253,7 @@ def _table_changes(work: _Work) -> dict[int, set[int]]:
 def table_versions(
     changes: Mapping[int, Iterable[int]], known: Versions, inlined: Iterable[tuple[int, int]] = ()
 ) -> list[tuple[int, int, int]]:
-    """The schema versions of each table, as (table, first snapshot, version).
+    """Return the schema versions of each table, as (table, first snapshot, version).
 
     ``changes`` are the snapshots at which each table changed, ``known`` (first snapshot, version) of the whole lake in
     order, ``inlined`` the tables and versions that inlined rows are kept under, which must be found too.
@@ -276,7 +276,7 @@ def table_versions(
 
 
 def _drop_partial_info(work: _Work) -> None:
-    """What 0.4 has no more is dropped only now: a lake on its way there from 0.3 is read by it."""
+    """Drop what 0.4 has no more. Only now: a lake on its way there from 0.3 still reads it."""
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         work.drop_column(files, _PARTIAL)

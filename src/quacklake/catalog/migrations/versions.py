@@ -57,7 +57,7 @@ PARTS: frozenset[Part] = frozenset(
 
 
 def has_next(version: str) -> bool:
-    """True for 1.1, also before its release.
+    """Return true for 1.1, also before its release.
 
     >>> [has_next(version) for version in ("0.4", "1.0", "1.1-dev1", "1.1")]
     [False, False, True, True]

@@ -27,7 +27,7 @@ class Reshaped:
 
 
 def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
-    """What happened up to ``snapshot_id`` to the fields of columns that are still there.
+    """Return what happened up to ``snapshot_id`` to the fields of columns that are still there.
 
     Fields that only changed their type do not count. What came into being with its column does: a file of that very
     snapshot may have been written before the fields got the names they have in the catalog.
@@ -55,7 +55,7 @@ def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
 
 
 def past_columns(rows: Sequence[tuple[ColumnRow, int, int | None]]) -> Past:
-    """The columns of a table at each snapshot that changed them; of each row its begin and end.
+    """Return the columns of a table at each snapshot that changed them; of each row its begin and end.
 
     What expired snapshots have taken with them is missing; columns that are no longer whole are left out.
     """
@@ -79,7 +79,7 @@ def _whole_columns(rows: Sequence[ColumnRow]) -> Iterator[Column]:
 
 
 def _top(column_id: int, parents: dict[int, int | None]) -> int | None:
-    """The column of the table that a node belongs to; None in a catalog whose parents go round in a circle."""
+    """Return the column of the table that a node belongs to; None in a catalog whose parents go round in a circle."""
     for _ in range(len(parents) + 1):
         parent = parents.get(column_id)
         if parent is None:

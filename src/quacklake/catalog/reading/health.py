@@ -43,14 +43,17 @@ class TableHealth:
     inlined_since: int | None = None
 
     def class_size(self, number: int) -> int:
-        """The size that files of a class do not reach."""
+        """Return the size that files of a class do not reach."""
         return int(self.small_size // _STEP**number)
 
 
 def table_health(
     reader: Reader, snapshot: Snapshot, *, small: int, small_of: Mapping[int, int], worn: float
 ) -> dict[int, TableHealth]:
-    """The tables that have rows: files below ``small`` bytes (``small_of`` for some tables), ``worn`` a share."""
+    """Return the health of tables that have rows.
+
+    Files below ``small`` bytes (``small_of`` for some tables) are small; files that lost the share ``worn`` are worn.
+    """
     found = {}
     statement = _select_health(reader, snapshot, small, small_of, worn)
     for id_, files, size, worn_files, *counts in reader.run("health", statement):
@@ -105,14 +108,14 @@ def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, i
 
 
 def scheduled_files(reader: Reader, before: dt.datetime) -> int:
-    """How many files have waited for their removal since a time."""
+    """Return how many files have waited for their removal since a time."""
     t = reader._t["files_scheduled_for_deletion"]
     waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
     return int(reader.run("scheduled_files", waiting).scalar_one())
 
 
 def _by_class(counts: Sequence[int]) -> tuple[int, ...]:
-    """How many files each class has, where each count has those of the later ones in it."""
+    """Return how many files each class has, where each count has those of the later ones in it."""
     return tuple(count - smaller for count, smaller in zip(counts, [*counts[1:], 0], strict=True))
 
 

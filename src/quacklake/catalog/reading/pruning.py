@@ -36,7 +36,7 @@ _FOUR_DIGITS = re.compile(r"[0-9]{4}-(?!.*\(BC\))")
 
 
 def shape(predicate: Predicate) -> Any:
-    """What the SQL of a predicate depends on: everything but its values."""
+    """Return what the SQL of a predicate depends on: everything but its values."""
     if isinstance(predicate, Compare):
         return ("compare", predicate.column_id, predicate.type, predicate.operator, _limits(predicate) is not None)
     if isinstance(predicate, IsNull):
@@ -45,13 +45,16 @@ def shape(predicate: Predicate) -> Any:
 
 
 def values(predicate: Predicate) -> dict[str, Any]:
-    """The parameters of ``condition`` for a predicate of the same shape."""
+    """Return the parameters of ``condition`` for a predicate of the same shape."""
     found = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
     return {f"v{index}": value for index, value in enumerate(found)}
 
 
 def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
-    """True for every file that may match; ``stats`` holds the (outer joined) statistics of each column."""
+    """Return the condition that holds for every file that may match.
+
+    ``stats`` holds the (outer joined) statistics of each column.
+    """
     return _Builder(stats, database).build(predicate)
 
 
@@ -64,7 +67,7 @@ def _compares(predicate: Predicate) -> Iterator[Compare]:
 
 
 def _limits(predicate: Compare) -> tuple[Any, Any] | None:
-    """The smallest and largest value a bound may have to be on the right side, or None when SQL cannot say."""
+    """Return the smallest and largest value a bound may have to be on the right side, or None when SQL cannot say."""
     kind = _KINDS.get(scalar(predicate.type).stats)
     if kind is None:
         return None
@@ -121,5 +124,5 @@ class _Builder:
 
 
 def _unless_known(test: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """The test, true where its bound is unknown; written so that the bound is decoded only once."""
+    """Return the test, true where its bound is unknown; written so that the bound is decoded only once."""
     return sa.func.coalesce(test, sa.true(), type_=sa.Boolean())

@@ -21,7 +21,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
-    """The rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
+    """Return the rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
     known = reader._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if known is not None:
         types = {column.name: _arrow(column.type) for column in known.columns}
@@ -43,7 +43,7 @@ def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
 
 
 def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
-    """Inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
+    """Return inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
     named = parse_table_name(name)
     if named is None:
         return None
@@ -74,7 +74,7 @@ def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: i
 def file_bounds(
     reader: CatalogStatements, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
 ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
-    """Least and greatest value and number of nulls of columns in the files of a table, by file and column.
+    """Return least and greatest value and number of nulls of columns in the files of a table, by file and column.
 
     Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
     """

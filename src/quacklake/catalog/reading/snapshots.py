@@ -63,7 +63,10 @@ class SnapshotQueries:
         return Snapshot(*facts)
 
     def _version(self) -> sa.ColumnElement[Any]:
-        """The version of the lake travels with its snapshots: whoever has opened another must not go on with it."""
+        """Return the version of the lake as a column, which is read with every snapshot.
+
+        A client that opened the lake at another version must not go on with it.
+        """
         table = self._t["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
         found = sa.select(table.c.value).where(table.c.key == "version", *own)
@@ -71,7 +74,7 @@ class SnapshotQueries:
         return found.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
-        """The limits of a catalog of a shared lake travel with its snapshots, so that nobody has to ask for them."""
+        """Return the limits of a catalog of a shared lake as columns, which are read with every snapshot."""
         if not self._t.shared:
             return []
         tables = SharedTables.of(self._t.metadata.schema)
@@ -79,7 +82,7 @@ class SnapshotQueries:
         return [own.scalar_subquery(), sa.select(tables.shared.c.limits).scalar_subquery()]
 
     def latest(self) -> Snapshot:
-        """The newest snapshot."""
+        """Return the newest snapshot."""
         table = self._t["snapshot"]
         ahead, self._sql.ahead = self._sql.ahead, None
         if ahead is not None:
@@ -98,7 +101,7 @@ class SnapshotQueries:
         return found
 
     def check_there(self) -> None:
-        """Raise an error when the lake is no longer the one that was opened; whoever reads a snapshot need not ask.
+        """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
 
         That is ``NotFoundError`` for a catalog of a shared lake that was dropped, and ``UnsupportedVersionError`` for a
         plain lake that was migrated or has become a shared one, whose tables hold the rows of other catalogs too.
@@ -106,7 +109,7 @@ class SnapshotQueries:
         self.latest()
 
     def oldest(self) -> Snapshot | None:
-        """The oldest snapshot that is kept."""
+        """Return the oldest snapshot that is kept."""
         table = self._t["snapshot"]
         return self._select_snapshot(
             "oldest_snapshot",
@@ -115,7 +118,7 @@ class SnapshotQueries:
         )
 
     def oldest_unbroken(self) -> Snapshot:
-        """The oldest snapshot after which none has expired: a tag may keep one that is older."""
+        """Return the oldest snapshot after which none has expired: a tag may keep one that is older."""
         table = self._t["snapshot"]
         before = table.alias("before")
         gap = ~sa.exists().where(before.c.snapshot_id == table.c.snapshot_id - 1)
@@ -123,14 +126,14 @@ class SnapshotQueries:
         return Snapshot(*self._sql.run("oldest_unbroken", statement).one())
 
     def times(self, versions: Collection[int]) -> dict[int, dt.datetime]:
-        """When snapshots were made; those that are gone are missing."""
+        """Return when snapshots were made; those that are gone are missing."""
         if not versions:
             return {}
         wanted = sa.select(*self.columns()).where(self._t["snapshot"].c.snapshot_id.in_(sorted(versions)))
         return {row[0]: row[1] for row in self._sql.run("snapshot_times", wanted) if row[1] is not None}
 
     def at_version(self, version: int) -> Snapshot:
-        """The snapshot with that id. Raises ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
+        """Return the snapshot with that id. Raise ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
         table = self._t["snapshot"]
         found = self._select_snapshot(
             "snapshot_by_id",
@@ -146,9 +149,10 @@ class SnapshotQueries:
         return found
 
     def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
-        """The newest snapshot made at or before a time; one in the future 1.1 has only for ranges that go ``until`` it.
+        """Return the newest snapshot made at or before a time.
 
-        Raises ``SnapshotExpiredError`` when those of that time have expired, even though an older one is left.
+        In 1.1 a time in the future is valid only for ranges that go ``until`` it. Raise ``SnapshotExpiredError`` when
+        the snapshots of that time have expired, even though an older one is left.
         """
         table = self._t["snapshot"]
         found = self._select_snapshot(
@@ -181,7 +185,7 @@ class SnapshotQueries:
         return found
 
     def first_since(self, time: dt.datetime) -> int | None:
-        """The id of the oldest snapshot made at or after a time, or None."""
+        """Return the id of the oldest snapshot made at or after a time, or None."""
         table = self._t["snapshot"]
         statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
             table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
@@ -190,7 +194,7 @@ class SnapshotQueries:
         return found
 
     def all(self) -> list[SnapshotInfo]:
-        """Every snapshot with what it changed, oldest first."""
+        """Return every snapshot with what it changed, oldest first."""
         snapshot, column = self._t["snapshot"], self._t.column
         statement = (
             sa.select(
@@ -217,7 +221,7 @@ class SnapshotQueries:
         return found
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
-        """What every snapshot after ``version`` changed, in order."""
+        """Return what every snapshot after ``version`` changed, in order."""
         table = self._t["snapshot_changes"]
 
         def build() -> Any:
@@ -231,7 +235,10 @@ class SnapshotQueries:
         return [(row[0], parse(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
-        """What the snapshots from ``first`` to ``last`` that there are changed, as the catalog has it, in order."""
+        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.
+
+        Expired ones are missing.
+        """
         s, c = self._t["snapshot"], self._t["snapshot_changes"]
         statement = (
             sa.select(s.c.snapshot_id, c.c.changes_made)

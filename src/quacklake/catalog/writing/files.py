@@ -149,7 +149,7 @@ class FileUpdates(FileQueries):
     def remove_data_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take data files out of the lake, history included. Those from elsewhere stay where they are for good.
 
-        Raises ``CommitConflict`` when one is gone already.
+        Raise ``CommitConflict`` when one is gone already.
         """
         if not ids:
             return
@@ -233,7 +233,7 @@ def _file_name(path: str) -> str:
 
 
 def _by_length(paths: Sequence[str]) -> Iterator[list[str]]:
-    """The names of files without their folders, some of the same length at a time."""
+    """Yield the names of files without their folders, some of the same length at a time."""
     names: dict[int, set[str]] = {}
     for path in paths:
         name = _file_name(path)

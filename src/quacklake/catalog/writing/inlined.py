@@ -30,7 +30,7 @@ class InlinedUpdates(InlinedQueries):
         super().__init__(sql, tables)
 
     def version_for(self, table: TableInfo) -> int | None:
-        """The version of the inlined table that takes a table's new rows, or None when none has its columns."""
+        """Return the version of the inlined table that takes a table's new rows, or None when none has its columns."""
         key = ("inlined_exists", table.id, table.schema_version)
         found: int | None = self._sql._cache.get(key)
         if found is None:
@@ -64,7 +64,7 @@ class InlinedUpdates(InlinedQueries):
             raise CommitConflict("the inlined rows to be changed were moved by another commit")
 
     def _fits(self, table: TableInfo, version: int) -> bool:
-        """True when nothing but defaults and constraints has changed since a version."""
+        """Return whether nothing but defaults and constraints has changed since a version."""
         return stored_alike(self.schema_of(table.id, version), table.schema)
 
     def add_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
@@ -104,7 +104,7 @@ class InlinedUpdates(InlinedQueries):
         self._sql.insert_many("insert_inlined_rows", inlined.table, keys, values)
 
     def end_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
-        """End inlined rows. Raises ``CommitConflict`` when another commit has deleted one or moved it."""
+        """End inlined rows. Raise ``CommitConflict`` when another commit has deleted one or moved it."""
         table = inlined.table
         statement = (
             sa.update(table)
@@ -117,7 +117,7 @@ class InlinedUpdates(InlinedQueries):
     def remove_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
         """Remove the rows that came up to snapshot ``through``; files hold them now.
 
-        Raises ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
+        Raise ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
         """
         table = inlined.table
         mine = table.c.begin_snapshot <= through
@@ -147,7 +147,7 @@ class InlinedUpdates(InlinedQueries):
             self._sql.run("create_inlined_deletes", sa.schema.CreateTable(table))
 
     def deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
-        """True when another commit after ``version`` inlined a delete on one of these files."""
+        """Return whether another commit after ``version`` inlined a delete on one of these files."""
         if not self.has_deletes(table_id):
             return False
         table = delete_table(table_id, self._t)
@@ -160,7 +160,7 @@ class InlinedUpdates(InlinedQueries):
 
 
 def _create(inlined: InlinedTable) -> sa.DDLElement:
-    """The DDL of an inlined table, with the column types as stock DuckLake declares them."""
+    """Return the DDL of an inlined table, with the column types as stock DuckLake declares them."""
     columns = [sa.Column(name, _Declared(sql), quote=True) for name, sql in inlined.ddl]
     table = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
     return sa.schema.CreateTable(table)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def read_totals(writer: Writer, table_ids: Sequence[int]) -> dict[int, Totals]:
-    """The running totals of tables; a table without rows so far is absent."""
+    """Return the running totals of tables; a table without rows so far is absent."""
     t, c = writer._t["table_stats"], writer._t["table_column_stats"]
 
     def build() -> Any:
@@ -149,14 +149,14 @@ class TotalsCache:
         forks.watch(self, forks.new_lock)
 
     def known(self, snapshot_id: int, table_ids: Sequence[int]) -> dict[int, Totals] | None:
-        """The totals of these tables at a snapshot, or None when they must be read."""
+        """Return the totals of these tables at a snapshot, or None when they must be read."""
         with self._lock:
             if self._snapshot != snapshot_id or any(id_ not in self._tables for id_ in table_ids):
                 return None
             return {id_: self._tables[id_] for id_ in table_ids}
 
     def remember(self, base_id: int, snapshot_id: int, totals: Mapping[int, Totals]) -> None:
-        """After a commit on top of ``base_id``: what it wrote; the totals of other tables still hold."""
+        """Remember what a commit on top of ``base_id`` wrote; the totals of other tables still hold."""
         with self._lock:
             if snapshot_id <= self._snapshot:
                 return  # a later commit of this process was quicker to tell

@@ -27,7 +27,10 @@ class Usage:
 
 
 def usage(writer: Writer, *, snapshots: bool, tables: bool, size: bool, commits: int | None) -> Usage:
-    """What is asked for, in one statement; ``commits`` is how many of the last ones are looked back at."""
+    """Return the usage that is asked for, in one statement.
+
+    ``commits`` is how many of the last commits to look back at.
+    """
     wanted = (snapshots, tables, size, commits is not None)
     statement = writer.cached(("usage", *wanted), lambda: _statement(writer, *wanted))
     row = writer.run("usage", statement, None if commits is None else {"before": commits - 1}).one()
@@ -54,7 +57,7 @@ def _statement(writer: Writer, snapshots: bool, tables: bool, size: bool, commit
 
 
 def live_bytes(writer: Writer) -> int:
-    """The bytes of the data files that are there now, those of the commit itself among them."""
+    """Return the bytes of the data files that are there now, those of the commit itself among them."""
     f = writer._t["data_file"]
     statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.end_snapshot.is_(None))
     return int(writer.run("live_bytes", statement).scalar() or 0)

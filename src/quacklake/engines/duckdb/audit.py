@@ -47,7 +47,7 @@ class DuckDBAudit:
             yield _measure(row, columns, bounds, whole=whole)
 
     def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
-        """A row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
+        """Return a row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
         with self._engine.connection() as connection, reading():
             query = self._engine.bind(connection, plan, rows=True)
             rows = f"SELECT _ql_row_id AS id FROM ({query}) WHERE _ql_row_id >= {first:d} AND _ql_row_id < {last:d}"

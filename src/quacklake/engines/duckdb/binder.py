@@ -46,7 +46,7 @@ _OF_SESSION = frozenset(
 
 
 def session_function(tree: Any) -> str | None:
-    """The name of a function in a tree that tells of the session it runs in, if there is one."""
+    """Return the name of a function in a tree that tells of the session it runs in, if there is one."""
     names = (fold(str(each["function_name"])) for each in nodes(tree) if each.get("class") == "FUNCTION")
     return next((name for name in names if name in _OF_SESSION), None)
 
@@ -61,7 +61,7 @@ class ExpressionBinder:
         self._from = ""
 
     def parse(self, text: str) -> Node:
-        """The tree of a text that is one expression of these tables. Raises ``PredicateError``."""
+        """Return the tree of a text that is one expression of these tables. Raise ``PredicateError``."""
         try:
             check_expression(text)
             node: Node = select_of(self._connection, text)["node"]["select_list"][0]
@@ -74,7 +74,7 @@ class ExpressionBinder:
         return node
 
     def _relations(self, names: Collection[str]) -> str:
-        """The tables with those of their columns that some names may mean."""
+        """Return the tables with those of their columns that some names may mean."""
         found = []
         for table, schema in self.tables.items():
             columns = [column for column in schema.columns if fold(column.name) in names]
@@ -83,16 +83,19 @@ class ExpressionBinder:
         return ", ".join(found)
 
     def text(self, node: Node) -> str:
-        """A part of an expression as text."""
+        """Return a part of an expression as text."""
         select = {**self._select["node"], "select_list": [node]}
         return render(self._connection, {**self._select, "node": select}).removeprefix("SELECT ")
 
     def type_of(self, node: Node) -> Column:
-        """The type of a part, as that of a column. Raises ``UnsupportedFeatureError`` for one that a lake has not."""
+        """Return the type of a part, as that of a column.
+
+        Raise ``UnsupportedFeatureError`` for one that a lake has not.
+        """
         return _column(self._run(f"SELECT {self.text(node)} AS v FROM {self._from}").types[0])
 
     def column(self, node: Node) -> tuple[str, list[Column]] | None:
-        """The table and the column that a name means, with the fields inside of it that it goes down to."""
+        """Return the table and the column that a name means, with the fields inside of it that it goes down to."""
         names = node["column_names"]
         owner = next((name for name in self.tables if len(names) > 1 and fold(name) == fold(names[0])), None)
         owners = self.tables if owner is None else [owner]
@@ -106,20 +109,20 @@ class ExpressionBinder:
     # -- constants ---------------------------------------------------------------------------------------------------
 
     def is_constant(self, node: Node) -> bool:
-        """Whether no column of the tables has a part in it."""
+        """Return whether no column of the tables has a part in it."""
         return all(
             each.get("class") != "SUBQUERY" and (each.get("class") != "COLUMN_REF" or self.column(each) is None)
             for each in nodes(node)
         )
 
     def constant(self, node: Node, type_: Column | None = None) -> tuple[str | None, Column]:
-        """The value of a constant part as text, and its type, or what a cast to ``type_`` makes of it."""
+        """Return the value of a constant part as text, and its type, or what a cast to ``type_`` makes of it."""
         value = self._value(node, type_)
         text: str | None = self._one(f"SELECT CAST({value} AS VARCHAR)")
         return text, type_ or self.type_of(node)
 
     def interval(self, node: Node) -> tuple[int, int, int] | None:
-        """The months, days and microseconds of a constant interval."""
+        """Return the months, days and microseconds of a constant interval."""
         with reading():
             found = self._run(f"SELECT {self._value(node, None)} AS v").to_arrow_table().column("v")[0].as_py()
         if found is None:

@@ -57,7 +57,7 @@ _NOTHING: Mapping[int, Mapping[str, bool]] = MappingProxyType({})
 
 
 def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
-    """The options of a ``COPY`` that writes a data file."""
+    """Return the options of a ``COPY`` that writes a data file."""
     fields = [_field_id(column) for column in schema.columns]
     if row_ids:
         fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
@@ -154,7 +154,7 @@ def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, boo
 def written_statistics(
     found: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
 ) -> list[ColumnStats]:
-    """DuckDB's statistics of a written file, by column id."""
+    """Return DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
         if column.type == "variant":
@@ -184,7 +184,7 @@ def written_statistics(
 
 
 def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
-    """The statistics of a variant; those of its shredded fields are the extra ones."""
+    """Return the statistics of a variant; those of its shredded fields are the extra ones."""
     parts = {key.removeprefix(f"{path}."): entry for key, entry in found.items() if key.startswith(f"{path}.")}
     whole = parts.get('"metadata"', {})
     nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))

@@ -72,7 +72,7 @@ def _is_unrounded(column: Column) -> str:
 
 
 def _stored(column: Column) -> Column:
-    """A column as files hold it."""
+    """Return a column as files hold it."""
     kind = "float64" if column.type in _HUGE else column.type
     return replace(column, type=kind, children=tuple(map(_stored, column.children)))
 
@@ -85,7 +85,7 @@ def _is_uncut(column: Column) -> str:
 
 
 def _fits(column: Column, value: str, depth: int) -> str:
-    """An expression that is true when a file holds all intervals of a value."""
+    """Return an expression that is true when a file holds all intervals of a value."""
     if column.type in _SPAN:
         micros = f"(hour({value}) * 3600000000 + minute({value}) * 60000000 + microsecond({value}))"
         parts = (

@@ -151,7 +151,7 @@ class OrderMacro:
 def order_keys(spec: SortSpec | None, macros: Sequence[OrderMacro]) -> list[str]:
     """Return the keys for an ``ORDER BY``; those in another dialect are passed over.
 
-    Raises ``InputError`` for a key that another client has stored and that is more than an expression over a row.
+    Raise ``InputError`` for a key that another client has stored and that is more than an expression over a row.
     """
     names = [macro.name for macro in macros]
     return [] if spec is None else [_key(key, names) for key in readable_keys(spec)]
@@ -185,7 +185,7 @@ def constant(value: Any) -> duckdb.Expression:
 
 
 def _plain(value: Any) -> Any:
-    """A scalar of numpy as one of Python."""
+    """Return a scalar of numpy as one of Python."""
     if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0 or value.dtype.kind not in "biufSU":
         return value
     return value.item()

@@ -33,7 +33,7 @@ _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid A
 
 
 def translate(error: BaseException, doing: str) -> QuacklakeError | None:
-    """The error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
+    """Return the error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, duckdb.InterruptException):

@@ -33,7 +33,7 @@ class Field:
 def mapped_columns(
     mapping: NameMapping, columns: Sequence[Column], urls: Sequence[str]
 ) -> tuple[list[Field], list[str]]:
-    """The fields to read from files of one mapping, and the select list that makes the table's columns of them."""
+    """Return the fields to read from files of one mapping, and the select list for the table's columns."""
     # DuckDB wants at least one field; a file's own column of that name would do no harm, as nothing selects it
     fields = [Field("_ql_nothing", "_ql_nothing", "BOOLEAN")]
     select = []
@@ -55,7 +55,7 @@ def mapped_columns(
 
 
 def _folder_value(column: Column, texts: Sequence[str | None]) -> str:
-    """The value in the name of a file's folder, the same for all of its rows."""
+    """Return the value in the name of a file's folder, the same for all of its rows."""
     texts = [None if text == "" and column.type != "varchar" else text for text in texts]
     values = ["NULL" if text is None else literal(text) for text in texts]
     if len(set(values)) == 1:
@@ -64,7 +64,7 @@ def _folder_value(column: Column, texts: Sequence[str | None]) -> str:
 
 
 def _stored(column: Column, entry: MappedColumn) -> Column | None:
-    """A column as a file has it: the table's types under the file's names; None when nothing of it is there."""
+    """Return a column as a file has it: the table's types under the file's names; None when nothing of it is there."""
     if not column.children:
         return replace(column, name=entry.source_name)
     by_target = {child.target_id: child for child in entry.children}

@@ -15,7 +15,7 @@ _MAGIC = re.compile(r"[*?\[]")
 def file_name(url: str) -> str:
     """Return the pattern that fits this one file.
 
-    Raises ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern, and
+    Raise ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern, and
     for an object with ``?`` in its name, behind which DuckDB looks for options.
     """
     if _MAGIC.search(url) is None:

@@ -49,7 +49,7 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
-    """Keys for the files under a root, known to this DuckDB only for as long as it lives.
+    """Give DuckDB the keys for the files under a root, for as long as this instance lives.
 
     Each root has a secret of its own: several lakes of one session may have different keys.
     """

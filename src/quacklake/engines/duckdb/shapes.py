@@ -61,7 +61,7 @@ class ShapeCache:
     def find(
         self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, columns: Sequence[Column]
     ) -> Mapping[int, Shape]:
-        """The shapes of the files that differ from the table's, by their row in the plan.
+        """Return the shapes of the files that differ from the table's, by their row in the plan.
 
         At most one query, and one for each key of encrypted files.
         """
@@ -82,7 +82,10 @@ class ShapeCache:
         return {index: shape for index, shape in shapes.items() if shape}
 
     def numbered(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan) -> set[int]:
-        """The ids of the files that surely have neither row ids nor snapshots of rows in them. At most one query."""
+        """Return the ids of the files that surely have neither row ids nor snapshots of rows in them.
+
+        At most one query.
+        """
         files = plan.files.filter(pc.is_null(plan.files.column("encryption_key")))
         ids, mapped = files.column("data_file_id").to_pylist(), pc.is_valid(files.column("mapping_id")).to_pylist()
         urls = self._store.readable_urls(files.column("path").to_pylist())
@@ -109,7 +112,10 @@ class ShapeCache:
         return known
 
     def _names(self, connection: duckdb.DuckDBPyConnection, url: str, key: str) -> Mapping[str, Column]:
-        """The columns of an encrypted file by name, without ids. Files of one key were written at once, and alike."""
+        """Return the columns of an encrypted file by name, without ids.
+
+        Files of one key were written at once, and alike.
+        """
         with self._lock:
             known = self._described.get(key)
         if known is None:
@@ -125,7 +131,7 @@ class ShapeCache:
 
 
 def _doubtful(plan: ScanPlan) -> list[int]:
-    """The rows of files that may have other fields than the table."""
+    """Return the rows of files that may have other fields than the table."""
     if plan.shaped_at is None:
         return []
     begins = plan.files.column("begin_snapshot")
@@ -140,7 +146,7 @@ def _doubtful(plan: ScanPlan) -> list[int]:
 
 
 def _age(plan: ScanPlan, index: int) -> int | None:
-    """The snapshot whose columns a file has; None for one that was compacted or is not committed yet."""
+    """Return the snapshot whose columns a file has; None for one that was compacted or is not committed yet."""
     first, begin = (plan.files.column(name)[index].as_py() for name in ("row_id_start", "begin_snapshot"))
     return None if first is None else begin
 
@@ -170,7 +176,7 @@ def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: Sc
 
 
 def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:
-    """The tree of each file; the rows are in depth-first order, file by file."""
+    """Yield the tree of each file; the rows are in depth-first order, file by file."""
     reader = iter(rows)
     for row in reader:
         yield row[0], _node(row, reader)
@@ -195,7 +201,7 @@ def _shape(tree: _Node, columns: Sequence[Column]) -> Shape:
 
 
 def _stored(node: _Node, wanted: Column | None) -> Column:
-    """A node of a file as a column; what the table has too is read as the table's type."""
+    """Return a node of a file as a column; what the table has too is read as the table's type."""
     id_ = 0 if node.id is None else node.id
     if wanted is not None and not wanted.nested:
         return replace(wanted, name=node.name)
@@ -214,7 +220,7 @@ def _stored(node: _Node, wanted: Column | None) -> Column:
 
 
 def _parts(node: _Node, wanted: Column | None) -> tuple[str, tuple[_Node, ...]]:
-    """What a group of a file is, and the nodes that are its children there: lists and maps have a level more."""
+    """Return what a group of a file is, and the nodes that are its children there: lists and maps have a level more."""
     kind = wanted.type if wanted is not None else "struct"
     if kind == "struct" or len(node.children) != 1:
         return "struct", node.children
@@ -229,7 +235,10 @@ def _scalar(type_: str | None) -> str:
 
 
 def _readable(stored: Column, wanted: Column) -> Column:
-    """The fields that the table still has; of a struct without any, one, so that NULL can be told from others."""
+    """Return the fields that the table still has.
+
+    Of a struct without any, one, so that NULL can be told from others.
+    """
     if not stored.nested:
         return stored
     if stored.type != "struct":

@@ -100,9 +100,10 @@ class Reads:
     def source(
         self, paths: Sequence[str], keys: Sequence[str | None], fields: Sequence[Field], rows: int | None
     ) -> str:
-        """A FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the other virtual columns.
+        """Return a FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the virtual columns.
 
-        A call takes one key, so that there is one for each: those of one write share theirs.
+        A call of ``read_parquet`` takes one key, so there is one call for each key: the files of one write share
+        theirs.
         """
         if not any(keys):
             return _read_parquet(self.store.readable_urls(paths), fields, rows)
@@ -135,13 +136,15 @@ def scan_sql(
     reads: Reads | None = None,
     guarded: bool = False,
 ) -> ScanSql:
-    """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart.
+    """Return the SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``.
+
+    ``prefix`` keeps names apart.
 
     ``virtual`` asks for virtual columns: name -> the name it gets. ``shapes`` are those of the files whose nested
     columns have other fields than the table's, by their row in the plan. ``reads`` is that of several scans in one.
     ``guarded`` keeps filters on columns out of DuckDB's readers, see ``needs_guard``.
 
-    Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
+    Raise ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
     extra = virtual or {}
     refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})
@@ -183,7 +186,7 @@ def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection
 
 
 def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
-    """The files grouped by shape, in plan order as far as few groups can keep it."""
+    """Return the files grouped by shape, in plan order as far as few groups can keep it."""
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
@@ -272,7 +275,7 @@ def _files_query(
 
 
 def own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
-    """The fields to read from files with field ids, and the select list that makes the table's columns of them."""
+    """Return the fields to read from files with field ids, and the select list for the table's columns."""
     stored = dict(branch.shape)
     # named by id: a user's column may be called file_index too
     fields = [
@@ -288,7 +291,7 @@ def own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field],
 
 
 def _of_file(values: Sequence[int | None]) -> str:
-    """One of these values for each file of a ``read_parquet``."""
+    """Return one of these values for each file of a ``read_parquet``."""
     return f"{_list(values)}[p.file_index::BIGINT + 1]"
 
 
@@ -299,7 +302,7 @@ def _row_id(facts: _Facts, branch: Branch) -> str:
 
 
 def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
-    """A virtual column of rows in files."""
+    """Return a virtual column of rows in files."""
     if name == "rowid":
         return _row_id(facts, branch)
     if name == "snapshot_id":
@@ -327,7 +330,7 @@ def _list(values: Sequence[int | None]) -> str:
 
 
 def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
-    """A statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
+    """Return a statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     parts = []
     paths = files.column("delete_path").to_pylist()
@@ -356,7 +359,7 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
 
 
 def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) -> str:
-    """Numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
+    """Return numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
     if table.num_rows >= _MANY:
         tables.append((name, table))
         return name
@@ -365,7 +368,7 @@ def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) 
 
 
 def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
-    """The positions in delete files (``DELETE_FILES`` of a feed) with their snapshots: ``key``, ``snapshot_id``."""
+    """Return the query for positions in delete files (``DELETE_FILES`` of a feed): ``key``, ``snapshot_id``."""
     fields = [Field(NAME_POS, "pos", "BIGINT"), Field(NAME_SNAPSHOT_ID, "stored", "BIGINT")]
     ids, begins, lasts = (
         _of_file(files.column(name).to_pylist()) for name in ("data_file_id", "begin_snapshot", "last")
@@ -379,7 +382,7 @@ def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
 
 
 def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
-    """The keys of the rows that deletion vectors say are deleted at a snapshot."""
+    """Return the keys of the rows that deletion vectors say are deleted at a snapshot."""
     paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
     parts = []
     for index in indexes:
@@ -408,7 +411,7 @@ _GUARD = "_ql_guard"
 
 
 def needs_guard(where: object) -> bool:
-    """True for the text of a filter that DuckDB's readers answer wrongly: ``a = 1 OR a IS DISTINCT FROM 2``.
+    """Return true for the text of a filter that DuckDB's readers answer wrongly: ``a = 1 OR a IS DISTINCT FROM 2``.
 
     They leave out files and blocks in which the column has nothing but NULL.
     """
@@ -416,7 +419,7 @@ def needs_guard(where: object) -> bool:
 
 
 def guarded_columns(names: Iterable[str], number: str) -> list[str]:
-    """Columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
+    """Return columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
 
     ``number`` is a column beside them, of whole numbers that are never NULL.
     """
@@ -425,13 +428,16 @@ def guarded_columns(names: Iterable[str], number: str) -> list[str]:
 
 
 def _guarded(query: str, columns: Sequence[Column]) -> str:
-    """The rows of a query with guarded columns."""
+    """Return the rows of a query with guarded columns."""
     kept = guarded_columns([column.name for column in columns], _GUARD)
     return f"(SELECT * EXCLUDE ({_GUARD}) REPLACE ({', '.join(kept)}) FROM {query})" if kept else query
 
 
 def _inlined_virtual(name: str, plan: ScanPlan) -> str:
-    """A virtual column of inlined rows; their tables in the catalog are named and counted as files after the others."""
+    """Return a virtual column of inlined rows.
+
+    Their tables in the catalog are named and counted as files after the others.
+    """
     local = f"schema_version = {LOCAL_VERSION:d}"
     if name == "filename":
         stored = literal(data_table_name(plan.table_id, 0).removesuffix("0"))

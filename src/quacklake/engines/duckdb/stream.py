@@ -32,7 +32,7 @@ def stream(
     gate: Gate = nullcontext,
     label: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
+    """Yield the batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
     ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
     The connection is closed, and the ``gate`` left, at the end, early or not. Rows are counted for the tenant with this
@@ -92,7 +92,7 @@ def _unwrapped(error: Exception) -> Exception:
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's nullability, and its very types where DuckDB gives an equal one."""
+    """Return the batch with the table's nullability, and its very types where DuckDB gives an equal one."""
     if not schema.names:
         return batch.select([])  # rows without a column are still so many
     columns = [

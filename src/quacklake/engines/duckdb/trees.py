@@ -49,7 +49,7 @@ class TooManyParts(ValueError):
 def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """Return the document that DuckDB gives for a text: ``error`` and what it says, or ``statements``.
 
-    Raises ``TooManyParts`` for a name like ``a.b.c.d``, of which 1.5 has no tree either.
+    Raise ``TooManyParts`` for a name like ``a.b.c.d``, of which 1.5 has no tree either.
     """
     # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
     row = first_row(connection, f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))")
@@ -77,7 +77,10 @@ _TEXT = {"id": "VARCHAR", "type_info": None}
 
 
 def _typed(node: Any) -> Any:
-    """A tree in which numbers like 1e3 and 5. are casts of texts: 1.5 writes them as others. 2.x keeps their text."""
+    """Return a tree in which numbers like 1e3 and 5. are casts of texts: DuckDB 1.5 writes them as others.
+
+    2.x keeps their text.
+    """
     if isinstance(node, list):
         return [_typed(item) for item in node]
     if not isinstance(node, Mapping):
@@ -91,7 +94,10 @@ def _typed(node: Any) -> Any:
 
 
 def _exact_text(value: Mapping[str, Any] | None) -> str | None:
-    """The text of a constant that would become another type if it were written without a cast; None for others."""
+    """Return the text of a constant that would become another type if it were written without a cast.
+
+    None for others.
+    """
     if value is None or value["is_null"]:
         return None
     if value["type"]["id"] == "DOUBLE":
@@ -124,7 +130,7 @@ PLACES = frozenset({"query_location", "query_location_length", "named_param_map"
 
 
 def bare(node: Any) -> Any:
-    """A tree without what tells nothing of its meaning."""
+    """Return a tree without what tells nothing of its meaning."""
     if isinstance(node, dict):
         return {key: bare(value) for key, value in node.items() if key not in PLACES}
     return [bare(item) for item in node] if isinstance(node, list) else node

@@ -157,7 +157,7 @@ class FileWriter:
         return files
 
     def _copy(self, job: _Job, query: str, folder: str, size_hint: int | None) -> list[NewDataFile]:
-        """The rows of a query as files in one folder below the table's; those of a sorted table stay in order."""
+        """Write the rows of a query as files in one folder below the table's; those of a sorted table stay in order."""
         location, options = job.table.location + folder, job.options
         single = size_hint is not None and size_hint < options.target_file_size
         name = data_file_name()
@@ -204,7 +204,7 @@ class FileWriter:
         return [row for row in rows if row[1]]
 
     def _write_at_once(self, job: _Job, query: str, keys: Keys) -> list[NewDataFile]:
-        """All partitions with one statement, quick but without an order: a file for each, moved to its folder."""
+        """Write all partitions with one statement, quick but without an order: a file for each, moved to its folder."""
         location = job.table.location
         stem = data_file_name().removesuffix(".parquet")
         self.store.make_parent(location + stem)
@@ -228,7 +228,7 @@ class FileWriter:
             raise
 
     def _place(self, row: tuple[Any, ...], job: _Job, keys: Keys) -> NewDataFile:
-        """A file of a partitioned ``COPY``, moved to the folder of its values."""
+        """Move a file of a partitioned ``COPY`` to the folder of its values, and return it."""
         values = keys.values([row[5][name] for name in keys.names])
         folder = keys.folder(values, hive=job.options.hive)
         file = self._file(row, job, folder)
@@ -239,7 +239,7 @@ class FileWriter:
         return replace(file, partition_id=keys.spec.id, partition_values=values)
 
     def _write_in_turn(self, job: _Job, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
-        """One partition after the other from a table of sorted rows: in order, and with files of the wanted size."""
+        """Write one partition after the other from a table of sorted rows: in order, in files of the wanted size."""
         names = job.names
         # named by their place: a user's column may be called rowid too
         own = [f"c{index}" for index in range(len(names))]
@@ -265,7 +265,7 @@ class FileWriter:
             job.connection.execute(f"DROP TABLE {rows}")
 
     def _folder(self, location: str) -> str:
-        """What DuckDB calls a folder; the tables of very old lakes have none below the data path."""
+        """Return what DuckDB calls a folder; the tables of very old lakes have none below the data path."""
         return self.store.url(location.rstrip("/")) if location else self.store.root.rstrip("/")
 
     def _announce_leftovers(self, location: str, stem: str, announce: Announce) -> None:
@@ -400,7 +400,7 @@ class FileWriter:
         )
 
     def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
-        """The positions in the delete file of a data file that are deleted at a snapshot."""
+        """Return the positions in the delete file of a data file that are deleted at a snapshot."""
         return self._dated_rows(file, snapshot, snapshot).column(NAME_POS)
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
@@ -450,7 +450,7 @@ class FileWriter:
         return name, len(data), footer_size(data)
 
     def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
-        """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
+        """Return the positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
         assert file.delete_path is not None
         if file.delete_format == "puffin":
             found = dated_positions(self.store, file.delete_path, file.record_count)
@@ -514,7 +514,7 @@ class FileWriter:
 
 
 def _by_position(rows: pa.Table) -> pa.Table:
-    """Deleted positions in order, each once, with the earliest of its snapshots."""
+    """Return deleted positions in order, each once, with the earliest of its snapshots."""
     ordered = rows.sort_by([(NAME_POS, "ascending"), (NAME_SNAPSHOT_ID, "ascending")])
     if pc.count_distinct(ordered.column(NAME_POS)).as_py() == ordered.num_rows:
         return ordered
