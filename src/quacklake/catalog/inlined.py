@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.types import UserDefinedType
 
 from quacklake.catalog import scoped
-from quacklake.catalog.columns import Text
+from quacklake.catalog.columns import NamedType, Text
 from quacklake.catalog.tables import Tables
 from quacklake.format import inline
 from quacklake.format.packed import LIFE, pack, unpack
@@ -24,18 +23,6 @@ ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
 
 _INTEGERS = ("BIGINT", "INTEGER", "SMALLINT")
 _BYTES = ("BYTEA", "BLOB", "LONGBLOB")
-
-
-class _Stored(UserDefinedType[Any]):
-    """A column type by its SQL name; values pass through unchanged."""
-
-    cache_ok = True
-
-    def __init__(self, sql: str) -> None:
-        self.sql = sql
-
-    def get_col_spec(self, **_: Any) -> str:
-        return self.sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +100,7 @@ def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
             return sa.LargeBinary()
         if sql == "BOOLEAN":
             return sa.Boolean()
-    return _Stored(sql)
+    return NamedType(sql)
 
 
 def delete_table(table_id: int, tables: Tables) -> sa.Table:

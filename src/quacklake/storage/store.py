@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,11 +31,9 @@ READ_LIMIT = 1 << 30
 _DELETE_THREADS = 8
 _SYNC_THREADS = 16
 _DELETE_BATCH = 1000
-_LIST_BATCH = 1000
 
 # Inside the class ``list`` is a method.
 _Urls = list[str]
-_Contents = list[bytes]
 
 
 class Store:
@@ -228,22 +224,6 @@ class Store:
 
         return self._attempts.run("read", self._show(path), action)
 
-    async def aread_many(self, paths: Sequence[str], concurrency: int = 16, *, limit: int = READ_LIMIT) -> _Contents:
-        """Return ``read`` of each, in the order of ``paths``, at most ``concurrency`` at a time.
-
-        The first failure is raised once the reads already under way have ended; no further ones are started.
-        """
-        if not paths:
-            return []
-        loop = asyncio.get_running_loop()
-        pool = ThreadPoolExecutor(min(max(1, concurrency), len(paths)), "quacklake-read")
-        try:
-            reads = [loop.run_in_executor(pool, partial(self.read, path, limit=limit)) for path in paths]
-            return [*await asyncio.gather(*reads)]
-        finally:
-            # Waiting for the threads here would stop everybody else in the event loop.
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
-
     def write(self, path: str, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
         """Make ``path`` hold ``data`` and return its size. Readers see the whole file or none, also after a crash.
 
@@ -345,13 +325,6 @@ class Store:
         In an object store one folder at a time is held; symbolic links are passed over.
         """
         return stream(self._root, self._attempts, self._confinement)
-
-    async def alist(self, prefix: str = "", limit: int | None = None) -> AsyncIterator[FileEntry]:
-        """Yield what ``list`` does, for an event loop: the folders are read in another thread."""
-        entries = self.list(prefix, limit)
-        while batch := await asyncio.to_thread(lambda: tuple(islice(entries, _LIST_BATCH))):
-            for entry in batch:
-                yield entry
 
     def _show(self, path: str) -> str:
         return path if self._confinement.is_absolute(path) else self._root.url + path

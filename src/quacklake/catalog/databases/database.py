@@ -289,9 +289,6 @@ class Database(ABC):
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         return pa.table({name: _raw_array(values) for name, values in zip(names, columns, strict=True)})
 
-    def default_metadata_schema(self) -> str | None:
-        return None
-
 
 def _raw_array(values: tuple[Any, ...]) -> pa.Array:
     try:

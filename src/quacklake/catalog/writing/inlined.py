@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex
 
+from quacklake.catalog.columns import NamedType
 from quacklake.catalog.inlined import InlinedTable, delete_table
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.tables import TableQueries
@@ -161,18 +162,6 @@ class InlinedUpdates(InlinedQueries):
 
 def _create(inlined: InlinedTable) -> sa.DDLElement:
     """Return the DDL of an inlined table, with the column types as stock DuckLake declares them."""
-    columns = [sa.Column(name, _Declared(sql), quote=True) for name, sql in inlined.ddl]
+    columns = [sa.Column(name, NamedType(sql), quote=True) for name, sql in inlined.ddl]
     table = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
     return sa.schema.CreateTable(table)
-
-
-class _Declared(sa.types.UserDefinedType[Any]):
-    """A column type by its SQL text."""
-
-    cache_ok = True
-
-    def __init__(self, sql: str) -> None:
-        self.sql = sql
-
-    def get_col_spec(self, **_: Any) -> str:
-        return self.sql
