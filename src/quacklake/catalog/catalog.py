@@ -117,8 +117,8 @@ class Catalog(Connections):
     @property
     def limits(self) -> Limits:
         """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
-        found: Limits = self._cache.get(LIMITS, NO_LIMITS)
-        return found
+        limits: Limits = self._cache.get(LIMITS, NO_LIMITS)
+        return limits
 
     @property
     def encoding(self) -> str:
@@ -173,8 +173,8 @@ class Catalog(Connections):
         if self.database != "mysql":
             return False
         table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self._schema))
-        found: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
-        return connection.execute(found).first() is None
+        any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+        return connection.execute(any_row).first() is None
 
     def _find_tenant(self, connection: Connection) -> None:
         assert self.tenant is not None
@@ -186,8 +186,8 @@ class Catalog(Connections):
     def is_called(self, name: str) -> bool:
         """Return whether the catalog (tenant) of that name is this one: names change, and are used again."""
         with self._translate("read"), self._connection() as connection:
-            found = Registry(connection, self._database, self._schema).find(name)
-        return found is not None and self.tenant_row is not None and found.id == self.tenant_row.id
+            row = Registry(connection, self._database, self._schema).find(name)
+        return row is not None and self.tenant_row is not None and row.id == self.tenant_row.id
 
     def _holds_lake(self, connection: Connection) -> bool:
         metadata = self._tables["metadata"]
@@ -260,10 +260,10 @@ class Catalog(Connections):
         if self.shared:
             return None
         with self._translate("read"), self._connection() as connection:
-            found = self._database.size(connection, self._tables.metadata.schema)
-        if found is not None:
-            telemetry.gauge("catalog.bytes", found)
-        return found
+            size = self._database.size(connection, self._tables.metadata.schema)
+        if size is not None:
+            telemetry.gauge("catalog.bytes", size)
+        return size
 
     @property
     def outdated(self) -> bool:

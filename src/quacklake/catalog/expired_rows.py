@@ -53,20 +53,20 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
     Yield the names of the tables that have rows to remove. A row that ends after the newest of ``left`` stays: a client
     that does not queue may have committed since these were read.
     """
-    found: set[tuple[int, int]] = set()
+    spans: set[tuple[int, int]] = set()
     names: set[str] = set()
     for name, begin, end in _spans(writer):
         following = bisect_left(left, begin)
         if following < len(left) and left[following] >= end:
-            found.add((begin, end))
+            spans.add((begin, end))
             names.add(name)
     for table in (_SPANS, _FILES):
         if writer._database.name == "mysql":
             # where a rollback leaves it
             writer.run("forget_unseen", sa.text(f"DROP TEMPORARY TABLE IF EXISTS {table.name}"))
         writer.run("make_unseen", sa.schema.CreateTable(table))
-    if found:
-        writer.insert_many("insert_unseen_spans", _SPANS, ["begin_snapshot", "end_snapshot"], sorted(found))
+    if spans:
+        writer.insert_many("insert_unseen_spans", _SPANS, ["begin_snapshot", "end_snapshot"], sorted(spans))
         f = writer._t["data_file"]
         dead = sa.select(f.c.data_file_id).where(unseen(f))
         writer.run("insert_unseen_files", sa.insert(_FILES).from_select(["data_file_id"], dead))
@@ -96,8 +96,8 @@ def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
     t = writer._t["inlined_data_tables"]
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     # a name that is not of this form would be another table
-    found = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
-    return {name: writer.inlined.lives(*found[name]) for name in sorted(found)}
+    versions = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
+    return {name: writer.inlined.lives(*versions[name]) for name in sorted(versions)}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

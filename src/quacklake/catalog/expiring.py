@@ -47,17 +47,17 @@ def snapshot_times(reader: Reader) -> list[tuple[int, dt.datetime | None]]:
 def table_lives(reader: Reader, table_ids: Sequence[int]) -> list[tuple[int, int, int | None]]:
     """Return when tables were made, renamed and dropped: id, begin, end."""
     t = reader._t["table"]
-    found: list[tuple[int, int, int | None]] = []
+    lives: list[tuple[int, int, int | None]] = []
     for some in parts(table_ids, SOME):
         statement = sa.select(t.c.table_id, t.c.begin_snapshot, t.c.end_snapshot).where(t.c.table_id.in_(some))
-        found += [(row[0], row[1], row[2]) for row in reader.run("table_lives", statement)]
-    return found
+        lives += [(row[0], row[1], row[2]) for row in reader.run("table_lives", statement)]
+    return lives
 
 
 def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
     """Return the last name of tables."""
     t, s = reader._t["table"], reader._t["schema"]
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for some in parts(table_ids, SOME):
         statement = (
             sa.select(t.c.table_id, s.c.schema_name, t.c.table_name)
@@ -65,8 +65,8 @@ def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
             .where(t.c.table_id.in_(some))
             .order_by(t.c.begin_snapshot)
         )
-        found |= {row[0]: f"{row[1]}.{row[2]}" for row in reader.run("table_names", statement)}
-    return found
+        names |= {row[0]: f"{row[1]}.{row[2]}" for row in reader.run("table_names", statement)}
+    return names
 
 
 def dead_tables(writer: Writer) -> list[int]:

@@ -65,7 +65,7 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
     )
     rows = [row._mapping for row in reader.run("views", statement)]
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
-    found = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
+    named = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
     return [
         ViewInfo(
             id=row["view_id"],
@@ -77,7 +77,7 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
             aliases=_names(row["column_aliases"]),
             dialect=row["dialect"],
         )
-        for row, schema in found
+        for row, schema in named
         if schema is not None
     ]
 
@@ -110,7 +110,7 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         .where(visible(m, snapshot.id))
         .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
     )
-    found: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
+    macros: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
     rows = reader.run("macros", statement).all()
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
     for row in rows:
@@ -119,12 +119,12 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         if schema_name is None:
             continue
         macro = MacroInfo(id_, schema_id, schema_name, name, row[5] == "table", ())
-        variants = found.setdefault(id_, (macro, {}))[1]
+        variants = macros.setdefault(id_, (macro, {}))[1]
         parameters = variants.setdefault(row[4], (row[6], row[7], []))[2]
         if row[8] is not None:
             default = None if row[11] == "unknown" else row[10]
             parameters.append(MacroParameter(row[8], row[9], default, row[11]))
-    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in found.values()]
+    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in macros.values()]
 
 
 def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroVariant:
@@ -138,10 +138,10 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
         t.c.object_id == object_id, visible(t, snapshot.id)
     )
     columns = sa.select(c.c.column_id, c.c.key, c.c.value).where(c.c.table_id == object_id, visible(c, snapshot.id))
-    found = Tags()
+    tags = Tags()
     for column, key, value in reader.run("tags", own.union_all(columns)):
         if value is not None:
-            target = found.own if column is None else found.columns.setdefault(column, {})
+            target = tags.own if column is None else tags.columns.setdefault(column, {})
             target[key] = value
     named = reader._t.get("view_column_tag")
     if named is not None:
@@ -150,8 +150,8 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
         )
         for name, key, value in reader.run("view_column_tags", mine):
             if value is not None:
-                found.named.setdefault(name, {})[key] = value
-    return found
+                tags.named.setdefault(name, {})[key] = value
+    return tags
 
 
 def _names(text: str | None) -> tuple[str, ...]:

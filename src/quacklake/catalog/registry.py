@@ -88,8 +88,8 @@ class CatalogRow:
     def of(cls, row: Any) -> CatalogRow:
         """Return the catalog of a row of the database."""
         id_, name, uid, folder, created_ms, dropped_ms, borrows = row
-        found = tuple(json.loads(borrows)) if borrows else ()
-        return cls(id_, name, uid, folder, created_ms, dropped_ms, found)
+        folders = tuple(json.loads(borrows)) if borrows else ()
+        return cls(id_, name, uid, folder, created_ms, dropped_ms, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +219,10 @@ class Registry:
 
     def need(self, name: str) -> CatalogRow:
         """Return the catalog of a name. Raise ``NotFoundError`` when there is none."""
-        found = self.find(name)
-        if found is None:
+        row = self.find(name)
+        if row is None:
             raise no_such_catalog(name, listed=True)
-        return found
+        return row
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
         """Return the next catalogs by their names."""
@@ -261,16 +261,20 @@ class Registry:
         ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
         ``AlreadyExistsError`` without.
         """
-        found = self._known(keys)
-        known = found.named
+        existing = self._known(keys)
+        known = existing.named
         if known and not if_not_exists:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            made = _rows(new, found) if folder is None else [replace(row, folder=folder) for row in _rows(new, found)]
+            made = (
+                _rows(new, existing)
+                if folder is None
+                else [replace(row, folder=folder) for row in _rows(new, existing)]
+            )
             for start in range(0, len(made), _TOGETHER):
                 some = made[start : start + _TOGETHER]
-                self._insert(some, path_of, encrypted=found.encrypted, version=version)
+                self._insert(some, path_of, encrypted=existing.encrypted, version=version)
             known |= zip((key for key in keys if key not in known), made, strict=True)
         return [known[key] for key in keys]
 
@@ -286,9 +290,9 @@ class Registry:
 
     def check_free(self, name: str) -> None:
         """Raise ``AlreadyExistsError`` when a catalog has this name."""
-        found = self.find(name)
-        if found is not None:
-            raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
+        other = self.find(name)
+        if other is not None:
+            raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
 
     @staticmethod
     def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
@@ -298,26 +302,26 @@ class Registry:
         statement = _naming(SharedTables.of(metadata_schema), type(database))
         return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
 
-    def _known(self, keys: Collection[str]) -> _Known:
+    def _known(self, keys: Collection[str]) -> _KnownCatalogs:
         """Return the catalogs with these names, and the next free id."""
-        asked = list(keys)
+        wanted = list(keys)
         rows, self._ahead = self._ahead, None
         if rows is None:
             statement, rows = _naming(self._t, type(self._database)), []
             faults.reach("catalog.catalogs_named.before")
-            for start in range(0, len(asked), _IN):
-                some = PreparedSelect(statement, {"keys": asked[start : start + _IN]}, fresh=True)
+            for start in range(0, len(wanted), _IN):
+                some = PreparedSelect(statement, {"keys": wanted[start : start + _IN]}, fresh=True)
                 rows.extend(self._database.ask(self._connection, some))
             faults.reach("catalog.catalogs_named.after")
-        found = _Known()
+        known = _KnownCatalogs()
         for first, encrypted, *catalog in rows:
-            found.first, found.encrypted = int(first), bool(encrypted)
+            known.first, known.encrypted = int(first), bool(encrypted)
             if catalog[0] is not None:
                 row = CatalogRow.of(catalog)
-                found.named[tenant_key(row.name)] = row
-                found.taken.add(tenant_key(row.folder))
-        found.named = {key: found.named[key] for key in asked if key in found.named}
-        return found
+                known.named[tenant_key(row.name)] = row
+                known.taken.add(tenant_key(row.folder))
+        known.named = {key: known.named[key] for key in wanted if key in known.named}
+        return known
 
     def _count(self, count: int) -> None:
         faults.reach("catalog.count_catalogs.before")
@@ -376,8 +380,8 @@ class Registry:
 
     def drop(self, row: CatalogRow) -> CatalogRow:
         """Take a catalog away; nobody sees it any more, and its name is free. ``purge`` removes what it holds."""
-        found = self.find(row.name)
-        if found is None or found.id != row.id:
+        current = self.find(row.name)
+        if current is None or current.id != row.id:
             raise no_such_catalog(row.name, listed=True)
         now, gone = time.time_ns() // 1_000_000, tombstone(row.name, row.id)
         self._set(row.id, catalog_name=gone, catalog_key=tenant_key(gone), dropped_ms=now)
@@ -408,8 +412,8 @@ class Registry:
 
     def last_maintained(self) -> int:
         """Return the catalog that maintenance looked at last; -1 when there is none."""
-        found = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
-        return -1 if found is None else int(found)
+        id_ = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
+        return -1 if id_ is None else int(id_)
 
     def set_maintained(self, id_: int) -> None:
         """Note that maintenance has come to a catalog."""
@@ -448,10 +452,10 @@ class Registry:
             ).scalar()
             if bound is not None:
                 mine = sa.and_(mine, sa.or_(key <= bound, key.is_(None)))
-        found = int(self.run("purge_count", sa.select(sa.func.count()).select_from(t).where(mine)).scalar_one())
-        if found:
+        count = int(self.run("purge_count", sa.select(sa.func.count()).select_from(t).where(mine)).scalar_one())
+        if count:
             self.run(f"purge_{name}", sa.delete(t).where(mine))
-        return found
+        return count
 
     def bury(self, id_: int, *, forget: bool) -> None:
         """Note that a dropped catalog holds nothing any more, or ``forget`` it. Its id never comes back."""
@@ -497,14 +501,14 @@ class Registry:
     def _by_catalog(
         self, name: str, table: sa.Table, ids: Sequence[int], *values: Any, where: Any = None
     ) -> dict[int, tuple[int, ...]]:
-        found: dict[int, tuple[int, ...]] = {}
+        sums: dict[int, tuple[int, ...]] = {}
         for start in range(0, len(ids), _IN):
             mine = table.c.catalog_id.in_(list(ids[start : start + _IN]))
             chosen = mine if where is None else sa.and_(mine, where)
             statement = sa.select(table.c.catalog_id, *values).where(chosen).group_by(table.c.catalog_id)
             for row in self.run(f"totals_{name}", statement):
-                found[row[0]] = tuple(int(value or 0) for value in row[1:])
-        return found
+                sums[row[0]] = tuple(int(value or 0) for value in row[1:])
+        return sums
 
 
 def new_catalogs(names: Sequence[str]) -> dict[str, str]:
@@ -516,7 +520,7 @@ def new_catalogs(names: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownCatalogs:
     """What there is of some names: the catalogs that have them, and the names whose folder some catalog has.
 
     ``first`` is the first id that no catalog has had, and new catalogs are ``encrypted`` or not.
@@ -544,7 +548,7 @@ def _counting(tables: SharedTables) -> sa.Update:
     return sa.update(t).values(next_catalog_id=t.c.next_catalog_id + sa.bindparam("more"))
 
 
-def _rows(names: Sequence[str], known: _Known) -> list[CatalogRow]:
+def _rows(names: Sequence[str], known: _KnownCatalogs) -> list[CatalogRow]:
     """Return rows for new catalogs."""
     now = time.time_ns() // 1_000_000
     return [

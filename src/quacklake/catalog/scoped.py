@@ -96,8 +96,8 @@ def attach(engine: Engine) -> None:
 
 def value_of(connection: Connection) -> int | None:
     """Return the catalog whose statements a connection runs; None for a plain lake."""
-    found: int | None = connection.get_execution_options().get(CATALOG)
-    return found
+    catalog: int | None = connection.get_execution_options().get(CATALOG)
+    return catalog
 
 
 def fixed(connection: Connection, table: sa.Table) -> tuple[sa.Table, dict[str, int]]:

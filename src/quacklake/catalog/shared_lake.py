@@ -76,13 +76,13 @@ def find_place(connection: Connection, metadata_schema: str | None) -> SharedPla
         f" i.inhparent WHERE c.relkind = 'r' AND NOT c.relrowsecurity AND p.relname ~ {literal(_OURS)}"
         f" AND c.relnamespace = {literal(quote(schema))}::regnamespace ORDER BY 1"
     )
-    found = tuple(str(part) for (part,) in rows_of(connection, parts))
+    open_parts = tuple(str(part) for (part,) in rows_of(connection, parts))
     made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
     group = next(iter(known.values()), made)
     names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
     roles = {str(name) for (name,) in rows_of(connection, names)}
     there = (group in roles, f"{group}_write" in roles)
-    return SharedPlace(schema, str(owner[0][0]), group, *there, frozenset(known), found)
+    return SharedPlace(schema, str(owner[0][0]), group, *there, frozenset(known), open_parts)
 
 
 def is_owner(connection: Connection, place: SharedPlace) -> bool:

@@ -49,10 +49,10 @@ class CatalogStatements:
 
     def cached(self, key: Any, build: Any) -> Any:
         """Return a statement that is built once per catalog."""
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = build()
-        return found
+        statement = self._cache.get(key)
+        if statement is None:
+            statement = self._cache[key] = build()
+        return statement
 
     def expired(self, message: str) -> NotFoundError:
         """Return the error for expired snapshots; it names the oldest that is left."""
@@ -97,8 +97,8 @@ class CatalogStatements:
     def delete_table(self, table_id: int) -> sa.Table:
         """Return the table of inlined deletes, always the same object: compiled statements are found again by it."""
         build = partial(delete_table, table_id, self._t)
-        found: sa.Table = self.cached(("delete_table", table_id), build)
-        return found
+        table: sa.Table = self.cached(("delete_table", table_id), build)
+        return table
 
 
 class WriteStatements(CatalogStatements):

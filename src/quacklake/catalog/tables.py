@@ -264,9 +264,9 @@ class Tables:
 
     def column(self, table: str, name: str) -> sa.ColumnElement[Any]:
         """Return a column, or what holds in its place where this format version has none: mostly NULL."""
-        found = self._tables[table].c.get(name) if table in self._tables else None
-        if found is not None:
-            return found
+        known = self._tables[table].c.get(name) if table in self._tables else None
+        if known is not None:
+            return known
         if name == "partial_max" and _PARTIAL in self._tables[table].c:
             return partial_max(self._tables[table].c[_PARTIAL]).label(name)
         kind = KINDS[next(column.kind for column in WIDE_SPEC[table] if column.name == name)]()
@@ -293,12 +293,12 @@ class Tables:
         return self._indexes[database]
 
     def _make_indexes(self, database: str) -> list[sa.Index]:
-        found = []
+        indexes = []
         for name, (table, columns) in INDEXES.items():
             # only SQLite can keep text of any length in an index, and then needs to look nowhere else
             covered = COVERED.get(name, ()) if database == "sqlite" else ()
-            found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
-        return found
+            indexes.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
+        return indexes
 
 
 def partial_max(info: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:

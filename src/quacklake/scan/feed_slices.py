@@ -59,25 +59,25 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
         comes = (begin if last is None else last) >= plan.since
         if id_ not in tangled and (comes or deletes):
             apart.append((id_, bytes_ or 0))
-    found = [_of_files(plan, ids, inlined=False) for ids in _packed(apart)]
+    parts = [_of_files(plan, ids, inlined=False) for ids in _packed(apart)]
     came, went = (0 if rows is None else rows.num_rows for rows in (plan.inserted, plan.deleted))
     if tangled or came or (went and deletes):
-        found.append(_of_files(plan, sorted(tangled), inlined=True))
-    return found
+        parts.append(_of_files(plan, sorted(tangled), inlined=True))
+    return parts
 
 
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
     """Return the parts of a scan."""
     sizes = zip(*(plan.files.column(name).to_pylist() for name in ("data_file_id", "file_size_bytes")), strict=True)
-    found = []
+    parts = []
     for ids in _packed([(id_, bytes_ or 0) for id_, bytes_ in sizes]):
         chosen = pa.array(ids, pa.int64())
         files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
         gone = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
-        found.append(replace(plan, files=files, deletes=gone, inlined=None))
+        parts.append(replace(plan, files=files, deletes=gone, inlined=None))
     if plan.inlined is not None and plan.inlined.num_rows:
-        found.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
-    return found
+        parts.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
+    return parts
 
 
 def last_within(files: pa.Table, since: int, until: int, max_files: int | None, max_bytes: int | None) -> int:

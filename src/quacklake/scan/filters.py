@@ -60,5 +60,5 @@ def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: F
         from quacklake.scan.sql_filters import column_names
 
         names = [*names, *column_names(where)]
-    found = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
-    return tuple(column for name, column in virtual.VIRTUAL.items() if name in found)
+    chosen = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
+    return tuple(column for name, column in virtual.VIRTUAL.items() if name in chosen)

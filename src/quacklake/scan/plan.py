@@ -109,12 +109,12 @@ class ScanPlan:
 
         Raise ``CatalogError`` when the catalog has none of that id.
         """
-        found = next((mapping for mapping in self.mappings if mapping.id == id_), None)
-        if found is None:
+        mapping = next((each for each in self.mappings if each.id == id_), None)
+        if mapping is None:
             raise CatalogError(
                 f"files of {self.schema_name}.{self.table_name} need the name mapping {id_}, which is gone"
             )
-        return found
+        return mapping
 
     @cached_property
     def deleted_counts(self) -> dict[int, int]:

@@ -42,13 +42,13 @@ def plan_scan(
     ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
-        found = reader.files.matching(snapshot, table, predicate)
-        if max_files is not None and found.num_rows > max_files:
+        matching = reader.files.matching(snapshot, table, predicate)
+        if max_files is not None and matching.num_rows > max_files:
             raise InputError(
-                f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
+                f"the scan of {table.qualified_name} needs {matching.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        files = plan_files(found, table, store, snapshot.id, encrypted=encrypted)
+        files = plan_files(matching, table, store, snapshot.id, encrypted=encrypted)
         mappings = plan_mappings(reader, files)
         # first what tells that the snapshot has expired: its other tables may be gone with it
         rows = None
@@ -77,11 +77,11 @@ def plan_scan(
 
 
 def plan_files(
-    found: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
+    files: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
 ) -> pa.Table:
     """Return files as the catalog has them as a plan lists them (``FILES``). Raise as ``plan_scan`` does."""
-    _refuse_unreadable(found, table, encrypted=encrypted)
-    return _resolve(found, table, store, snapshot_id)
+    _refuse_unreadable(files, table, encrypted=encrypted)
+    return _resolve(files, table, store, snapshot_id)
 
 
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:

@@ -116,17 +116,17 @@ class _Translator:
 
 def _value(literal: Any, type_: str) -> Any:
     """Return a literal as a comparable value of the column's type, or None when nothing certain can be said."""
-    found = literal.WhichOneof("literal_type")
+    literal_type = literal.WhichOneof("literal_type")
     kind = scalar(type_).stats
-    if found in _INTEGERS and kind is StatsKind.INTEGER:
-        return int(getattr(literal, found))
-    if found == "fp64" and type_ == "float64":
+    if literal_type in _INTEGERS and kind is StatsKind.INTEGER:
+        return int(getattr(literal, literal_type))
+    if literal_type == "fp64" and type_ == "float64":
         return comparable(literal.fp64, type_)
-    if found == "string" and kind is StatsKind.TEXT and type_ != "json":
+    if literal_type == "string" and kind is StatsKind.TEXT and type_ != "json":
         return comparable(literal.string, type_)
-    if found == "date" and kind is StatsKind.DATE:
+    if literal_type == "date" and kind is StatsKind.DATE:
         return int(literal.date) * _DAY  # as a number: Python's dates end with the year 9999
-    if found == "decimal" and kind is StatsKind.DECIMAL:
+    if literal_type == "decimal" and kind is StatsKind.DECIMAL:
         unscaled = int.from_bytes(literal.decimal.value, "little", signed=True)
         return comparable(Decimal(unscaled).scaleb(-literal.decimal.scale), type_)
     return None

@@ -44,10 +44,10 @@ class Bucket:
         if self.bucket is None or time.monotonic() - self._seen < _SEEN_SECONDS:
             return None
         try:
-            found = self._filesystem.get_file_info(self.bucket).type
+            type_ = self._filesystem.get_file_info(self.bucket).type
         except (OSError, pa.ArrowException):
             return None  # who may not look at buckets, or gets no answer, has been told something else
-        if found == fs.FileType.NotFound:
+        if type_ == fs.FileType.NotFound:
             return StorageError(
                 f"there is no bucket {self.bucket}",
                 hint="make it, or check the data path, the endpoint and the keys: another account may have it",

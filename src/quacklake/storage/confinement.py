@@ -36,10 +36,10 @@ class Links:
 
     def folder(self, path: str) -> str:
         """Return the real path of a folder, with a slash at its end."""
-        found = self._folders.get(path)
-        if found is None:
-            found = self._folders[path] = os.path.realpath(path or "/").rstrip("/") + "/"
-        return found
+        real = self._folders.get(path)
+        if real is None:
+            real = self._folders[path] = os.path.realpath(path or "/").rstrip("/") + "/"
+        return real
 
 
 class Confinement:
@@ -153,7 +153,7 @@ class Confinement:
             return self.urls(paths)
         links, root = Links(), self._root.prefix
         safe: dict[str, bool] = {}
-        found = []
+        urls = []
         for path in paths:
             if _PLAIN(path):
                 # what `readable` finds out, with one look at each folder
@@ -162,11 +162,11 @@ class Confinement:
                 if inside is None:
                     inside = safe[folder] = links.folder(root + folder).startswith(links.folder(root))
                 if inside and not os.path.islink(root + path):  # noqa: PTH114 - for every file of a lake
-                    found.append(self._root.url + path)
+                    urls.append(self._root.url + path)
                     continue
             self.readable(path, links)
-            found.append(self.url(path))
-        return found
+            urls.append(self.url(path))
+        return urls
 
     def readable(self, path: str, links: Links) -> str:
         """Return the name by which the file system opens ``path``.

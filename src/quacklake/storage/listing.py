@@ -62,8 +62,8 @@ def stream(root: Root, attempts: Attempts, confinement: Confinement) -> Iterator
     pending = [""]
     while pending:
         folder = pending.pop()
-        with attempts.once("list", root.url + folder), _open_folder(root, confinement, folder) as found:
-            for item in found:
+        with attempts.once("list", root.url + folder), _open_folder(root, confinement, folder) as items:
+            for item in items:
                 if item.is_dir(follow_symlinks=False):
                     pending.append(f"{folder}{item.name}/")
                 elif (entry := _local_entry(folder, item)) is not None:
@@ -102,8 +102,8 @@ def _entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[Fi
 def _local_entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[FileEntry], list[str]]:
     files: list[FileEntry] = []
     folders: list[str] = []
-    with _open_folder(root, confinement, folder) as found:
-        for item in found:
+    with _open_folder(root, confinement, folder) as items:
+        for item in items:
             if item.is_dir(follow_symlinks=False):
                 folders.append(f"{folder}{item.name}/")
             elif (entry := _local_entry(folder, item)) is not None:

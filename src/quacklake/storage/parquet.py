@@ -175,7 +175,7 @@ def column_stats(
 def placed_stats(footer: Footer, places: Places, *, by_name: bool) -> tuple[ColumnStats, ...]:
     """Return ``column_stats`` of a file whose ``places`` are known; ``by_name`` when they come from paths."""
     columns = footer.columns
-    return tuple([_stats(leaf, [columns[place] for place in found], by_name) for leaf, found in places])
+    return tuple([_stats(leaf, [columns[place] for place in own], by_name) for leaf, own in places])
 
 
 def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> ColumnStats:
@@ -265,7 +265,7 @@ def _leaves(file: Any) -> _Leaves:
     ids = list(_field_ids(file.schema_arrow))
     if len(ids) != file.metadata.num_columns:
         raise ValueError(f"{len(ids)} leaves in the schema, {file.metadata.num_columns} columns in the file")
-    parts = [(schema.column(index), *found) for index, found in enumerate(ids)]
+    parts = [(schema.column(index), *leaf) for index, leaf in enumerate(ids)]
     leaves = tuple(
         _Leaf(id, inherited, str(leaf.path), FileType.of(leaf), leaf.max_definition_level == 0)
         for leaf, id, inherited in parts

@@ -171,8 +171,8 @@ class Store:
         A relative one starts at the working directory, or in an object store at the root. Files that are hidden are
         not found. ``PathError`` for one in another kind of store.
         """
-        found = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
-        return [url for url in found if not self._confinement.hides(url)]
+        paths = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
+        return [url for url in paths if not self._confinement.hides(url)]
 
     def check_place(self) -> None:
         """Raise ``StorageError`` if the bucket of an object store is missing, and with it every file."""

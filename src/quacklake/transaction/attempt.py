@@ -99,9 +99,9 @@ class Attempt:
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
         allowance.weigh()
-        self._insert_inlined([found for found in rows.inlined if len(found[2]) > writer.batch_rows], draft)
+        self._insert_inlined([part for part in rows.inlined if len(part[2]) > writer.batch_rows], draft)
         with writer.batch():
-            self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)
+            self._insert_inlined([part for part in rows.inlined if len(part[2]) <= writer.batch_rows], draft)
             write_totals(writer, rows.totals, known)
             writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             self._put_marks(marks, snapshot)
@@ -110,11 +110,11 @@ class Attempt:
 
     def _next_marks(self) -> list[StreamMark]:
         """Return the marks of streams as they are to be; raise when a batch must not be committed."""
-        found = []
+        marks = []
         for mark in self.changes.marks:
             known = streams.find(self.writer, mark.stream)
-            found.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
-        return found
+            marks.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
+        return marks
 
     def _put_marks(self, marks: list[StreamMark], snapshot: Snapshot) -> None:
         """Write the marks of streams and the token, which tell later that this was committed."""
@@ -129,14 +129,14 @@ class Attempt:
 
     def _retyped(self) -> dict[int, list[int]]:
         """Return by table the columns whose bounds do not outlive a change of their type, as in 1.1."""
-        found: dict[int, list[int]] = {}
+        retyped: dict[int, list[int]] = {}
         for table in self.changes.altered_tables if self.catalog.is_next else ():
             before = {leaf.id: leaf.type for leaf in table.before.schema.leaves()}
             after = {leaf.id: leaf.type for leaf in table.after.schema.leaves()}
             lost = [id_ for id_, type_ in after.items() if not keeps_bounds(before.get(id_, type_), type_)]
             if lost:
-                found[table.id] = lost
-        return found
+                retyped[table.id] = lost
+        return retyped
 
     def _known_totals(self, table_ids: list[int]) -> Mapping[int, Totals]:
         if not table_ids:
@@ -302,9 +302,9 @@ class Attempt:
         writer.tables.end_layouts(
             repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id
         )
-        for found in changes.revived_tables:
-            writer.tables.check_dropped(found.id, found.dropped_at)
-            writer.files.revive(found.id, found.dropped_at, found.data_files, found.delete_files)
+        for revived in changes.revived_tables:
+            writer.tables.check_dropped(revived.id, revived.dropped_at)
+            writer.files.revive(revived.id, revived.dropped_at, revived.data_files, revived.delete_files)
         if changes.dropped_tables:
             writer.tables.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         changes.objects.end(writer, changes.base.id, snapshot.id)
@@ -345,7 +345,7 @@ class Attempt:
         """
         known = [change.table for change in tables] + [self._real(table) for table in self.changes.created_tables]
         known += [self._real(table.after) for table in self.changes.altered_tables]
-        known += [self._real(found.table) for found in self.changes.revived_tables]
+        known += [self._real(revived.table) for revived in self.changes.revived_tables]
         missing = {table.id: table for table in known if self._inlined.get(table.id, 0) is None}
         for table in missing.values():
             self.writer.inlined.add_table(table.id, snapshot.schema_version, table.schema)
@@ -361,7 +361,7 @@ class Attempt:
         ]
         writer.tables.add_schemas(schemas, snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
-        created += [self._real(found.table) for found in changes.revived_tables]
+        created += [self._real(revived.table) for revived in changes.revived_tables]
         renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]
         writer.tables.add_tables([*created, *renamed], snapshot.id)
         columns = [(table.id, row) for table in created for row in flatten(table.schema)]
@@ -410,8 +410,8 @@ class Attempt:
 def _new_layouts(changes: ChangeSet) -> list[int]:
     """Return the local ids of partitionings and orders that the change set brings."""
     tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
-    found = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
-    return [id_ for id_ in found if id_ < 0]
+    ids = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
+    return [id_ for id_ in ids if id_ < 0]
 
 
 def _without(totals: Totals, columns: Iterable[int]) -> Totals:

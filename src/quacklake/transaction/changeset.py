@@ -333,20 +333,20 @@ class ChangeSet:
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
         """Return the changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}
-        found = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
-        found += self.objects.changes()
-        found += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
-        found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
+        changes = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
+        changes += self.objects.changes()
+        changes += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
+        changes += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
         named = [*self.created_tables, *(table.after for table in self.altered_tables if table.renamed)]
         named += [revived.table for revived in self.revived_tables]
-        found += [Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name) for table in named]
-        found += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
+        changes += [Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name) for table in named]
+        changes += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
         laid_out = [table.id for table in self.created_tables if table.partition is not None or table.sort is not None]
-        found += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
+        changes += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
         for table in self.tables:
             id_ = real.get(table.table.id, table.table.id)
-            found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
-        return found
+            changes += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
+        return changes
 
     def dated(self, snapshot: int, redate: Redate) -> ChangeSet:
         """Return the change set for a snapshot id; delete files with another date are written again."""

@@ -103,9 +103,9 @@ def commit(
                     work = Attempt(mine.writer, catalog, changes, dated)
                     snapshot = work.apply()
             except CommitUnknown:
-                found = _recover(catalog, changes, retry)
-                if found is not None:
-                    return found
+                recovered = _recover(catalog, changes, retry)
+                if recovered is not None:
+                    return recovered
             except TenantBusyError as error:
                 patience.wait(error)
                 continue

@@ -41,20 +41,20 @@ class Allowance:
         pace = limits.pace
         if self._free or not (tables or size or pace or limits.snapshots is not None):
             return
-        found = usage(
+        used = usage(
             self._writer,
             snapshots=limits.snapshots is not None,
             tables=tables,
             size=size,
             commits=None if pace is None else pace[0],
         )
-        self._check_pace(found)
-        if limits.snapshots is not None and (found.snapshots or 0) >= limits.snapshots:
+        self._check_pace(used)
+        if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
             raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
-        if tables and (found.tables or 0) + more_tables > (limits.tables or 0):
+        if tables and (used.tables or 0) + more_tables > (limits.tables or 0):
             raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
         # the totals of tables are never too low, and cheap; only when they do not suffice are files summed up
-        enough = (found.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
+        enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
         self._weigh = size and not (enough and not changes.revived_tables)
 
     def weigh(self) -> None:
@@ -64,12 +64,12 @@ class Allowance:
             hint = "delete rows or drop tables, then rewrite_data_files() makes room"
             raise _exceeded("bytes", limit, "bytes of data", hint)
 
-    def _check_pace(self, found: Usage) -> None:
+    def _check_pace(self, used: Usage) -> None:
         pace = self._limits.pace
-        if pace is None or found.paced is None:
+        if pace is None or used.paced is None:
             return
         _, seconds = pace
-        passed = (dt.datetime.now(dt.UTC) - found.paced).total_seconds()
+        passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
         # clocks that disagree by more than that tell nothing
         if -seconds < passed < seconds:
             after = min(seconds - passed, seconds)

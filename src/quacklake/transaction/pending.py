@@ -185,12 +185,12 @@ class PendingTable:
         )
         runs = pc.run_end_encode(order.column("file_id").combine_chunks())
         positions = order.column("row_id").combine_chunks()
-        found: dict[int, pa.Array] = {}
+        by_file: dict[int, pa.Array] = {}
         start = 0
         for file, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            found[file] = positions.slice(start, end - start)
+            by_file[file] = positions.slice(start, end - start)
             start = end
-        return found
+        return by_file
 
     def known_row_ids(self) -> dict[int, int | None]:
         """Return by local row id the committed row id it keeps (an updated row), or None for a new row."""
@@ -207,7 +207,7 @@ def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
         return {}
     names = ("data_file_id", "path", "delete_file_id", "delete_path", "delete_format", "delete_encryption_key")
     counts = ("record_count", "delete_count", "partial_max")
-    found: dict[int, TouchedFile] = {}
+    touched: dict[int, TouchedFile] = {}
     for id_, path, delete_id, delete_path, format_, key, records, deleted, partial in zip(
         *(plan.files.column(name).to_pylist() for name in (*names, *counts)), strict=True
     ):
@@ -215,8 +215,8 @@ def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
             inlined = plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records, key)
-    return found
+            touched[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records, key)
+    return touched
 
 
 def with_flushed(plan: ScanPlan, change: TableChange) -> ScanPlan:

@@ -104,7 +104,7 @@ class PendingObjects:
     def in_schema(self, schema: SchemaInfo) -> list[ViewInfo | MacroInfo]:
         """Return the views and macros of a schema."""
         every: list[ViewInfo | MacroInfo] = [*self.views(), *self.macros()]
-        return [found for found in every if found.schema_id == schema.id]
+        return [item for item in every if item.schema_id == schema.id]
 
     def check_no_view(self, schema: SchemaInfo, name: str) -> None:
         """Raise when a view has a name: tables and views share theirs."""
@@ -166,16 +166,16 @@ class PendingObjects:
         self._created_macros[macro.id] = macro
         return macro
 
-    def drop(self, found: ViewInfo | MacroInfo) -> None:
+    def drop(self, item: ViewInfo | MacroInfo) -> None:
         """Drop a view or macro; older snapshots keep it."""
         self._tx.check_writable()
-        if isinstance(found, ViewInfo):
-            self.forget_tags(found.id)
-            self._renamed_views.pop(found.id, None)
-            if self._created_views.pop(found.id, None) is None:
-                self._dropped_views[found.id] = found
-        elif self._created_macros.pop(found.id, None) is None:
-            self._dropped_macros[found.id] = found
+        if isinstance(item, ViewInfo):
+            self.forget_tags(item.id)
+            self._renamed_views.pop(item.id, None)
+            if self._created_views.pop(item.id, None) is None:
+                self._dropped_views[item.id] = item
+        elif self._created_macros.pop(item.id, None) is None:
+            self._dropped_macros[item.id] = item
 
     def _check_free(self, schema: str, name: str, what: str) -> SchemaInfo:
         self._tx.check_writable()
@@ -187,13 +187,13 @@ class PendingObjects:
 
     # -- comments and tags -------------------------------------------------------------------------------------------
 
-    def tags(self, found: TableInfo | ViewInfo) -> Tags:
+    def tags(self, owner: TableInfo | ViewInfo) -> Tags:
         """Return the tags of a table or view and of a table's columns."""
-        known = self._cache.tags(self._tx.base, found.id) if found.id >= 0 else Tags()
+        known = self._cache.tags(self._tx.base, owner.id) if owner.id >= 0 else Tags()
         own, columns = dict(known.own), {id_: dict(tags) for id_, tags in known.columns.items()}
         named = {name: dict(tags) for name, tags in known.named.items()}
         for tag in self._tags.values():
-            if tag.object_id == found.id:
+            if tag.object_id == owner.id:
                 target = own if tag.column_id is None else columns.setdefault(tag.column_id, {})
                 target = target if tag.column_name is None else named.setdefault(tag.column_name, {})
                 target.pop(tag.key, None)
@@ -203,7 +203,7 @@ class PendingObjects:
 
     def set_tags(
         self,
-        found: TableInfo | ViewInfo,
+        owner: TableInfo | ViewInfo,
         tags: Mapping[str, str | None],
         *,
         column_id: int | None = None,
@@ -216,13 +216,13 @@ class PendingObjects:
         self._tx.check_writable()
         if column_name is not None:
             features.require_next(self._tx.catalog, "a tag on a column of a view")
-        known = self.tags(found)
+        known = self.tags(owner)
         present = known.own if column_id is None else known.columns.get(column_id, {})
         present = present if column_name is None else known.named.get(column_name, {})
         for key, value in tags.items():
             if present.get(key) != value:
                 place = column_id if column_name is None else column_name
-                self._tags[(found.id, place, key)] = TagRow(found.id, column_id, key, value, column_name)
+                self._tags[(owner.id, place, key)] = TagRow(owner.id, column_id, key, value, column_name)
 
     def noted(self) -> tuple[TagRow, ...]:
         """Return the tags that the transaction has set or taken away."""

@@ -118,12 +118,12 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
-        self._asked = Operation.NONE
+        self._operation = Operation.NONE
         self.committed: Snapshot | None = None
 
     def asks(self, operation: Operation) -> None:
         """Remember which operation runs, for those who read the history later."""
-        self._asked |= operation
+        self._operation |= operation
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -139,14 +139,14 @@ class Transaction:
 
     def find_schema(self, name: str) -> SchemaInfo:
         """Return a schema by name. Raise ``NotFoundError`` with the nearest names."""
-        found = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
-        if found is None:
+        schema = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
+        if schema is None:
             near = nearest(name, (info.name for info in self.schemas()))
             raise NotFoundError(
                 f'Schema with name "{name}" not found', hint=near or f'lake.create_schema("{name}") makes it'
             )
-        self._schema_ids[fold(name)] = found.id
-        return found
+        self._schema_ids[fold(name)] = schema.id
+        return schema
 
     def tables(self) -> list[TableInfo]:
         """Return the tables as this transaction sees them."""
@@ -155,7 +155,7 @@ class Transaction:
             for info in self._cache.tables(self.base)
             if info.id not in self._dropped
         ]
-        revived = [found.table for found in self._revived.values()]
+        revived = [entry.table for entry in self._revived.values()]
         return sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
 
     def get_table(self, schema: str, name: str) -> TableInfo | None:
@@ -165,24 +165,25 @@ class Transaction:
         if created is not None:
             return created
         altered = [table.after for table in self._altered.values()]
-        altered += [found.table for found in self._revived.values()]
+        altered += [revived.table for revived in self._revived.values()]
         known = next((t for t in altered if (fold(t.schema_name), fold(t.name)) == key), None)
         if known is not None:
             return known
-        found = self._cache.table(self.base, schema, name)
-        gone = found is None or found.id in self._dropped or found.id in self._altered
-        return None if gone or found is None or found.schema_id in self._dropped_schemas else found
+        committed = self._cache.table(self.base, schema, name)
+        if committed is None or committed.id in self._dropped or committed.id in self._altered:
+            return None
+        return None if committed.schema_id in self._dropped_schemas else committed
 
     def find_table(self, schema: str, name: str) -> TableInfo:
         """Return a table by name. Raise ``NotFoundError`` with the nearest names."""
-        found = self.get_table(schema, name)
-        if found is None:
+        table = self.get_table(schema, name)
+        if table is None:
             known = [f"{info.schema_name}.{info.name}" for info in self.tables()]
             hint = nearest(f"{schema}.{name}", known)
             if self.objects.get_view(schema, name) is not None:
                 hint = f'"{schema}.{name}" is a view: lake.view("{schema}.{name}") reads it'
             raise NotFoundError(f'there is no table "{schema}.{name}"', hint=hint)
-        return found
+        return table
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -460,9 +461,9 @@ class Transaction:
         ]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
-        reshaped += [found.table for found in self._revived.values()]
+        reshaped += [revived.table for revived in self._revived.values()]
         return ChangeSet(
-            token=token_with(uuid7(), self._asked),
+            token=token_with(uuid7(), self._operation),
             base=self.base,
             tables=(*self._compactions, *(c for c in changes if c.kinds() or self._constrains(c))),
             created_schemas=tuple(self._created_schemas.values()),

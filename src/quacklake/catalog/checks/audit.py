@@ -98,7 +98,7 @@ class Audit(Reader):
 
     def highest_ids(self) -> tuple[int, int]:
         """Return the largest id of anything but a file, and of a file; -1 when there is none."""
-        found: list[int] = []
+        highest: list[int] = []
         for kinds in (_CATALOG_IDS, _FILE_IDS):
             parts = [
                 sa.select(sa.func.max(self._t[name].c[key]).label("id"))
@@ -107,8 +107,8 @@ class Audit(Reader):
             ]
             every = sa.union_all(*parts).subquery()
             top = self.run("audit_highest_ids", sa.select(sa.func.max(every.c.id))).scalar()
-            found.append(-1 if top is None else int(top))
-        return found[0], found[1]
+            highest.append(-1 if top is None else int(top))
+        return highest[0], highest[1]
 
     def table_names(self) -> dict[int, str]:
         """Return what each table is, or was last, called."""
@@ -148,9 +148,9 @@ class Audit(Reader):
             inner.c.end_snapshot,
             sa.func.lead(inner.c.begin_snapshot).over(**window).label("next_begin"),
         ).where(sa.or_(inner.c.end_snapshot.is_(None), inner.c.end_snapshot > inner.c.begin_snapshot))
-        found = following.subquery()
-        clash = sa.or_(found.c.end_snapshot.is_(None), found.c.next_begin < found.c.end_snapshot)
-        statement = sa.select(found).where(found.c.next_begin.is_not(None), clash)
+        pairs = following.subquery()
+        clash = sa.or_(pairs.c.end_snapshot.is_(None), pairs.c.next_begin < pairs.c.end_snapshot)
+        statement = sa.select(pairs).where(pairs.c.next_begin.is_not(None), clash)
         return self.stream(f"overlaps_{name}", statement)
 
     def same_names(self, name: str) -> Iterator[Row]:

@@ -48,10 +48,10 @@ class RowAudit(Audit):
             .select_from(t.outerjoin(s, s.c.schema_id == t.c.schema_id))
             .order_by(t.c.begin_snapshot)
         )
-        found = {}
+        folders = {}
         for id_, path, relative, above, above_relative in self.stream("locations", statement):
-            found[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
-        return found
+            folders[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
+        return folders
 
     def table_lives(self) -> dict[int, int | None]:
         """Return when each table ends, None for one that is still there."""
@@ -112,13 +112,13 @@ class RowAudit(Audit):
 
     def still_there(self, ids: Sequence[int]) -> set[int]:
         """Return those of some ids of files that the catalog has."""
-        found: set[int] = set()
+        known: set[int] = set()
         for name, key in (("data_file", "data_file_id"), ("delete_file", "delete_file_id")):
             t = self._t[name]
             for start in range(0, len(ids), 1000):
                 part = list(ids[start : start + 1000])
-                found.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
-        return found
+                known.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
+        return known
 
     def row_ranges(self) -> Iterator[Row]:
         """Return files with a first row id, by table and that id: table, first, rows, file, begin, end."""
@@ -224,10 +224,10 @@ class RowAudit(Audit):
         statement = sa.select(
             s.c.data_file_id, s.c.column_id, s.c.min_value, s.c.max_value, s.c.null_count, s.c.contains_nan
         ).where(s.c.table_id == table_id, s.c.data_file_id.between(first, last))
-        found: dict[int, dict[int, ColumnFacts]] = {}
+        facts: dict[int, dict[int, ColumnFacts]] = {}
         for file_id, column_id, low, high, nulls, nan in self.stream("statistics_of", statement):
-            found.setdefault(file_id, {})[column_id] = ColumnFacts(low, high, nulls, nan)
-        return found
+            facts.setdefault(file_id, {})[column_id] = ColumnFacts(low, high, nulls, nan)
+        return facts
 
     def table_bounds(self, table_id: int) -> dict[int, ColumnFacts]:
         """Return the statistics of a table's columns; that there are no NULLs is a count of 0."""
@@ -249,9 +249,9 @@ class RowAudit(Audit):
         if not self.has_table(name):
             return None
         table = sa.table(name, schema=self._t.metadata.schema)
-        found = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
+        names = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
         prefix = self.inlined.prefix(table_id, version)
-        return list(found) == [*(prefix + name for name in LIFE), *schema.names]
+        return list(names) == [*(prefix + name for name in LIFE), *schema.names]
 
     def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
         statement = sa.select(self.inlined.lives(table_id, version).c.payload)

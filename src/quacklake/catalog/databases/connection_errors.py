@@ -236,8 +236,8 @@ def _holders(path: Path) -> list[str]:
     except OSError:
         return []
     inode = str(path.stat().st_ino)
-    found = {int(words[4]) for words in map(str.split, locks) if len(words) > 5 and words[5].endswith(f":{inode}")}
-    return [_process(number) for number in sorted(found - {os.getpid()}) if number > 0]
+    numbers = {int(words[4]) for words in map(str.split, locks) if len(words) > 5 and words[5].endswith(f":{inode}")}
+    return [_process(number) for number in sorted(numbers - {os.getpid()}) if number > 0]
 
 
 def _process(number: int) -> str:

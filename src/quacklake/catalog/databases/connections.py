@@ -194,8 +194,8 @@ class Connections:
     @property
     def _driver_errors(self) -> type[Exception]:
         """What the driver raises where it is used without SQLAlchemy."""
-        found: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
-        return found
+        errors: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
+        return errors
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
         shown = self.url.shown

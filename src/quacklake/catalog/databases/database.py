@@ -214,9 +214,9 @@ class Database(ABC):
         """Update rows, each found by its values of ``where``; values in the order of ``where``, then ``keys``."""
         statement = self._updates.get(table)
         if statement is None:
-            found = [table.c[key] == sa.bindparam(f"old_{key}") for key in where]
+            same_key = [table.c[key] == sa.bindparam(f"old_{key}") for key in where]
             values = {key: sa.bindparam(key, type_=table.c[key].type) for key in keys}
-            statement = self._updates[table] = sa.update(table).where(*found).values(values)
+            statement = self._updates[table] = sa.update(table).where(*same_key).values(values)
         names = [*(f"old_{key}" for key in where), *keys]
         self.write(connection, statement, [dict(zip(names, row, strict=True)) for row in rows])
 
@@ -263,8 +263,8 @@ class Database(ABC):
 
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
         """Return the indexes that there are."""
-        found = sa.inspect(connection).get_multi_indexes(schema=schema).values()
-        return {str(index["name"]) for indexes in found for index in indexes}
+        by_table = sa.inspect(connection).get_multi_indexes(schema=schema).values()
+        return {str(index["name"]) for indexes in by_table for index in indexes}
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element

@@ -106,9 +106,9 @@ class DuckDBDatabase(Database):
     def leave_file(self, user: object) -> None:
         with self._guard:
             self._open.discard(self)
-            found = self._users.get(self._file())
-            if found is not None:
-                found[1].discard(user)
+            users = self._users.get(self._file())
+            if users is not None:
+                users[1].discard(user)
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
         self._lock().acquire()

@@ -122,8 +122,8 @@ class PostgresDatabase(Database):
             columns = [sa.column(name, table.c[name].type) for name in names]
             given = func.json_to_recordset(sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
             new = given.table_valued(*columns, name="new").render_derived(with_types=True)
-            found = [table.c[name] == new.c[name] for name in where]
-            statement = sa.update(table).where(*found).values({name: new.c[name] for name in keys})
+            same_key = [table.c[name] == new.c[name] for name in where]
+            statement = sa.update(table).where(*same_key).values({name: new.c[name] for name in keys})
             self._set[table] = statement
         return self.write(connection, statement, [{"given": _json(names, rows)}])
 
@@ -149,10 +149,10 @@ class PostgresDatabase(Database):
 
     def _as_direct(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
         key = (statement, tuple(parameters))
-        found = self._direct.get(key)
-        if found is None:
-            found = self._direct[key] = Direct(connection, *key)
-        return found
+        direct = self._direct.get(key)
+        if direct is None:
+            direct = self._direct[key] = Direct(connection, *key)
+        return direct
 
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")
@@ -168,12 +168,12 @@ class PostgresDatabase(Database):
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
         lock = PreparedSelect(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
-        asked = None
+        sent = None
         with _pipeline(connection):  # the driver's BEGIN travels with it, too
             self._send(connection, lock)
             if ahead is not None:
-                asked = self._send(connection, ahead)
-        return None if asked is None else asked[0].rows(asked[1])
+                sent = self._send(connection, ahead)
+        return None if sent is None else sent[0].rows(sent[1])
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[None]:
@@ -207,8 +207,8 @@ class PostgresDatabase(Database):
         return sa.and_(element.like(pattern), element.collate("C").between("0", "9~"))
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        found = super().bound(element, kind)
-        return found.collate("C") if kind in ("date", "timestamp") else found
+        value = super().bound(element, kind)
+        return value.collate("C") if kind in ("date", "timestamp") else value
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         if kind == "integer":
@@ -278,7 +278,7 @@ def _json(names: Sequence[str], rows: Rows) -> str:
     try:
         return json.dumps(objects, default=_text, allow_nan=False)
     except ValueError:  # it has no infinity and no NaN, but the database reads their names
-        finite = [{name: _finite(value) for name, value in found.items()} for found in objects]
+        finite = [{name: _finite(value) for name, value in item.items()} for item in objects]
         return json.dumps(finite, default=_text)
 
 

@@ -65,14 +65,14 @@ class Direct:
 
     def rows(self, cursor: Any) -> list[tuple[Any, ...]]:
         """Return what a select has found."""
-        found: list[tuple[Any, ...]] = cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
         if not any(self._result):
-            return found
+            return rows
         return [
             tuple(
                 value if process is None else process(value) for value, process in zip(row, self._result, strict=True)
             )
-            for row in found
+            for row in rows
         ]
 
 
@@ -108,7 +108,7 @@ def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
 def _joined(texts: tuple[str, ...]) -> str:
     """Return statements as the parts of one, with the number of each in the names of its parameters."""
     *first, last = (
-        _MARK.sub(lambda found, mark=f"%(p{number}_": found[0] if found[0] == "%%" else mark, text)  # type: ignore[misc]
+        _MARK.sub(lambda match, mark=f"%(p{number}_": match[0] if match[0] == "%%" else mark, text)  # type: ignore[misc]
         for number, text in enumerate(texts)
     )
     return f"WITH {', '.join(f'w{number} AS ({text})' for number, text in enumerate(first))} {last}"

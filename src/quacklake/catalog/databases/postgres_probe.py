@@ -55,10 +55,10 @@ def _refusal(server: socket.socket) -> str | None:
 
 
 def _exactly(server: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        part = server.recv(count - len(found))
+    data = b""
+    while len(data) < count:
+        part = server.recv(count - len(data))
         if not part:
             raise ValueError("the server hung up")
-        found += part
-    return found
+        data += part
+    return data

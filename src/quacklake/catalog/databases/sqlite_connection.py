@@ -222,10 +222,10 @@ def _sweep() -> None:
 
 def _identity(path: str) -> Identity | None:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _forget() -> None:

@@ -24,9 +24,9 @@ class TidyConnection(sqlite3.Connection):
 
     def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
         """Return a cursor that is closed when the transaction ends."""
-        found = super().cursor(factory)
-        self._cursors.add(found)
-        return found
+        cursor = super().cursor(factory)
+        self._cursors.add(cursor)
+        return cursor
 
     def commit(self) -> None:
         """Commit, and end what was not read to its end."""

@@ -87,7 +87,7 @@ def log_replaced(connection: GuardedConnection) -> bool:
 
 def _identity(path: str) -> _Identity | None:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

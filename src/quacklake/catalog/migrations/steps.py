@@ -144,12 +144,12 @@ def _place_objects(work: _Work) -> None:
 def _name_partition_columns(work: _Work) -> None:
     """Let partition keys name the id of their column instead of its position in the table."""
     keys, columns = work.tables["partition_column"], work.tables["column"]
-    found = work.run(
+    positions = work.run(
         "partition_keys", sa.select(keys.c.partition_id, keys.c.table_id, keys.c.partition_key_index, keys.c.column_id)
     ).all()
-    if not found:
+    if not positions:
         return
-    owners = sorted({row.table_id for row in found})
+    owners = sorted({row.table_id for row in positions})
     top = sa.select(columns.c.table_id, columns.c.column_id, columns.c.end_snapshot).where(
         columns.c.table_id.in_(owners), columns.c.parent_column.is_(None)
     )
@@ -160,7 +160,7 @@ def _name_partition_columns(work: _Work) -> None:
         if row.end_snapshot is None:
             live.setdefault(row.table_id, []).append(row.column_id)
     values = []
-    for partition, table, index, position in found:
+    for partition, table, index, position in positions:
         ids = live.get(table) or list(dict.fromkeys(every.get(table, ())))
         if position < len(ids):
             values.append({"partition": partition, "owner": table, "key": index, "id": ids[position]})
@@ -206,14 +206,14 @@ def _read_partial_info(work: _Work) -> None:
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
-        found = partial_max(info)
+        newest = partial_max(info)
         if work.writer._database.name == "duckdb":
             # it alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
             # process that is killed leaves a log that cannot be read again
-            listed = sa.select(files.c.data_file_id, found).where(found.is_not(None))
+            listed = sa.select(files.c.data_file_id, newest).where(newest.is_not(None))
             work.partial = [(row[0], row[1]) for row in work.run("partial_max", listed)]
             return
-        work.run("partial_max", sa.update(files).where(found.is_not(None)).values(partial_max=found))
+        work.run("partial_max", sa.update(files).where(newest.is_not(None)).values(partial_max=newest))
 
 
 def _assign_versions(work: _Work) -> None:
@@ -260,16 +260,16 @@ def table_versions(
     """
     begins = [begin for begin, _ in known]
     first = {version: begin for begin, version in reversed(known)}
-    found: dict[tuple[int, int], int] = {}
+    versions: dict[tuple[int, int], int] = {}
     for table, dates in changes.items():
         for date in sorted(dates):
             at = bisect_right(begins, date) - 1
             # of changes in snapshots that have expired only the last can still be seen
-            found[(table, known[max(at, 0)][1])] = date
+            versions[(table, known[max(at, 0)][1])] = date
     for table, version in inlined:
         if version in first and table in changes:
-            found.setdefault((table, version), first[version])
-    return sorted((table, begin, version) for (table, version), begin in found.items())
+            versions.setdefault((table, version), first[version])
+    return sorted((table, begin, version) for (table, version), begin in versions.items())
 
 
 # -- 0.4 -> 1.0 --------------------------------------------------------------------------------------------------------

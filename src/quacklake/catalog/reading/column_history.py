@@ -59,13 +59,13 @@ def past_columns(rows: Sequence[tuple[ColumnRow, int, int | None]]) -> Past:
 
     What expired snapshots have taken with them is missing; columns that are no longer whole are left out.
     """
-    found: list[tuple[int, TableSchema]] = []
+    past: list[tuple[int, TableSchema]] = []
     for time in sorted({begin for _, begin, _ in rows} | {end for _, _, end in rows if end is not None}):
         there = [row for row, begin, end in rows if begin <= time and (end is None or end > time)]
         schema = TableSchema(tuple(_whole_columns(there)))
-        if not found or found[-1][1] != schema:
-            found.append((time, schema))
-    return tuple(found)
+        if not past or past[-1][1] != schema:
+            past.append((time, schema))
+    return tuple(past)
 
 
 def _whole_columns(rows: Sequence[ColumnRow]) -> Iterator[Column]:

@@ -62,13 +62,13 @@ class FileQueries:
         One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
         buckets = self._wanted_buckets(table, predicate)
-        asked = coarse(predicate)  # databases take long over many comparisons, or refuse them
-        key = ("files", pruning.shape(asked), *buckets)
-        statement = self._sql.cached(key, lambda: self._select_files(asked, list(buckets)))
-        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(asked)}
+        coarser = coarse(predicate)  # databases take long over many comparisons, or refuse them
+        key = ("files", pruning.shape(coarser), *buckets)
+        statement = self._sql.cached(key, lambda: self._select_files(coarser, list(buckets)))
+        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(coarser)}
         parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
-        found = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
-        return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
+        files = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+        return files if predicate == ANYTHING else self._prune_partitions(files, table, predicate)
 
     def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
         """Return the buckets of the table's partitioning that matching rows are in, by partitioning and key index.
@@ -78,8 +78,8 @@ class FileQueries:
         spec = table.partition
         if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
             return {}
-        found = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
-        return {(spec.id, index): sorted(numbers) for index, numbers in found.items()}
+        wanted = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
+        return {(spec.id, index): sorted(numbers) for index, numbers in wanted.items()}
 
     def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
         """Return those of the files that statistics leave whose partition values allow a match."""
@@ -224,8 +224,8 @@ class FileQueries:
     def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
         """Return every name mapping that files of a table have had."""
         t = self._t["column_mapping"]
-        found = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
-        return self.name_mappings([row[0] for row in self._sql.run("table_mappings", found)])
+        ids = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
+        return self.name_mappings([row[0] for row in self._sql.run("table_mappings", ids)])
 
     def added_since(self, table_id: int, version: int) -> set[str]:
         """Return the paths of files from elsewhere that a table has got after a snapshot and still has."""

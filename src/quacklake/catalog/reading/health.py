@@ -54,16 +54,16 @@ def table_health(
 
     Files below ``small`` bytes (``small_of`` for some tables) are small; files that lost the share ``worn`` are worn.
     """
-    found = {}
+    tables = {}
     statement = _select_health(reader, snapshot, small, small_of, worn)
     for id_, files, size, worn_files, *counts in reader.run("health", statement):
         clean, chipped = _by_class(counts[:_CLASSES]), _by_class(counts[_CLASSES:])
-        found[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
+        tables[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
     for table_id, rows, since in _inlined_health(reader, snapshot):
-        known = found.get(table_id) or TableHealth(table_id)
+        known = tables.get(table_id) or TableHealth(table_id)
         oldest = since if known.inlined_since is None else min(known.inlined_since, since)
-        found[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
-    return found
+        tables[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
+    return tables
 
 
 def _select_health(
@@ -95,7 +95,7 @@ def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, i
     t, owner = reader._t["inlined_data_tables"], reader._t["table"]
     alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, visible(owner, snapshot.id)))
     known = reader.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
-    found: list[tuple[int, int, int]] = []
+    counted: list[tuple[int, int, int]] = []
     for start in range(0, len(known), _UNION):
         counts = []
         for table_id, version in known[start : start + _UNION]:
@@ -103,8 +103,8 @@ def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, i
             oldest = sa.func.min(table.c.begin_snapshot)
             counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
         rows = reader.run("inlined_health", sa.union_all(*counts))
-        found += [(row[0], row[1], row[2]) for row in rows if row[1]]
-    return found
+        counted += [(row[0], row[1], row[2]) for row in rows if row[1]]
+    return counted
 
 
 def scheduled_files(reader: Reader, before: dt.datetime) -> int:

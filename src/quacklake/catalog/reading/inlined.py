@@ -95,10 +95,10 @@ class InlinedQueries:
         if self._t.shared or not (self._t.is_next or halfway):
             return ""
         key = ("inlined_prefix", table_id, schema_version)
-        found: str | None = self._sql._cache.get(key)
-        if found is None:
-            found = self._sql._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
-        return found
+        prefix: str | None = self._sql._cache.get(key)
+        if prefix is None:
+            prefix = self._sql._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
+        return prefix
 
     def expect_new_table(self, table_id: int, schema_version: int) -> None:
         """Remember the prefix of a table that is about to be made, whatever a failed commit has left under its name."""
@@ -151,14 +151,14 @@ class InlinedQueries:
     def _rows(
         self, table: TableInfo, versions: Iterable[int], condition: Callable[[sa.Table], sa.ColumnElement[bool]]
     ) -> list[InlinedRows]:
-        found: list[InlinedRows] = []
+        parts: list[InlinedRows] = []
         for version in versions:
             schema = table.schema if version == table.schema_version else self.schema_of(table.id, version)
             inlined = self.table(table.id, version, schema)
             rows = self.fetch(inlined, schema, version, condition(inlined.table))
             if rows.rows.num_rows:
-                found.append(rows)
-        return found
+                parts.append(rows)
+        return parts
 
     def fetch(
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
@@ -190,14 +190,14 @@ class InlinedQueries:
         cut = sa.select(sql.c.begin_snapshot).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
         last = self._sql.run("flush_window", cut).scalar()
         through = until if last is None else min(until, int(last))
-        found = self.fetch(inlined, schema, version, sql.c.begin_snapshot <= through)
-        return (through, found) if found.rows.num_rows else None
+        rows = self.fetch(inlined, schema, version, sql.c.begin_snapshot <= through)
+        return (through, rows) if rows.rows.num_rows else None
 
     def schema_of(self, table_id: int, version: int) -> TableSchema:
         """Return the columns of a committed inlined table, which never change."""
         key = ("inlined_schema", table_id, version)
-        found: TableSchema = self._sql.cached(key, lambda: self._tables.columns_at(table_id, version))
-        return found
+        schema: TableSchema = self._sql.cached(key, lambda: self._tables.columns_at(table_id, version))
+        return schema
 
     def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
         """Return the columns of an inlined table; some come as text, which DuckDB casts back."""
@@ -240,18 +240,18 @@ class InlinedQueries:
         self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]
     ) -> dict[int, DatedDeletes]:
         """Return the inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
-        found: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
+        positions: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
         if self.has_deletes(table_id, snapshot.id):
             sql = self._sql.delete_table(table_id)
             statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
                 sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
             )
             for file, position, begin in self._sql.run("dated_deletes", statement):
-                found[file].append((position, begin))
+                positions[file].append((position, begin))
         d = self._t["delete_file"]
         begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
         known = {row[0]: row[1] for row in self._sql.run("delete_file_begins", begins)}
-        return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
+        return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in positions.items()}
 
     def has_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
         """Return whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
@@ -264,12 +264,12 @@ class InlinedQueries:
             return True
         if snapshot_id is not None and snapshot_id <= self._sql._cache.get(absent, -1):
             return False
-        found = self._sql.has_table(delete_table_name(table_id))
-        if found:
+        exists = self._sql.has_table(delete_table_name(table_id))
+        if exists:
             self._sql._cache[key] = True
         elif snapshot_id is not None:
             self._sql._cache[absent] = snapshot_id
-        return found
+        return exists
 
 
 def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

@@ -70,11 +70,11 @@ def by_table(rows: Rows) -> dict[int, PartitionSpec]:
 def _specs(rows: Rows) -> Iterator[tuple[int, PartitionSpec]]:
     keys: dict[tuple[int, int], list[PartitionKey]] = {}
     for table_id, id_, index, column_id, transform in rows:
-        found = keys.setdefault((table_id, id_), [])
+        spec_keys = keys.setdefault((table_id, id_), [])
         if index is not None:
-            found.append(PartitionKey(index, column_id, transform))
-    for (table_id, id_), found in keys.items():
-        yield table_id, PartitionSpec(id_, tuple(found))
+            spec_keys.append(PartitionKey(index, column_id, transform))
+    for (table_id, id_), spec_keys in keys.items():
+        yield table_id, PartitionSpec(id_, tuple(spec_keys))
 
 
 def sorts(rows: Rows) -> dict[int, SortSpec]:
@@ -84,7 +84,7 @@ def sorts(rows: Rows) -> dict[int, SortSpec]:
         if keys.get(table_id, (id_,))[0] != id_:
             del keys[table_id]
         keys.setdefault(table_id, (id_, []))[1].append(SortKey(*key))
-    return {table_id: SortSpec(id_, tuple(found)) for table_id, (id_, found) in keys.items()}
+    return {table_id: SortSpec(id_, tuple(spec_keys)) for table_id, (id_, spec_keys) in keys.items()}
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -111,10 +111,10 @@ def select_values(tables: Tables, table_id: int, file_ids: Sequence[int]) -> sa.
 
 def values_by_file(rows: Rows) -> dict[int, dict[int, str | None]]:
     """Return the rows of :func:`select_values`: data file -> key index -> text."""
-    found: dict[int, dict[int, str | None]] = {}
+    values: dict[int, dict[int, str | None]] = {}
     for file_id, index, text in rows:
-        found.setdefault(file_id, {})[index] = text
-    return found
+        values.setdefault(file_id, {})[index] = text
+    return values
 
 
 def select_types(tables: Tables, table_id: int) -> sa.Select[Any]:
@@ -128,7 +128,7 @@ def constant(rows: Rows) -> dict[int, str]:
     types: dict[int, list[str]] = {}
     for id_, type_ in rows:
         types.setdefault(id_, []).append(type_)
-    return {id_: found[0] for id_, found in types.items() if len(found) == 1}
+    return {id_: seen[0] for id_, seen in types.items() if len(seen) == 1}
 
 
 def in_buckets(
@@ -153,11 +153,11 @@ def in_buckets(
 
 def useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
     """Return the partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
-    asked, exact = columns_of(predicate), _exact_columns(predicate)
+    compared, exact = columns_of(predicate), _exact_columns(predicate)
     return [
         spec
         for spec in known
-        if any(key.column_id in (exact if key.transform.startswith("bucket") else asked) for key in spec.keys)
+        if any(key.column_id in (exact if key.transform.startswith("bucket") else compared) for key in spec.keys)
     ]
 
 

@@ -46,8 +46,8 @@ def shape(predicate: Predicate) -> Any:
 
 def values(predicate: Predicate) -> dict[str, Any]:
     """Return the parameters of ``condition`` for a predicate of the same shape."""
-    found = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
-    return {f"v{index}": value for index, value in enumerate(found)}
+    limits = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
+    return {f"v{index}": value for index, value in enumerate(limits)}
 
 
 def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
@@ -96,10 +96,10 @@ class _Builder:
         if isinstance(predicate, Compare):
             return self._compare(predicate)
         if isinstance(predicate, IsNull):
-            found = self._stats[predicate.column_id].c
+            stats = self._stats[predicate.column_id].c
             # stock DuckLake writes 0 and 0 for types it keeps no counts of
-            unknown = sa.or_(found.null_count.is_(None), found.value_count.is_(None), found.value_count == 0)
-            return sa.or_(unknown, found.null_count > 0)
+            unknown = sa.or_(stats.null_count.is_(None), stats.value_count.is_(None), stats.value_count == 0)
+            return sa.or_(unknown, stats.null_count > 0)
         parts = [self.build(part) for part in predicate.parts]
         return sa.or_(sa.false(), *parts) if isinstance(predicate, Some) else sa.and_(sa.true(), *parts)
 

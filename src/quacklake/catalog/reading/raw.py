@@ -38,8 +38,8 @@ def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
     table = sa.table(name, schema=schema)
     result = reader.run("metadata_table", sa.select(sa.text("*")).select_from(table))
     names = list(result.keys())
-    found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
-    return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
+    arrays = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
+    return pa.table({n: _array(values) for n, values in zip(names, arrays, strict=True)})
 
 
 def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
@@ -65,10 +65,10 @@ def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: i
         .where(stats.c.table_id == table_id)
         .order_by(stats.c.data_file_id, stats.c.column_id)
     )
-    found: dict[int, list[dict[str, Any]]] = {}
+    statistics: dict[int, list[dict[str, Any]]] = {}
     for id_, *values in reader.run("column_statistics", statement):
-        found.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
-    return found
+        statistics.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
+    return statistics
 
 
 def file_bounds(
@@ -94,8 +94,8 @@ def file_bounds(
         .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
     )
     rows = reader.run("file_bounds", statement).all()
-    told = ("file_column_stats", "min_is_exact") in reader._t.parts
-    return {(row[0], row[1]): (row[2], row[3], row[4], not told or bool(row[5] and row[6])) for row in rows}
+    is_known = ("file_column_stats", "min_is_exact") in reader._t.parts
+    return {(row[0], row[1]): (row[2], row[3], row[4], not is_known or bool(row[5] and row[6])) for row in rows}
 
 
 def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:

@@ -69,9 +69,9 @@ class SnapshotQueries:
         """
         table = self._t["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
-        found = sa.select(table.c.value).where(table.c.key == "version", *own)
+        version = sa.select(table.c.value).where(table.c.key == "version", *own)
         # a plain lake that has become a shared one has several; the longest is the one that no client knows
-        return found.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
+        return version.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
         """Return the limits of a catalog of a shared lake as columns, which are read with every snapshot."""
@@ -87,18 +87,18 @@ class SnapshotQueries:
         ahead, self._sql.ahead = self._sql.ahead, None
         if ahead is not None:
             telemetry.count("catalog.statements")
-            found = self._snapshot(next(iter(ahead), None))
+            newest = self._snapshot(next(iter(ahead), None))
         else:
-            found = self._select_snapshot(
+            newest = self._select_snapshot(
                 _LATEST,
                 lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id.desc()).limit(1),
                 {},
             )
-        if found is None and self._t.shared:
+        if newest is None and self._t.shared:
             raise self._sql.catalog_dropped()
-        if found is None:
+        if newest is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
-        return found
+        return newest
 
     def check_there(self) -> None:
         """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
@@ -135,18 +135,18 @@ class SnapshotQueries:
     def at_version(self, version: int) -> Snapshot:
         """Return the snapshot with that id. Raise ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
         table = self._t["snapshot"]
-        found = self._select_snapshot(
+        snapshot = self._select_snapshot(
             "snapshot_by_id",
             lambda: sa.select(*self.columns()).where(table.c.snapshot_id == sa.bindparam("version")),
             {"version": version},
         )
-        if found is None:
+        if snapshot is None:
             if 0 <= version < self.latest().id:
                 raise self._sql.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
             raise NotFoundError(
                 f"No snapshot found at version {version}", hint="lake.snapshots() lists those that exist"
             )
-        return found
+        return snapshot
 
     def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
         """Return the newest snapshot made at or before a time.
@@ -155,7 +155,7 @@ class SnapshotQueries:
         the snapshots of that time have expired, even though an older one is left.
         """
         table = self._t["snapshot"]
-        found = self._select_snapshot(
+        snapshot = self._select_snapshot(
             "snapshot_by_time",
             lambda: (
                 sa.select(*self.columns())
@@ -165,24 +165,24 @@ class SnapshotQueries:
             ),
             {"time": time},
         )
-        if found is None:
+        if snapshot is None:
             if self._sql.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
                 raise NotFoundError(
                     f"No snapshot found at timestamp {time}: the first one is younger",
                     hint="lake.snapshots() lists those that exist",
                 )
             raise self._sql.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
-        if self._t.is_next and not until and time > max(found.time or time, dt.datetime.now(dt.UTC)):
+        if self._t.is_next and not until and time > max(snapshot.time or time, dt.datetime.now(dt.UTC)):
             raise NotFoundError(
                 f"No snapshot found at timestamp {time}: it is in the future",
                 hint="leave the time out for the newest snapshot",
             )
-        if found.time != time:
-            later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
-            if (self._sql.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:
-                why = f"the newest one then, after snapshot {found.id}, has expired"
+        if snapshot.time != time:
+            later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > snapshot.id)
+            if (self._sql.run("next_snapshot", later).scalar() or snapshot.id + 1) != snapshot.id + 1:
+                why = f"the newest one then, after snapshot {snapshot.id}, has expired"
                 raise self._sql.expired(f"No snapshot found at timestamp {time}: {why}")
-        return found
+        return snapshot
 
     def first_since(self, time: dt.datetime) -> int | None:
         """Return the id of the oldest snapshot made at or after a time, or None."""
@@ -190,8 +190,8 @@ class SnapshotQueries:
         statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
             table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
         )
-        found: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
-        return found
+        first: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
+        return first
 
     def all(self) -> list[SnapshotInfo]:
         """Return every snapshot with what it changed, oldest first."""
@@ -212,13 +212,13 @@ class SnapshotQueries:
             )
             .order_by(snapshot.c.snapshot_id)
         )
-        found = [
+        snapshots = [
             SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
             for row in self._sql.run("snapshots", statement)
         ]
-        if not found and self._t.shared:
+        if not snapshots and self._t.shared:
             raise self._sql.catalog_dropped()
-        return found
+        return snapshots
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
         """Return what every snapshot after ``version`` changed, in order."""
@@ -253,7 +253,7 @@ class SnapshotQueries:
         tokens = self._t.own["commits"]
         if not (self._t.shared or self._sql.has_table(tokens.name)):
             return {}
-        found: dict[int, Operation] = {}
+        operations: dict[int, Operation] = {}
         for snapshot, token in self._sql.run("tokens", sa.select(tokens.c.snapshot_id, tokens.c.token)):
-            found[snapshot] = found.get(snapshot, Operation.NONE) | operations_of(str(token))
-        return found
+            operations[snapshot] = operations.get(snapshot, Operation.NONE) | operations_of(str(token))
+        return operations

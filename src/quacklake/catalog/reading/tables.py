@@ -66,14 +66,14 @@ class TableQueries:
         if ("schema", "parent_schema_id") not in self._t.parts:
             return {}
         key = ("nested_schemas", snapshot.schema_version)
-        found: Mapping[int, str | None] | None = self._sql._cache.get(key)
-        if found is None:
+        nested: Mapping[int, str | None] | None = self._sql._cache.get(key)
+        if nested is None:
             s = self._t["schema"]
             statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
             rows = [tuple(row) for row in self._sql.run("nested_schemas", statement.where(visible(s, snapshot.id)))]
             names = full_names(rows)
-            found = self._sql._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
-        return found
+            nested = self._sql._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+        return nested
 
     def all(self, snapshot: Snapshot) -> list[TableInfo]:
         """Return every table of a snapshot with its columns and layout, by schema and name."""
@@ -84,15 +84,15 @@ class TableQueries:
         t, s = self._t["table"], self._t["schema"]
         own = parts_of(schema)[-1]
         where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(own))
-        found = self._load_tables(snapshot, "table", where)
+        tables = self._load_tables(snapshot, "table", where)
         return next(
-            (info for info in found if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
+            (info for info in tables if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
         )
 
     def by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
         """Return a table by its id, whatever its name was at the snapshot, or None."""
-        found = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
-        return found[0] if found else None
+        tables = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
+        return tables[0] if tables else None
 
     def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
         t, s, c, column = self._t["table"], self._t["schema"], self._t["column"], self._t.column
@@ -121,9 +121,9 @@ class TableQueries:
         )
         grouped: dict[tuple[Any, ...], list[ColumnRow]] = {}
         since: dict[int, int] = {}
-        found = self._sql.run(name, statement).all()
-        nested = self.nested_schemas(snapshot) if found else {}
-        for row in found:
+        result = self._sql.run(name, statement).all()
+        nested = self.nested_schemas(snapshot) if result else {}
+        for row in result:
             schema = nested.get(row[2], row[3])
             if schema is None:
                 continue  # its schema counts as dropped
@@ -229,28 +229,28 @@ class TableQueries:
         if not any(column.nested for column in table.schema.columns):
             return Reshaped()
         key = ("reshaped", table.id, snapshot.schema_version)
-        found: Reshaped | None = self._sql._cache.get(key)
-        if found is None:
+        last: Reshaped | None = self._sql._cache.get(key)
+        if last is None:
             c = self._t["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
             rows = [tuple(row) for row in self._sql.run("column_history", statement)]
-            found = self._sql._cache[key] = last_reshape(rows, snapshot.id)
-        return found
+            last = self._sql._cache[key] = last_reshape(rows, snapshot.id)
+        return last
 
     def past_columns(self, snapshot: Snapshot, table: TableInfo) -> Past:
         """Return the columns of a table as they were, up to a snapshot."""
         key = ("past_columns", table.id, snapshot.schema_version)
-        found: Past | None = self._sql._cache.get(key)
-        if found is None:
+        past: Past | None = self._sql._cache.get(key)
+        if past is None:
             c = self._t["column"]
             statement = sa.select(*self.column_rows(), c.c.begin_snapshot, c.c.end_snapshot).where(
                 c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id
             )
             rows = [(ColumnRow(*row[:-2]), row[-2], row[-1]) for row in self._sql.run("past_columns", statement)]
-            found = self._sql._cache[key] = past_columns(rows)
-        return found
+            past = self._sql._cache[key] = past_columns(rows)
+        return past
 
     def dropped(self, kind: str, schema: str, name: str) -> DroppedObject | None:
         """Return the ``table`` or ``view`` of that name that was dropped last, ignoring case, or None."""
@@ -271,9 +271,9 @@ class TableQueries:
         )
         rows = self._sql.run(f"dropped_{kind}", statement).all()
         full = self._schema_names() if rows else {}
-        for found, end, its_name, its_schema, schema_id in rows:
+        for object_id, end, its_name, its_schema, schema_id in rows:
             if (fold(its_name), fold(full.get(schema_id, its_schema))) == (fold(name), fold(schema)):
-                return DroppedObject(found, end)
+                return DroppedObject(object_id, end)
         return None
 
     def _schema_names(self) -> Mapping[int, str]:

@@ -33,14 +33,16 @@ class InlinedUpdates(InlinedQueries):
     def version_for(self, table: TableInfo) -> int | None:
         """Return the version of the inlined table that takes a table's new rows, or None when none has its columns."""
         key = ("inlined_exists", table.id, table.schema_version)
-        found: int | None = self._sql._cache.get(key)
-        if found is None:
+        version: int | None = self._sql._cache.get(key)
+        if version is None:
             newest = max(self.tables(table.id), default=None)
             if newest is not None and newest >= table.schema_version:
-                found = self._sql._cache[key] = newest
+                version = self._sql._cache[key] = newest
             elif newest is not None and self._fits(table, newest):
-                found = newest  # not remembered: another client may make the table of this version, and drop the older
-        return found
+                version = (
+                    newest  # not remembered: another client may make the table of this version, and drop the older
+                )
+        return version
 
     def drop_emptied_tables(self, table_id: int) -> None:
         """Drop the inlined tables of older versions that have no rows any more.
@@ -124,8 +126,8 @@ class InlinedUpdates(InlinedQueries):
         mine = table.c.begin_snapshot <= through
         changed = sa.func.sum(sa.case((table.c.end_snapshot > base, 1), else_=0))
         statement = sa.select(sa.func.count(), sa.func.coalesce(changed, 0)).select_from(table).where(mine)
-        found = self._sql.run("flushed_rows", statement).one()
-        if int(found[0]) != count or int(found[1]):
+        counts = self._sql.run("flushed_rows", statement).one()
+        if int(counts[0]) != count or int(counts[1]):
             raise CommitConflict("an inlined row to be flushed was changed by another commit")
         self._sql.run("remove_inlined_rows", sa.delete(table).where(mine))
 

@@ -115,8 +115,8 @@ def _numbers(totals: Totals) -> tuple[int, int, int]:
 
 def _bounds(stats: TableColumnStats, *, exact: bool) -> tuple[Any, ...]:
     low, high = stored_bound(stats.min), stored_bound(stats.max)
-    found = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
-    return (*found, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else found
+    values = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
+    return (*values, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else values
 
 
 _MAX_TABLES = 256

@@ -34,9 +34,9 @@ def usage(writer: Writer, *, snapshots: bool, tables: bool, size: bool, commits:
     wanted = (snapshots, tables, size, commits is not None)
     statement = writer.cached(("usage", *wanted), lambda: _statement(writer, *wanted))
     row = writer.run("usage", statement, None if commits is None else {"before": commits - 1}).one()
-    found = iter(row)
-    snapshot_count, table_count, sum_of_bytes = (int(next(found) or 0) if asked else None for asked in wanted[:3])
-    return Usage(snapshot_count, table_count, sum_of_bytes, next(found) if wanted[3] else None)
+    values = iter(row)
+    snapshot_count, table_count, sum_of_bytes = (int(next(values) or 0) if asked else None for asked in wanted[:3])
+    return Usage(snapshot_count, table_count, sum_of_bytes, next(values) if wanted[3] else None)
 
 
 def _statement(writer: Writer, snapshots: bool, tables: bool, size: bool, commits: bool) -> sa.Select[Any]:

@@ -75,12 +75,12 @@ class ExpressionBinder:
 
     def _relations(self, names: Collection[str]) -> str:
         """Return the tables with those of their columns that some names may mean."""
-        found = []
+        relations = []
         for table, schema in self.tables.items():
             columns = [column for column in schema.columns if fold(column.name) in names]
             made = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
-            found.append(f"(SELECT {', '.join(made or ['NULL AS _ql_nothing'])}) AS {quote(table)}")
-        return ", ".join(found)
+            relations.append(f"(SELECT {', '.join(made or ['NULL AS _ql_nothing'])}) AS {quote(table)}")
+        return ", ".join(relations)
 
     def text(self, node: Node) -> str:
         """Return a part of an expression as text."""
@@ -101,9 +101,9 @@ class ExpressionBinder:
         owners = self.tables if owner is None else [owner]
         path = names if owner is None else names[1:]
         for table in owners:
-            found = self.tables[table].get(path[0])
-            if found is not None:
-                return table, [found, *_fields(found, path[1:])]
+            own = self.tables[table].get(path[0])
+            if own is not None:
+                return table, [own, *_fields(own, path[1:])]
         return None
 
     # -- constants ---------------------------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ class ExpressionBinder:
     def interval(self, node: Node) -> tuple[int, int, int] | None:
         """Return the months, days and microseconds of a constant interval."""
         with reading():
-            found = self._run(f"SELECT {self._value(node, None)} AS v").to_arrow_table().column("v")[0].as_py()
-        if found is None:
+            value = self._run(f"SELECT {self._value(node, None)} AS v").to_arrow_table().column("v")[0].as_py()
+        if value is None:
             return None
-        months, days, nanos = found
+        months, days, nanos = value
         return int(months), int(days), int(nanos) // 1000
 
     def _value(self, node: Node, type_: Column | None) -> str:
@@ -164,8 +164,8 @@ def _column(type_: Any) -> Column:
 
 def _fields(column: Column, path: Sequence[str]) -> Iterator[Column]:
     for name in path:
-        found = next((child for child in column.children if fold(child.name) == fold(name)), None)
-        if column.type != "struct" or found is None:
+        field = next((child for child in column.children if fold(child.name) == fold(name)), None)
+        if column.type != "struct" or field is None:
             raise PredicateError(f'"{column.name}" has no field {name!r}')
-        yield found
-        column = found
+        yield field
+        column = field

@@ -152,15 +152,15 @@ def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, boo
 
 
 def written_statistics(
-    found: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
+    statistics: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
 ) -> list[ColumnStats]:
     """Return DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
         if column.type == "variant":
-            stats.append(_variant_stats(found, path, column))
+            stats.append(_variant_stats(statistics, path, column))
             continue
-        entry = found.get(path)
+        entry = statistics.get(path)
         if entry is None:
             continue
         # entries are the values and the NULLs; some types are not counted, nested NULLs may be counted more than once
@@ -183,9 +183,9 @@ def written_statistics(
     return stats
 
 
-def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
+def _variant_stats(statistics: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
     """Return the statistics of a variant; those of its shredded fields are the extra ones."""
-    parts = {key.removeprefix(f"{path}."): entry for key, entry in found.items() if key.startswith(f"{path}.")}
+    parts = {key.removeprefix(f"{path}."): entry for key, entry in statistics.items() if key.startswith(f"{path}.")}
     whole = parts.get('"metadata"', {})
     nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))
     known = nulls is not None and entries is not None
@@ -199,11 +199,11 @@ def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) 
 
 
 def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
-    found: list[tuple[str, Column]] = []
+    paths: list[tuple[str, Column]] = []
     for column in columns:
         path = (*above, quote(column.name))
         if column.children:
-            found += _leaf_paths(column.children, path)
+            paths += _leaf_paths(column.children, path)
         else:
-            found.append((".".join(path), column))
-    return found
+            paths.append((".".join(path), column))
+    return paths

@@ -154,10 +154,10 @@ class DuckDBEngine:
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
             shapes = self._shapes.find(connection, plan, plan.schema.columns)
-        asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
+        wanted = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
         guarded = guarded or needs_guard(where)
         sql = scan_sql(
-            plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes, guarded=guarded
+            plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=wanted, shapes=shapes, guarded=guarded
         )
         return self.prepare(connection, sql)
 
@@ -290,8 +290,8 @@ class DuckDBEngine:
         with self.gate(), self.connection() as connection, _filtering(where, schema), reading():
             relation = connection.sql(bind(connection))
             relation = relation if where is None else relation.filter(where)
-            found = relation.aggregate("count(*)").fetchall()
-        return int(found[0][0])
+            rows = relation.aggregate("count(*)").fetchall()
+        return int(rows[0][0])
 
     def find(
         self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema

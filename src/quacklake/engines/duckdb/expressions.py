@@ -105,8 +105,8 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> Node:
         raise InputError(f"the expression {text!r} cannot be parsed: {error}") from None
     if document["error"]:
         raise InputError(f"the expression {text!r} cannot be parsed: {document['error_message']}")
-    found: list[Node] = document["statements"]
-    node = found[0]["node"] if len(found) == 1 else {}
+    statements: list[Node] = document["statements"]
+    node = statements[0]["node"] if len(statements) == 1 else {}
     if (
         node.get("type") != "SELECT_NODE"
         or node["from_table"]["type"] != "EMPTY"
@@ -116,7 +116,7 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> Node:
         or node["select_list"][0]["alias"]
     ):
         raise InputError(f"{text!r} is not one expression")
-    return found[0]
+    return statements[0]
 
 
 def _check(text: str, node: Node, functions: frozenset[str]) -> None:

@@ -70,18 +70,18 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
             parts.append(f"SELECT key, snapshot_id FROM {name}_{label}")
     if not parts:
         parts.append("SELECT NULL::BIGINT AS key, NULL::BIGINT AS snapshot_id WHERE false")
-    found = " UNION ALL ".join(parts)
+    deleted = " UNION ALL ".join(parts)
     if _overlapping(plan):
-        found = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({found}) GROUP BY key"
+        deleted = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({deleted}) GROUP BY key"
     query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_gone(plan, name)}) ORDER BY block"
-    setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {found}"
+    setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {deleted}"
     return ScanSql(query, tuple(tables), (setup,), reads.variable, tuple(reads.keys))
 
 
-def to_blocks(found: pa.Table) -> Blocks:
+def to_blocks(positions: pa.Table) -> Blocks:
     """Return what the query of ``deleted_sql`` gives, by data file."""
     blocks: dict[int, list[int]] = {}
-    for number in found.column("block").to_pylist():
+    for number in positions.column("block").to_pylist():
         blocks.setdefault(number >> (SHIFT - BLOCK_SHIFT), []).append(number & (POSITION_MASK >> BLOCK_SHIFT))
     return blocks
 
@@ -100,9 +100,9 @@ def _overlapping(plan: FeedPlan) -> bool:
 def _vectors(files: pa.Table, store: Store) -> pa.Table:
     parts = [pa.schema([("key", pa.int64()), ("snapshot_id", pa.int64())]).empty_table()]
     for file in files.to_pylist():
-        found = dated_positions(store, file["path"], file["record_count"])
-        dates = pc.fill_null(found.column("snapshot_id"), file["begin_snapshot"])
-        keys = pc.add(found.column("pos"), pa.scalar(file["data_file_id"] << SHIFT, pa.int64()))
+        positions = dated_positions(store, file["path"], file["record_count"])
+        dates = pc.fill_null(positions.column("snapshot_id"), file["begin_snapshot"])
+        keys = pc.add(positions.column("pos"), pa.scalar(file["data_file_id"] << SHIFT, pa.int64()))
         rows = pa.table([keys, dates], schema=parts[0].schema)
         parts.append(rows.filter(pc.less_equal(dates, file["last"])))
     return pa.concat_tables(parts)

@@ -43,7 +43,7 @@ def mapped_columns(
         stored = None if entry is None or entry.is_partition else _stored(column, entry)
         if entry is not None and entry.is_partition:
             folders = [hive_values(url) for url in urls] if folders is None else folders
-            expression = _folder_value(column, [found.get(entry.source_name) for found in folders])
+            expression = _folder_value(column, [folder.get(entry.source_name) for folder in folders])
         elif stored is None:
             expression = initial_value(column)
         else:
@@ -68,8 +68,8 @@ def _stored(column: Column, entry: MappedColumn) -> Column | None:
     if not column.children:
         return replace(column, name=entry.source_name)
     by_target = {child.target_id: child for child in entry.children}
-    found = [_stored(child, by_target[child.id]) for child in column.children if child.id in by_target]
-    children = tuple(child for child in found if child is not None)
+    stored = [_stored(child, by_target[child.id]) for child in column.children if child.id in by_target]
+    children = tuple(child for child in stored if child is not None)
     if not children or (column.type != "struct" and len(children) != len(column.children)):
         return None
     if column.type != "struct":  # what is inside lists and maps has the same name everywhere

@@ -91,9 +91,9 @@ def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.T
     )
 
 
-def _calls(plan: ScanPlan, blocks: Blocks, found: Sequence[Branch]) -> Iterator[_Call]:
+def _calls(plan: ScanPlan, blocks: Blocks, branches: Sequence[Branch]) -> Iterator[_Call]:
     ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "record_count"))
-    for branch in found:
+    for branch in branches:
         whole: list[int] = []
         sparse: dict[tuple[int, ...], list[int]] = {}
         for index in branch.indexes:

@@ -103,5 +103,5 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
 
 
 def _common_tables(node: Node) -> list[Node]:
-    found = node.get("cte_map")
-    return found["map"] if isinstance(found, dict) else []
+    tables = node.get("cte_map")
+    return tables["map"] if isinstance(tables, dict) else []

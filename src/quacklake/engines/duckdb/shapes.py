@@ -103,12 +103,12 @@ class ShapeCache:
         if missing:
             listed = ", ".join(file_literal(url) for url in missing)
             query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
-            found = dict(_trees(connection.execute(query).fetchall()))
-            known |= found
+            trees = dict(_trees(connection.execute(query).fetchall()))
+            known |= trees
             with self._lock:
-                if len(self._known) + len(found) > self._size:
+                if len(self._known) + len(trees) > self._size:
                     self._known.clear()
-                self._known |= found
+                self._known |= trees
         return known
 
     def _names(self, connection: duckdb.DuckDBPyConnection, url: str, key: str) -> Mapping[str, Column]:
@@ -160,7 +160,7 @@ def _described(name: str, type_: str) -> Column:
 
 def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: ScanPlan, begin: int | None) -> Shape:
     past = (*plan.past, (plan.snapshot_id + 1, plan.schema))
-    found = []
+    shape = []
     for column in columns:
         try:
             stored = with_ids(names, column, past, begin)
@@ -171,8 +171,8 @@ def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: Sc
                 hint="DuckDB does not tell their ids, and the history of the column has expired or is ambiguous",
             ) from None
         if stored is not None and not same_shape(stored, column):
-            found.append((column.id, _readable(stored, column)))
-    return tuple(found)
+            shape.append((column.id, _readable(stored, column)))
+    return tuple(shape)
 
 
 def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:
@@ -190,14 +190,14 @@ def _node(row: Sequence[Any], rest: Iterator[Sequence[Any]]) -> _Node:
 
 def _shape(tree: _Node, columns: Sequence[Column]) -> Shape:
     by_id = {node.id: node for node in tree.children}
-    found = []
+    shape = []
     for column in columns:
         node = by_id.get(column.id)
         if node is not None:
             stored = _stored(node, column)
             if not same_shape(stored, column):
-                found.append((column.id, _readable(stored, column)))
-    return tuple(found)
+                shape.append((column.id, _readable(stored, column)))
+    return tuple(shape)
 
 
 def _stored(node: _Node, wanted: Column | None) -> Column:

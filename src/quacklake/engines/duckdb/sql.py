@@ -110,7 +110,7 @@ class Reads:
         groups: dict[str | None, list[int]] = {}
         for index, key in enumerate(keys):
             groups.setdefault(key, []).append(index)
-        names = ", ".join(found.name for found in fields)
+        names = ", ".join(field.name for field in fields)
         parts = []
         for key, indexes in groups.items():
             urls = self.store.readable_urls([paths[index] for index in indexes])
@@ -195,8 +195,8 @@ def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
     groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
     runs: list[tuple[tuple[bool, bool, int, Shape], list[int]]] = []
-    for index, found in enumerate(zip(with_deletes, partial, mappings, strict=True)):
-        key = (*found, shapes.get(index, ()))
+    for index, kind in enumerate(zip(with_deletes, partial, mappings, strict=True)):
+        key = (*kind, shapes.get(index, ()))
         groups.setdefault(key, []).append(index)
         if not runs or runs[-1][0] != key:
             runs.append((key, []))
@@ -318,7 +318,7 @@ def _read_parquet(urls: Iterable[str], fields: Sequence[Field], rows: int | None
     if len(files) == 1 and (rows or 0) > _ROW_GROUP and config is None and NOTHING.is_file():
         files.append(str(NOTHING))
     paths = ", ".join(file_literal(url) for url in files)
-    schema = ", ".join(found.sql for found in fields)
+    schema = ", ".join(field.sql for field in fields)
     clauses = [f"schema=MAP {{{schema}}}", f"explicit_cardinality={max(rows or 0, 1):d}"]
     if config is not None:
         clauses.append(f"encryption_config={config}")
@@ -386,8 +386,8 @@ def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot
     paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
     parts = []
     for index in indexes:
-        found = deleted_positions(store, paths[index], counts[index], snapshot_id)
-        parts.append(pc.add(found, pa.scalar(index << SHIFT, pa.int64())))
+        positions = deleted_positions(store, paths[index], counts[index], snapshot_id)
+        parts.append(pc.add(positions, pa.scalar(index << SHIFT, pa.int64())))
     return pa.table({"key": pa.chunked_array(parts, pa.int64())})
 
 
@@ -444,9 +444,9 @@ def _inlined_virtual(name: str, plan: ScanPlan) -> str:
         return f"CASE WHEN {local} THEN '__ducklake_inlined_transaction_local_data' ELSE {stored} || schema_version END"
     if name == "file_index":
         assert plan.inlined is not None
-        found: set[int] = set(pc.unique(plan.inlined.column("schema_version")).to_pylist())
+        versions: set[int] = set(pc.unique(plan.inlined.column("schema_version")).to_pylist())
         # rows of an open transaction come after a table of the catalog, even where that has none
-        committed: list[int | None] = [*sorted(found - {LOCAL_VERSION})] or [None]
+        committed: list[int | None] = [*sorted(versions - {LOCAL_VERSION})] or [None]
         ordered = [*committed, LOCAL_VERSION]
         return f"(list_position({_list(ordered)}, schema_version) + {plan.files.num_rows - 1:d})::UBIGINT"
     if name == "snapshot_id":

@@ -254,8 +254,8 @@ class FileWriter:
             ).fetchall()
             select = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(own, names, strict=True))
             files: list[NewDataFile] = []
-            for first, last, *found in groups:
-                values = keys.values(found)
+            for first, last, *key in groups:
+                values = keys.values(key)
                 part = f"SELECT {select} FROM {rows} WHERE rowid BETWEEN {first:d} AND {last:d}"
                 size = None if size_hint is None else size_hint * (last - first + 1) // (groups[-1][1] + 1)
                 written = self._copy(job, part, keys.folder(values, hive=job.options.hive), size)
@@ -453,9 +453,9 @@ class FileWriter:
         """Return the positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
         assert file.delete_path is not None
         if file.delete_format == "puffin":
-            found = dated_positions(self.store, file.delete_path, file.record_count)
-            dates = pc.fill_null(found.column("snapshot_id"), begin_snapshot)
-            rows = pa.table([found.column("pos"), dates], schema=_DATED_ROWS)
+            positions = dated_positions(self.store, file.delete_path, file.record_count)
+            dates = pc.fill_null(positions.column("snapshot_id"), begin_snapshot)
+            rows = pa.table([positions.column("pos"), dates], schema=_DATED_ROWS)
         else:
             rows = self._delete_rows(file.delete_path, file.delete_key)
         if NAME_SNAPSHOT_ID not in rows.column_names:
@@ -518,5 +518,5 @@ def _by_position(rows: pa.Table) -> pa.Table:
     ordered = rows.sort_by([(NAME_POS, "ascending"), (NAME_SNAPSHOT_ID, "ascending")])
     if pc.count_distinct(ordered.column(NAME_POS)).as_py() == ordered.num_rows:
         return ordered
-    found = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
-    return found.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
+    earliest = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
+    return earliest.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
