@@ -1,9 +1,9 @@
-"""Which rows no snapshot sees any more.
+"""Finding the rows that no snapshot sees any more.
 
-A row lives from one snapshot to another, and there are far fewer such spans than rows. So the spans are read, compared
-here with the snapshots that are left, and those that none is in go into a temporary table. Every later question is then
-a join of equal values, which all databases are quick at; a range of snapshots for each row is not, least of all on
-MySQL, where every lookup would pass over all the snapshots that were just removed.
+A row lives from one snapshot to another, and there are far fewer such spans than rows. So the spans are read and
+compared here with the snapshots that are left, and the spans without any snapshot go into a temporary table. Every
+later query is then a join of equal values, which is quick on all databases. A range of snapshots for each row is slow,
+most of all on MySQL, where every lookup would pass over all the snapshots that were just removed.
 """
 
 from __future__ import annotations

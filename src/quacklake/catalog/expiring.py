@@ -1,10 +1,11 @@
-"""Taking snapshots out of the catalog, and with them everything that only they could see.
+"""Removing snapshots from the catalog, and with them everything that only they could see.
 
-Every function is a constant number of statements for each batch of rows, whatever the lake holds. What is left behind
-on purpose: the columns and name mappings of tables that live on, since an id of a column must never come back and an
-open transaction may use a mapping again; their schema versions, by which old files and inlined rows are read; and the
-rows of tables that live on under another name or were dropped meanwhile, since stock clients read and compact what was
-written with a schema version as the table was when that began.
+Every function is a constant number of statements for each batch of rows, whatever the lake holds.
+
+Some rows stay on purpose. The columns and name mappings of live tables stay, since the id of a column must never come
+back and an open transaction may use a mapping again. Their schema versions stay, because old files and inlined rows are
+read by them. The rows of tables that were renamed, or dropped meanwhile, stay, since stock clients read and compact
+files by the table as it was when its schema version began.
 """
 
 from __future__ import annotations

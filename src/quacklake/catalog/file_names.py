@@ -1,6 +1,6 @@
-"""Which files the catalog names, and where each of them is.
+"""The files that the catalog names, and where each of them is.
 
-Lists come in pages, so that what is in memory does not depend on the number of files.
+Lists come in pages, so that memory does not depend on the number of files.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class DeadFiles:
-    """How many files of one kind a table has that no snapshot sees, and their bytes."""
+    """The number of files of one kind of a table that no snapshot sees, and their bytes."""
 
     table_id: int
     is_delete: bool

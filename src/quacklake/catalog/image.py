@@ -1,7 +1,7 @@
-"""A catalog as a whole: every row of every table, out of one database and into another.
+"""A whole catalog: every row of every table, out of one database and into another.
 
-Rows of the metadata tables are the same in every database. Inlined rows are not: they are read as the database has them
-and must be decoded, and are written encoded for the database that gets them.
+Rows of the metadata tables are the same in every database. Inlined rows are not: they are read as the database stores
+them and must be decoded, and are written encoded for the target database.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _BYTES = ("BYTEA", "BLOB", "LONGBLOB")
 class InlinedTable:
     """The inlined table of one schema version; ``keys`` are its data columns in schema order.
 
-    Without ``ddl`` there is nothing to make: its rows are packed, among those of other tables.
+    Without ``ddl`` there is no table to create: its rows are packed, among those of other tables.
     """
 
     table: sa.Table

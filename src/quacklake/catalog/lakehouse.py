@@ -1,8 +1,8 @@
-"""On PostgreSQL: views over the metadata, for people who look with SQL.
+"""Views over the metadata on PostgreSQL, for people who look with SQL.
 
-A lake in the schema ``public`` has them in the schema ``lakehouse``; one in another schema has them there, beside its
-tables, as ``lakehouse_tables`` and so on. So two lakes of one database never ask for the same names. In a shared lake
-every row says whose it is, every join is by ``catalog_id``, and rows are read with the rights of whoever looks: a role
+A lake in the schema ``public`` has them in the schema ``lakehouse``; a lake in another schema has them beside its
+tables, as ``lakehouse_tables`` and so on. So two lakes of one database never need the same names. In a shared lake
+every row names its catalog, every join is by ``catalog_id``, and rows are read with the rights of the reader: a role
 sees what row-level security shows it.
 """
 
@@ -63,7 +63,7 @@ _SHARED = {
 
 @dataclass(frozen=True, slots=True)
 class _LakeViews:
-    """Where the views of a lake belong, and what has their names: whether each is a view over this lake."""
+    """The schema of a lake's views, and the relations with their names: whether each is a view over this lake."""
 
     lake: str
     home_exists: bool

@@ -1,4 +1,4 @@
-"""Leases: who does a piece of work that only one process at a time should do.
+"""Leases: which process does a piece of work that only one at a time should do.
 
 A lease is a row with a holder and an end, by the clock of the database.
 """

@@ -26,7 +26,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 class Tags:
     """The tags of a table or view, and of columns: of a table by their ids, of a view by their names.
 
-    A tag without a value is none.
+    A tag without a value does not count.
     """
 
     own: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class TagRow:
-    """A tag to be set; a value of None takes it away."""
+    """A tag to be set; a value of None removes it."""
 
     object_id: int
     column_id: int | None

@@ -1,6 +1,6 @@
-"""The catalogs (tenants) of a shared lake: making the lake, and making, finding, naming and removing catalogs.
+"""The catalogs (tenants) of a shared lake: creating the lake, and creating, finding, renaming and removing catalogs.
 
-What is done here crosses catalogs, so that it works on the tables as they are and names every ``catalog_id`` itself.
+This module crosses catalogs, so it uses the tables as they are and names every ``catalog_id`` itself.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """A catalog of a shared lake. ``folder`` is that of its files, below the data path of the lake.
+    """A catalog of a shared lake. ``folder`` is the folder of its files, below the data path of the lake.
 
-    ``borrows`` are folders elsewhere, whose files it may read: those of the lake that it was forked or adopted from.
+    ``borrows`` are folders elsewhere whose files it may read: those of the lake that it was forked or adopted from.
     """
 
     id: int
@@ -94,7 +94,7 @@ class CatalogRow:
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """What a shared lake says of itself."""
+    """The facts that a shared lake stores about itself."""
 
     layout: str
     data_path: str
@@ -123,7 +123,7 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
 
 @dataclass(frozen=True, slots=True)
 class CatalogTotals:
-    """What a catalog holds at its newest snapshot, and how many snapshots it keeps."""
+    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
 
     id: int
     snapshots: int = 0
@@ -521,7 +521,7 @@ def new_catalogs(names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _KnownCatalogs:
-    """What there is of some names: the catalogs that have them, and the names whose folder some catalog has.
+    """The catalogs that have some names, and the names whose folder some catalog has.
 
     ``first`` is the first id that no catalog has had, and new catalogs are ``encrypted`` or not.
     """

@@ -54,7 +54,7 @@ _NAMED = re.compile(r"\b(?:ducklake|quacklake)_(?!unseen_)\w+")
 
 @dataclass(frozen=True, slots=True)
 class CatalogScope:
-    """Where the rows of a table are: in ``physical``, whose ``catalog_id`` is the catalog's, and ``where`` holds.
+    """The place of a table's rows: in ``physical``, whose ``catalog_id`` is the catalog's, and ``where`` holds.
 
     ``alive`` is a further condition, in SQL with ``{catalog}`` for the catalog's id.
     """
@@ -157,7 +157,7 @@ def _temporary(table: Any) -> bool:
 
 
 class _Binding:
-    """What a compiler does in addition; mixed in before the one of the database."""
+    """The additions to a compiler; mixed in before the one of the database."""
 
     preparer: Any
 

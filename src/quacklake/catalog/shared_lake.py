@@ -37,10 +37,10 @@ _OURS = "^(duck|quack)lake_"
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
+    """The schema of a shared lake's tables, their owner, and the role that all granted roles belong to.
 
-    ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
-    ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
+    ``writers`` is the role of those that may write; lakes that an older version secured do not have it. ``secured`` are
+    the tables that have row-level security already, ``open_parts`` parts of tables that have none.
     """
 
     schema: str

@@ -1,7 +1,7 @@
-"""The tables of a shared lake as the database has them: every one led by ``catalog_id``.
+"""The tables of a shared lake as the database has them: the first column of each is ``catalog_id``.
 
-``definitions`` are for making them, and for what is done to many catalogs at once; everything else goes through
-``Tables``, whose statements are bound to one catalog.
+``definitions`` are for creating them, and for statements over many catalogs; everything else goes through ``Tables``,
+whose statements are bound to one catalog.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 class SharedTables:
     """The tables of all shared lakes in a schema of that name; ``of`` makes them once.
 
-    With a ``prefix`` their names begin with it: such tables are made beside those of a lake, and get its names later.
+    With a ``prefix`` their names begin with it: such tables are created beside those of a lake, and get its names
+    later.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Named statements inside one transaction of the metadata database: what every reader and writer is built on."""
+"""Named statements inside one transaction of the metadata database, the base of every reader and writer."""
 
 from __future__ import annotations
 

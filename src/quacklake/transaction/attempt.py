@@ -1,7 +1,7 @@
-"""One attempt at a commit: check what was committed since, give out ids, insert.
+"""One attempt at a commit: check what was committed since, assign ids, insert.
 
-The statements come in an order that keeps the transaction short: first what is read, then what may turn out to be a
-conflict, then rows in bulk, last the single rows that need no answer and travel together.
+The order of the statements keeps the transaction short: first the reads, then what may turn out to be a conflict, then
+rows in bulk, last the single rows that need no answer and travel together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one transaction will change, as immutable data.
+"""The changes of one transaction, as immutable data.
 
 Ids of things that do not exist yet are negative and local to the change set; the commit replaces them. So a change set
 can be replayed as often as races are lost, and always means the same.
@@ -68,8 +68,8 @@ class NewDataFile:
 class NewDeleteFile:
     """The delete file of one data file, with all its deletes.
 
-    One that takes the place of another (``replaces``) holds the deletes of several snapshots, each with its own, and
-    began when the other did. Its new deletes are dated ``snapshot``: a guess, mended when the commit knows better.
+    One that replaces another (``replaces``) holds the deletes of several snapshots, each with its own, and began when
+    the other did. Its new deletes are dated ``snapshot``, a guess that the commit corrects.
     """
 
     data_file_id: int
@@ -87,7 +87,7 @@ class NewDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class PastDeleteFile:
-    """All that was deleted of a data file up to now, each row with its snapshot."""
+    """All deletes of a data file up to now, each row with its snapshot."""
 
     data_file_id: int
     path: str
@@ -104,7 +104,7 @@ class PastDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """Inlined rows of one schema version that files hold now: those that came up to snapshot ``through``.
+    """Inlined rows of one schema version that files hold now: those inserted up to snapshot ``through``.
 
     ``count`` is how many there were, ended ones too.
     """
@@ -135,8 +135,8 @@ class TableChange:
     ``touched`` are the committed data files whose rows are deleted, each with the delete file it had; ``reads`` is what
     the change depends on having read, or None for a blind one.
 
-    One that only moves rows says what it is: ``compaction``. It may take whole files out of the lake, history included
-    (``replaced_files``), and give data files that live on another delete file, with the same deletes
+    A change that only moves rows has its kinds in ``compaction``. It may take whole files out of the lake, history
+    included (``replaced_files``), and give live data files another delete file with the same deletes
     (``dated_deletes``). ``removed_bytes`` is the size of the data files that it ends or replaces.
     """
 
@@ -181,7 +181,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class AlteredTable:
-    """A committed table before and after a transaction: its name, its columns, or how it is laid out."""
+    """A committed table before and after a transaction: its name, columns, partitioning or order."""
 
     before: TableInfo
     after: TableInfo
@@ -229,7 +229,7 @@ class AlteredTable:
 
 @dataclass(frozen=True, slots=True)
 class RevivedTable:
-    """A dropped table that comes back as ``table`` says, with the rows it had at the snapshot ``state``.
+    """A dropped table that comes back as ``table``, with the rows it had at the snapshot ``state``.
 
     Its data and delete files ended when it was dropped, and live again: no snapshot since then has it.
     """
@@ -262,7 +262,7 @@ class PendingMark:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Everything one transaction will change. ``token`` names the commit for as long as the lake lives.
+    """Everything one transaction will change. ``token`` identifies the commit for as long as the lake lives.
 
     ``inlining`` are the created and altered tables whose small inserts will go into the catalog. ``marks`` are
     committed with the changes; without any change they make no snapshot.

@@ -34,9 +34,9 @@ _log = logging.getLogger("quacklake.commit")
 class Retry:
     """How often and how long to try again: exponential backoff with full jitter.
 
-    Whoever loses again and again is given a turn: the next attempt plans at the head of the commit queue. Those that
-    take longer than ``turn_ms`` are not: everybody would wait for them. A catalog that makes as many commits as it may
-    waits up to ``limit_wait_ms`` for the next.
+    An operation that loses again and again gets a turn: its next attempt plans at the head of the commit queue. An
+    attempt that takes longer than ``turn_ms`` does not, since everybody would wait for it. A catalog at its limit of
+    commits waits up to ``limit_wait_ms`` for the next.
     """
 
     count: int = 10
@@ -60,7 +60,7 @@ class Retry:
 class CommitTurn:
     """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
 
-    When it is taken before an operation plans, no other client of ours can overtake that; when after, it may bring
+    Taken before an operation plans, it keeps other clients of ours from committing meanwhile; taken after, it may bring
     the newest snapshot along.
     """
 

@@ -1,4 +1,4 @@
-"""What only some versions of the format have: refused before anything is written where the lake's own lacks it."""
+"""Checks for features that only some versions of the format have, before anything is written."""
 
 from __future__ import annotations
 

@@ -19,10 +19,11 @@ _JITTER = 0.05
 
 
 class Allowance:
-    """What a change set may take. Commits of one catalog come one after the other, so that no two share a rest.
+    """The part of a catalog's limits that a change set may use.
 
-    A change set that only moves rows (a compaction, a flush) is let through: it makes a catalog smaller, or what is in
-    it countable. Without limits nothing is asked.
+    Commits of one catalog come one after the other, so no two use the same remainder. A change set that only moves rows
+    (a compaction, a flush) always passes: it makes a catalog smaller, or its contents countable. Without limits nothing
+    is read.
     """
 
     def __init__(self, writer: Writer, changes: ChangeSet) -> None:
@@ -90,7 +91,7 @@ def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError
 
 
 class Patience:
-    """How long one who is refused for now goes on waiting."""
+    """The time for which a commit that is refused for now goes on waiting."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""What one transaction changes of views, macros and tags, and how a commit writes it."""
+"""The changes of one transaction to views, macros and tags, and how a commit writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["NO_OBJECTS", "ObjectChanges"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectChanges:
-    """What one transaction changes of views, macros and tags. Ids of what does not exist yet are negative."""
+    """The changes of one transaction to views, macros and tags. Ids of new objects are negative."""
 
     created_views: tuple[ViewInfo, ...] = ()
     renamed_views: tuple[ViewInfo, ...] = ()

@@ -1,4 +1,4 @@
-"""The uncommitted changes to one table, and how a scan plan looks with them."""
+"""The uncommitted changes to one table, and a scan plan with them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TouchedFile:
 
 @dataclass
 class PendingTable:
-    """What a transaction has done to one table so far. Local row ids are negative and name uncommitted inlined rows."""
+    """The changes of a transaction to one table so far. Negative local row ids name uncommitted inlined rows."""
 
     table: TableInfo
     files: list[NewDataFile] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The end of a transaction's changes to one table: what was noted becomes immutable data, its delete files written."""
+"""Turning a transaction's changes to one table into immutable data, and writing its delete files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a change set may still be committed: the conflict rules against what others committed since."""
+"""The conflict rules: whether a change set may still be committed after what others committed since."""
 
 from __future__ import annotations
 

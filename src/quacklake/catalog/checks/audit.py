@@ -1,6 +1,6 @@
-"""The questions that ``verify`` asks of a catalog: one statement each, whatever the size of the lake.
+"""The queries that ``verify`` runs on a catalog: one statement each, whatever the size of the lake.
 
-Where the answer could be long it is streamed. What an answer means is not decided here.
+Long results are streamed. What a result means is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Row = tuple[Any, ...]
 
 
 class Audit(Reader):
-    """A reader that looks for what should not be there."""
+    """A reader that looks for inconsistent rows."""
 
     @classmethod
     def of(cls, reader: CatalogStatements) -> Self:

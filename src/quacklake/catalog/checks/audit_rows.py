@@ -1,4 +1,4 @@
-"""What ``verify`` reads a page at a time: files, statistics, totals, and the tables of inlined rows."""
+"""The queries of ``verify`` that read a page at a time: files, statistics, totals, and the tables of inlined rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ColumnFacts", "RowAudit"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """What the catalog says of a column: bounds, NULLs, NaN; ``None`` where it does not."""
+    """The bounds, NULLs and NaN of a column according to the catalog; ``None`` for what it does not know."""
 
     low: str | None = None
     high: str | None = None
@@ -30,7 +30,7 @@ class ColumnFacts:
 
 
 class RowAudit(Audit):
-    """Also looks at what there may be very much of."""
+    """An audit that also reads tables that may be very large."""
 
     # -- files -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Mending the rows of a catalog: the statements of a repair, inside its one transaction."""
+"""Repairing the rows of a catalog: the statements of a repair, inside its one transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Repairs"]
 
 
 class Repairs(Writer):
-    """A writer that mends. Each action takes what its finding says."""
+    """A writer that repairs. Each action takes the values of its finding."""
 
     @classmethod
     def of(cls, writer: Writer) -> Repairs:

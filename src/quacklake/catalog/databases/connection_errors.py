@@ -1,6 +1,6 @@
-"""Why a database cannot be reached or opened, found out from facts: error numbers, SQLSTATEs, sockets and files.
+"""Finding out why a database cannot be reached or opened: from error numbers, SQLSTATEs, sockets and files.
 
-Texts of errors are in the language of the server, and change; nothing here reads them.
+The texts of errors are in the language of the server, and change; nothing here reads them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mys
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a database cannot be used, what to do about it, and whether that may pass by itself."""
+    """The reason why a database cannot be used, what to do about it, and whether it may pass by itself."""
 
     message: str
     hint: str

@@ -1,4 +1,4 @@
-"""The connections of a catalog: the pool, transactions, and the errors of databases as ours."""
+"""The connections of a catalog: the pool, transactions, and database errors turned into ours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What differs between databases and is not a column type: opening, locking, bulk work, and what errors mean.
+"""The differences between databases other than column types: opening, locking, bulk work, and the meaning of errors.
 
-One subclass each, in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver class, never
-by their text.
+Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver
+class, never by their text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PreparedSelect:
-    """A select that is built once and asked often.
+    """A select that is built once and run often.
 
-    ``fresh`` when it must be planned for the tables as they are, not as they once were.
+    ``fresh`` means that the database must plan it for the tables as they are now.
     """
 
     statement: sa.Select[Any]
@@ -49,7 +49,7 @@ class PreparedSelect:
 
 
 class Failure(enum.Enum):
-    """What a database error means for the caller."""
+    """The meaning of a database error for the caller."""
 
     COLLISION = "collision"  # another writer took the same key, or the database asks to try again
     UNAVAILABLE = "unavailable"  # connection or server trouble
@@ -78,7 +78,7 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
 
 
 class Database(ABC):
-    """One kind of database. Subclasses say how it is opened, how commits queue and what its errors mean."""
+    """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
 
     name: ClassVar[str]
     extra: ClassVar[str | None] = None

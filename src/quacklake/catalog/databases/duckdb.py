@@ -1,4 +1,4 @@
-"""DuckDB as a catalog: how it is opened, queued and understood."""
+"""DuckDB as a catalog: how it is opened, how commits queue, and what its errors mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: how they are opened, queued and understood."""
+"""MySQL and MariaDB as catalogs: how they are opened, how commits queue, and what their errors mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: how it is opened, queued and understood."""
+"""PostgreSQL as a catalog: how it is opened, how commits queue, and what its errors mean."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Statements handed to the driver of PostgreSQL as they are.
+"""Statements handed to the driver of PostgreSQL without SQLAlchemy.
 
-What SQLAlchemy does each time that it runs a statement takes longer than the driver and the server together. It writes
-the text and knows the types; a statement that runs in every commit needs that once. Statements that need nothing of
-each other become one: what a small commit does not say to the server it need not wait for.
+SQLAlchemy takes longer to run a statement than the driver and the server together. It writes the text and knows the
+types; a statement that runs in every commit needs that once. Statements that do not depend on each other are joined
+into one, which saves a small commit the round trips.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARK = re.compile(r"%%|%\(")
 
 
 class Direct:
-    """A statement in the form of the driver; ``keys`` are the columns that an insert gives."""
+    """A statement in the form of the driver; ``keys`` are the columns of an insert."""
 
     __slots__ = ("_bind", "_fixed", "_result", "_scoped", "parameters", "text")
 

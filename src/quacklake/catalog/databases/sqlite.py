@@ -1,4 +1,4 @@
-"""SQLite: how it is opened, queued and understood."""
+"""SQLite as a catalog: how it is opened, how commits queue, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["SqliteDatabase"]
 class SqliteDatabase(Database):
     """SQLite through the standard library's driver. ``BEGIN IMMEDIATE`` is the commit queue.
 
-    Files have a rollback journal, and are locked by us, so that another SQLite in this process cannot take our locks;
-    with the setting ``sqlite_journal``, and where the system has no such locks, it is all left to SQLite.
+    Files have a rollback journal, and we lock them ourselves, so that another SQLite in this process cannot drop our
+    locks. With the setting ``sqlite_journal``, and where the system has no such locks, SQLite does all of it.
     """
 
     name = "sqlite"

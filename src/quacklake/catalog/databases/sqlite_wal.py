@@ -26,7 +26,7 @@ _Identity = tuple[int, int]
 
 
 class GuardedConnection(TidyConnection):
-    """A connection that knows which write-ahead log it has open."""
+    """A connection that remembers which write-ahead log it has open."""
 
     log_path: str | None = None
     log: _Identity | None = None

@@ -1,7 +1,7 @@
-"""Bringing a lake from one format version to another, step by step.
+"""Migrating a lake from one format version to another, step by step.
 
 Every step can be run again where it stopped: databases whose DDL commits by itself (MySQL) may stop inside one, all
-others do everything or nothing. A step first makes what is missing, which older readers overlook, then changes rows and
+others do everything or nothing. A step first adds what is missing, which older readers ignore, then changes rows and
 the version together.
 """
 

@@ -1,7 +1,7 @@
-"""The way from format version 1.0 to 1.1, and back where a lake holds nothing that 1.0 has no place for.
+"""Migrating from format version 1.0 to 1.1, and back where a lake holds nothing that 1.0 cannot store.
 
 Every statement can be run again after a failure, for databases whose DDL commits by itself. A catalog of a shared lake
-has the columns of 1.1 in any case; its rows are all that changes.
+has the columns of 1.1 in any case; only its rows change.
 """
 
 from __future__ import annotations

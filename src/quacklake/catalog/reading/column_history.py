@@ -1,4 +1,4 @@
-"""What the rows of ``ducklake_column`` tell about the past of a table's nested columns."""
+"""The past of a table's nested columns, from the rows of ``ducklake_column``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ HistoryRow = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """When fields inside nested columns last came, went or were renamed; ``changed``: not only together with them."""
+    """The snapshot at which fields inside nested columns last came, went or were renamed.
+
+    ``changed`` means that some did so without their column.
+    """
 
     at: int | None = None
     changed: bool = False

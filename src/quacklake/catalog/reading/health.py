@@ -1,4 +1,4 @@
-"""Reading how tables are doing: small files, deleted rows, inlined rows, what waits for removal."""
+"""Reading the state of tables: small files, deleted rows, inlined rows, files that wait for removal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _UNION = 100
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """What says whether a table wants care.
+    """Numbers that say whether a table needs maintenance.
 
-    ``small`` counts the files without deletes that are smaller than ``small_size``, by their size: each class goes
-    up to an eighth of the one before. ``chipped`` counts those with deletes in the same way, ``worn_files`` have lost
-    more of their rows than asked for. ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of
+    ``small`` counts the files without deletes that are smaller than ``small_size``, by their size: each class goes up
+    to an eighth of the one before. ``chipped`` counts those with deletes in the same way. ``worn_files`` have lost more
+    than the given share of their rows. ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of
     the oldest.
     """
 

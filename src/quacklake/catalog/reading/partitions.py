@@ -1,4 +1,4 @@
-"""How the files of tables are laid out, as the catalog says it: partitionings, orders, and the values of files."""
+"""Partitionings, sort orders, and the partition values of files."""
 
 from __future__ import annotations
 

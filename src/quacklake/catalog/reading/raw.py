@@ -1,4 +1,4 @@
-"""Metadata tables as they are: whole, with the types they have everywhere."""
+"""Whole metadata tables, with the types they have on every database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a new lake, exactly as stock DuckLake makes them, and ours beside them."""
+"""Creating the tables of a new lake, exactly as stock DuckLake does, and ours beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing data files, delete files and what is known of them."""
+"""Writing data files, delete files, their statistics and partition values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing rows and deletes into the metadata database."""
+"""Writing inlined rows and deletes into the metadata database."""
 
 from __future__ import annotations
 

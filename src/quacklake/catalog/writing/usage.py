@@ -1,4 +1,4 @@
-"""What a catalog of a shared lake has, asked inside the commit that may give it more."""
+"""The usage of a catalog of a shared lake, read inside the commit that may raise it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Usage", "live_bytes", "usage"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a catalog has before a commit; None for what was not asked.
+    """The usage of a catalog before a commit; None for what was not requested.
 
-    ``bytes`` are never less than there are. ``paced`` is when the oldest of the last commits was made.
+    ``bytes`` is never too low. ``paced`` is the time of the oldest of the last commits.
     """
 
     snapshots: int | None = None
