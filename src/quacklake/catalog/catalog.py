@@ -148,7 +148,7 @@ class Catalog(Connections):
             with self._translate("open"), self._connection() as connection:
                 return self._holds_catalog(connection)
         except ReadOnlyError:
-            # whoever may see nothing here must not learn either what there is
+            # do not reveal that the catalog exists to a role that may not see it
             raise no_such_catalog(name) from None
 
     def _holds_catalog(self, connection: Connection) -> bool:
@@ -158,7 +158,7 @@ class Catalog(Connections):
             here = self._database.has_table(connection, metadata.name, self._schema)
             if not here or self._unfinished(connection):
                 return False
-            # it may have been made between the two looks
+            # another client may have created it in between
             self.shared_facts = shared_facts(connection, self._database, self._schema)
             if self.shared_facts is None:
                 raise ConfigError(
@@ -169,7 +169,7 @@ class Catalog(Connections):
         return self.tenant_row is not None
 
     def _unfinished(self, connection: Connection) -> bool:
-        # on MySQL a making that failed, or that is under way, shows its tables, all empty
+        # on MySQL a creation that failed, or is under way, shows its tables, all empty
         if self.database != "mysql":
             return False
         table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self._schema))
@@ -193,7 +193,7 @@ class Catalog(Connections):
         metadata = self._tables["metadata"]
         if not self._database.has_table(connection, metadata.name, self._schema):
             return False
-        # on MySQL a making that failed leaves its tables behind, all empty
+        # on MySQL a failed creation leaves its tables behind, all empty
         return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
 
     def load(self, *, found: bool = False) -> None:
@@ -303,7 +303,7 @@ class Catalog(Connections):
                         create.create_own(writer._connection, tables, self._database)
         except BaseException:
             with suppress(QuacklakeError):
-                self.load()  # where tables cannot be undone, some steps may have been taken
+                self.load()  # where DDL cannot be undone, some steps may have been committed
             raise
         self.totals = TotalsCache()
         self._prepared = self._has_tokens = True
@@ -319,7 +319,7 @@ class Catalog(Connections):
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
-            mine = not self._holds_lake(writer._connection)  # nobody else was quicker
+            mine = not self._holds_lake(writer._connection)  # no other client was quicker
             if mine:
                 create.create_tables(writer, self._tables, self._database)
                 create.add_first_rows(writer, data_path, encrypted=encrypted)
@@ -385,10 +385,10 @@ class Catalog(Connections):
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
                 return
-            if self.shared:  # made with all its tables, and its catalogs have no right to make any
+            if self.shared:  # it has all its tables, and its catalogs may create none
                 self._prepared = self._has_tokens = True
                 return
-            # without the right to make tables we still commit, only a lost answer can then not be recovered
+            # without the right to create tables we still commit, but cannot recover a lost answer
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
                 self._database.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:

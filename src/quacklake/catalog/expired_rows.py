@@ -62,7 +62,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
             names.add(name)
     for table in (_SPANS, _FILES):
         if writer._database.name == "mysql":
-            # where a rollback leaves it
+            # a rollback leaves the temporary table there
             writer.run("forget_unseen", sa.text(f"DROP TEMPORARY TABLE IF EXISTS {table.name}"))
         writer.run("make_unseen", sa.schema.CreateTable(table))
     if spans:
@@ -95,7 +95,7 @@ def inlined_tables(writer: Writer) -> dict[str, sa.Table]:
     """Return the tables of inlined rows by their names, as far as every one has the same columns."""
     t = writer._t["inlined_data_tables"]
     listed = writer.run("inlined_data_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
-    # a name that is not of this form would be another table
+    # a name of another form belongs to another table
     versions = {row[2]: (row[0], row[1]) for row in listed if row[2] == data_table_name(row[0], row[1])}
     return {name: writer.inlined.lives(*versions[name]) for name in sorted(versions)}
 

@@ -193,7 +193,7 @@ def drop_inlined_tables(writer: Writer) -> None:
         return
     schema = writer._t.metadata.schema
     names = writer.stored_tables()
-    # looked up after the names: a table that is being made has its row by then
+    # looked up after the names: a table that is being created has its row by then
     t = writer._t["table"]
     living = {row[0] for row in writer.run("table_ids", sa.select(t.c.table_id).distinct())}
     for name in names:

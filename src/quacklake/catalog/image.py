@@ -37,7 +37,7 @@ _KINDS = {
 _OWN = {
     f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split()))
     for name, text in OWN_TABLES.items()
-    if name != "leases"  # who works on the lake at this moment
+    if name != "leases"  # a lease says who works on the lake at this moment
 }
 #: The tables of an image with their columns. What makes a lake of them, its metadata, comes last.
 IMAGED: Mapping[str, tuple[ColumnSpec, ...]] = {

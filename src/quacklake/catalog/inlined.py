@@ -66,9 +66,9 @@ def inlined_table(
     keys = []
     for column in schema.columns:
         sql = inline.sql_type(column, database)
-        # keyed by id: a user's column may be called row_id too
+        # the key is the id: a user's column may be called row_id too
         key = f"c{column.id}"
-        # quoted always: SQLAlchemy does not know every keyword of a database
+        # always quoted: SQLAlchemy does not know every keyword of a database
         columns.append(sa.Column(column.name, _stored(sql, database), key=key, quote=True))
         ddl.append((column.name, sql))
         keys.append(key)

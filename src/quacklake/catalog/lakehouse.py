@@ -56,7 +56,7 @@ _PLAIN = {"key": "", "of": " WHERE"}
 _SHARED = {
     "key": "catalog_id, ",
     "who": "catalog_id, g.catalog_name, ",
-    # a catalog that was dropped is seen by nobody
+    # hide dropped catalogs
     "of": " JOIN {lake}ducklake_catalog g USING (catalog_id) WHERE g.dropped_ms IS NULL AND",
 }
 

@@ -39,6 +39,6 @@ def lease_left(reader: Reader, lease_id: int) -> int:
     """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
     t = reader._t.own["leases"]
     if not reader.has_table(t.name):
-        return 0  # a lake that another client made
+        return 0  # another client created the lake
     left = sa.select(t.c.expires_ms - reader._database.now_ms()).where(t.c.lease_id == lease_id)
     return max(int(reader.run("lease_left", left).scalar() or 0), 0)

@@ -157,7 +157,7 @@ class Registry:
         """Make the tables, without any catalog; those of catalogs in ``partitions`` parts."""
         if self._t.metadata.schema is not None:
             self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
-        mysql = self._database.name == "mysql"  # a creation that failed there may have left some
+        mysql = self._database.name == "mysql"  # a failed creation may have left tables behind
         of_catalogs = set(self._t.definitions.values())
         for table in self._t.all():
             parts = partitions if table in of_catalogs else None
@@ -233,7 +233,7 @@ class Registry:
                 raise InvalidNameError(f"no catalog has {text!a} in its name")
         if prefix:
             start = tenant_key(prefix)
-            # the greatest character of ASCII stands in no name that is not a tombstone
+            # only tombstones have the greatest character of ASCII in their names
             statement = statement.where(t.c.catalog_key >= start, t.c.catalog_key < f"{start}\x7f")
         if after is not None:
             statement = statement.where(t.c.catalog_key > tenant_key(after))
@@ -536,7 +536,7 @@ class _KnownCatalogs:
 def _naming(tables: SharedTables, database: type[Database]) -> sa.Select[Any]:
     """Return the select for the next id and each catalog with some names, at least one row."""
     t, shared = tables.catalog, tables.shared
-    # a catalog that was renamed or dropped still has its folder
+    # a renamed or dropped catalog keeps its folder
     mine = sa.or_(*(database.among(column, "keys") for column in (t.c.catalog_key, t.c.folder_key)))
     columns = (t.c[name] for name in _COLUMNS)
     return sa.select(shared.c.next_catalog_id, shared.c.encrypted, *columns).select_from(shared.outerjoin(t, mine))

@@ -91,7 +91,7 @@ class SharedTables:
                 sa.Column("created_ms", sa.BigInteger(), nullable=False),
                 sa.Column("dropped_ms", sa.BigInteger()),
                 sa.Column("borrows", Text()),
-                # when a dropped one was purged; its row stays as long as somebody may still write into its folder
+                # when a dropped catalog was purged; its row stays while a client may still write into its folder
                 sa.Column("purged_ms", sa.BigInteger()),
                 sa.Column("limits", Text()),
             )
@@ -154,7 +154,7 @@ class SharedTables:
     def indexes(self, database: str) -> list[sa.Index]:
         """Return the indexes, the same ones each time: a table keeps every index that is made for it."""
         if database == "duckdb":
-            return []  # as in a plain lake
+            return []  # a plain lake has none there either
         if database not in self._indexes:
             self._indexes[database] = [
                 sa.Index(name, *(self.definitions[table].c[column] for column in (scoped.CATALOG_ID, *columns)))

@@ -77,7 +77,7 @@ class CatalogStatements:
     def _stands_for(self, name: str) -> bool:
         named = parse_table_name(name)
         if named is None or named[1] is not None:
-            return True  # a shared lake is made with all its tables
+            return True  # a shared lake has all its tables from the start
         table = self.delete_table(named[0])
         return self.run("any_inlined_delete", sa.select(table.c.file_id).limit(1)).first() is not None
 

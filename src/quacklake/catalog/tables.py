@@ -295,7 +295,7 @@ class Tables:
     def _make_indexes(self, database: str) -> list[sa.Index]:
         indexes = []
         for name, (table, columns) in INDEXES.items():
-            # only SQLite can keep text of any length in an index, and then needs to look nowhere else
+            # only SQLite can index text of any length, and then reads the index alone
             covered = COVERED.get(name, ()) if database == "sqlite" else ()
             indexes.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
         return indexes

@@ -56,7 +56,7 @@ _DELETES = (ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINED_DELETE)
 
 @dataclass(frozen=True)
 class FeedPlan:
-    """Everything an engine needs to tell what snapshots ``since`` to ``until`` (both included) changed in a table.
+    """Everything an engine needs to find what snapshots ``since`` to ``until`` (both included) changed in a table.
 
     ``rows`` has the data files as they were written, without deletes. ``ended`` are those that a change has ended in
     the range, each with its snapshot. ``inserted`` and ``deleted`` are inlined rows, dated by ``begin_snapshot``.

@@ -1,4 +1,4 @@
-"""A feed in parts that can be read apart from each other, on as many machines as there are."""
+"""A feed in parts that can be read independently, on as many machines as there are."""
 
 from __future__ import annotations
 

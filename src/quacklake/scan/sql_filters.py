@@ -1,4 +1,4 @@
-"""Filters as SQL text, taken apart by sqlglot, which is loaded only for them."""
+"""Filters as SQL text, parsed by sqlglot, which is imported only for them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Columns that every table has without being told: which row it is, since when, and where it is stored.
+"""Columns that every table has without declaring them: the id of a row, its snapshot, and where it is stored.
 
-A column of the table's own with one of these names hides it.
+A column of the table with one of these names hides the virtual one.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ def _nowhere_else() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often and how patiently to try; ``secrets`` are values to keep out of messages.
+    """How often and how long to retry; ``secrets`` are values to keep out of messages.
 
-    What is tried is counted for the tenant with this ``label``, too.
+    Calls are counted for the tenant with this ``label``, too.
     """
 
     max_retries: int = 5

@@ -1,7 +1,8 @@
-"""The buckets that stores are in: where one is missing, none of its files is damaged.
+"""The buckets of stores: if a bucket is missing, its files are not damaged.
 
-A store answers the same for a missing file and for a missing bucket, a status without a text. So whoever misses a file
-asks for its bucket. Errors of DuckDB, of any connection, name files by URLs: ``problem_of`` finds the store by these.
+A store answers the same for a missing file and for a missing bucket, a status without a text. So when a file is
+missing, its bucket is looked up. Errors of DuckDB, of any connection, name files by URLs: ``problem_of`` finds the
+store by these.
 """
 
 from __future__ import annotations

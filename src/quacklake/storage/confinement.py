@@ -1,4 +1,4 @@
-"""Which paths a store may touch: those that stay under its root, by their text and by where links lead."""
+"""The paths that a store may touch: those that stay under its root, by their text and by where links lead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Links:
-    """Where links lead. One that is kept for many files looks up each of their folders once."""
+    """The targets of links. An instance that is kept for many files looks up each of their folders once."""
 
     def __init__(self) -> None:
         self._folders: dict[str, str] = {}

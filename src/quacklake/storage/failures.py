@@ -1,7 +1,7 @@
-"""From what the operating system and the object stores report to Quacklake's own errors.
+"""Turning what the operating system and the object stores report into Quacklake's own errors.
 
-Decided by exception class and ``errno``. Arrow's object-store clients report neither, only a line of text that
-carries the service's own error code; there the code is taken out of the line and looked up.
+The exception class and ``errno`` decide. Arrow's object-store clients report neither, only a line of text with the
+error code of the service; the code is taken from the line and looked up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From what a user types to the files it names: paths and patterns, on this machine or in an object store."""
+"""Finding the files that a path or pattern names, on this machine or in an object store."""
 
 from __future__ import annotations
 

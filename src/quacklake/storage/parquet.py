@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says about the file, and the DuckLake statistics that follow from it."""
+"""The contents of the footer of a Parquet file, and the DuckLake statistics that follow from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet's own bounds, which are stored in physical types, as values that compare like the column's."""
+"""Parquet's bounds, which are stored in physical types, as values that compare like the column's."""
 
 from __future__ import annotations
 

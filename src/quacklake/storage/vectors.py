@@ -1,7 +1,7 @@
-"""Deletion vectors in the lake's store: the deleted positions of one data file, and since when they are deleted.
+"""Deletion vectors in the lake's store: the deleted positions of one data file, and the snapshots that deleted them.
 
 A file may hold a vector for every snapshot that deleted rows. They are decoded one at a time and no position is kept
-twice, so that what a file costs is bounded by the rows of its data file, however many vectors it claims to have.
+twice, so that memory is bounded by the rows of the data file, however many vectors the file claims to have.
 """
 
 from __future__ import annotations

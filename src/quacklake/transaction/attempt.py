@@ -78,7 +78,7 @@ class Attempt:
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
-        # stock clients remember the inlined tables of a schema version: another one needs another version
+        # stock clients cache the inlined tables of a schema version: another table needs another version
         alters = changes.alters_schema or None in self._inlined.values()
         version = self.latest.schema_version + (1 if alters else 0)
         draft = Snapshot(
@@ -198,7 +198,7 @@ class Attempt:
         records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
         for file in change.data_files:
             id_ = self.ids[file.id] = next(self._file_ids)
-            # one that the transaction itself has replaced never existed: its files belong to no partition
+            # a partitioning that the transaction itself replaced never existed: its files have no partition
             partition_id = None if file.partition_id is None else self.ids.get(file.partition_id, file.partition_id)
             if partition_id is not None and partition_id >= 0:
                 values = file.partition_values.items()
@@ -235,7 +235,7 @@ class Attempt:
         if not change.inlined:
             return total
         if not change.data_files:
-            # stock clients remember the totals of a table for as long as this counter stands still
+            # stock clients cache the totals of a table until this counter changes
             next(self._file_ids)
         next_row = total.next_row_id
         encoded: list[tuple[object, ...]] = []

@@ -136,9 +136,9 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
         except (CatalogUnavailableError, CommitUnknown):
             if not catalog.has_tokens:
                 raise
-            retry.pause(attempt)  # also when the answer to the question was lost
+            retry.pause(attempt)  # the answer to this query may be lost, too
         except CatalogError:
-            break  # whatever the reason, nobody knows whether the commit was made
+            break  # nobody can tell any more whether the commit was made
     raise CommitUnknown(
         "the connection was lost during the commit, and the database could not be asked again",
         hint="compare lake.snapshots() with what you wrote before trying again",

@@ -54,7 +54,7 @@ class Allowance:
             raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
         if tables and (used.tables or 0) + more_tables > (limits.tables or 0):
             raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
-        # the totals of tables are never too low, and cheap; only when they do not suffice are files summed up
+        # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
         enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
         self._weigh = size and not (enough and not changes.revived_tables)
 
@@ -71,7 +71,7 @@ class Allowance:
             return
         _, seconds = pace
         passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
-        # clocks that disagree by more than that tell nothing
+        # ignore clocks that differ by more than that
         if -seconds < passed < seconds:
             after = min(seconds - passed, seconds)
             raise TenantBusyError(

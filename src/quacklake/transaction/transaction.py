@@ -234,7 +234,7 @@ class Transaction:
         pending = self._pending.get(plan.table_id)
         if plan.table_id in self._reshaped:
             local = ((self.base.id + 1, schema) for schema in self._reshaped[plan.table_id])
-            # every file may be older than that
+            # every file may be older than the change
             plan = replace(plan, shaped_at=self.base.id, reshaped=True, past=(*plan.past, *local))
         for change in self._compactions:
             if change.table.id == plan.table_id:
@@ -258,7 +258,7 @@ class Transaction:
                 return existing
             raise AlreadyExistsError(f'the schema "{existing.name}" exists already', hint="pass if_not_exists=True")
         uuid = str(uuid7())
-        # one inside another is a folder below the data path, too
+        # the folder of a nested schema is directly below the data path, too
         path = object_dir(name, uuid) if parent is None else f"{uuid}/"
         info = SchemaInfo(self.local_id(), uuid, name, path, True, None if parent is None else parent.id)
         self._created_schemas[fold(name)] = info
@@ -302,7 +302,7 @@ class Transaction:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
         self.objects.check_no_view(owner, name)
         uuid = str(uuid7())
-        # a folder is shared with an older table of that name only by chance of names, never by file: names are unique
+        # an older table of that name may have the same folder; file names are unique
         info = TableInfo(
             id=self.local_id(),
             uuid=uuid,

@@ -30,7 +30,7 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
     for table in changes.tables:
         _check_added(writer, table, base)
     if _blind(changes) and latest.schema_version == base.schema_version:
-        return  # inserts exclude only changes of the schema
+        return  # an insert conflicts only with changes of the schema
     by_id = {table.table.id: table for table in changes.tables}
     for table_id, needed in _needed_checks(writer, changes, by_id, latest).items():
         if Check.SAME_FILE in needed:
@@ -97,7 +97,7 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     if reads is None:
         return
     files = writer.files.matching(latest, table.table, reads)
-    # a file made of others begins with the oldest of its rows
+    # a merged file begins with the oldest of its rows
     newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
     if pc.any(pc.greater(newest, base.id)).as_py():
         raise overtaken(table.table, "rows it depends on were inserted")

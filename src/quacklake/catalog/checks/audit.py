@@ -91,7 +91,7 @@ class Audit(Reader):
         s, c = self._t["snapshot"], self._t["snapshot_changes"]
         joined = c.outerjoin(s, s.c.snapshot_id == c.c.snapshot_id)
         stray = sa.select(c.c.snapshot_id).select_from(joined).where(s.c.snapshot_id.is_(None))
-        if self._t.is_next:  # where those of expired snapshots stay
+        if self._t.is_next:  # 1.1 keeps the changes of expired snapshots
             newest = sa.select(sa.func.max(s.c.snapshot_id)).scalar_subquery()
             stray = stray.where(c.c.snapshot_id > newest)
         return self.stream("changes", stray)

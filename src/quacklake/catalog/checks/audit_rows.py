@@ -255,7 +255,7 @@ class RowAudit(Audit):
 
     def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
         statement = sa.select(self.inlined.lives(table_id, version).c.payload)
-        # all are read, because no other statement may run before the stream ends
+        # read all, because no other statement may run before the stream ends
         return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
 
     def database_tables(self) -> list[str]:

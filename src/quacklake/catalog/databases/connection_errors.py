@@ -96,7 +96,7 @@ def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
     if state == "":
         return _postgres_login(url)
     if state is None:
-        return None  # a server that hangs up is out of order, not strict
+        return None  # a server that hangs up is broken; it does not refuse the password
     if state == "3D000":
         return _no_database(url)
     if state[:2] == "28":
@@ -126,7 +126,7 @@ def _postgres_login(url: CatalogUrl) -> Cause | None:
         if row is None:
             return _no_database(url)
         return None if row[0] else _no_right(url)
-    # it asked for a password before, and still does: an outage in between is not a wrong password
+    # the server still asks for a password, as before: this was an outage, not a wrong password
     return _refused(url) if startup_state(url.url, _SECONDS) == "" else None
 
 

@@ -70,7 +70,7 @@ class Connections:
             sqlite_journal=sqlite_journal,
         )
         self._engine: Engine = self._database.create_engine(shared=shared)
-        # some connections are left for those who read, and for what the head of the queue reads
+        # leave some connections for readers, and for the reads of the head of the queue
         self._many = pool_size + max_overflow > _RESERVED
         self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
@@ -206,7 +206,7 @@ class Connections:
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             kind = Failure.UNAVAILABLE
         if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
-            # a table of inlined rows that was known is gone when another client has cleaned up: look again
+            # another client may have dropped a table of inlined rows that we knew: look again
             return Collision(f"another writer committed to {shown} at the same time")
         # an error without a statement is one of connecting to a server; a file is opened by the first statement
         connecting = getattr(error, "statement", None) is None

@@ -125,7 +125,7 @@ class Database(ABC):
                 hint=f'pip install "quacklake[{self.extra}]"',
             ) from None
         if self.empty is not None:
-            # compiling takes longer than running: lakes in files, which come and go, do it once for all
+            # compiling takes longer than running: lakes in files share compiled statements
             dialect, compiled = _common(self.empty, shared)
             options = {"compiled_cache": compiled}
             engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
@@ -202,7 +202,7 @@ class Database(ABC):
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         """Insert rows, values in the order of the column keys."""
-        # by the table itself: the name of an inlined table may come back with other columns
+        # the key is the table object: the name of an inlined table may come back with other columns
         statement = self._inserts.get(table)
         if statement is None:
             statement = self._inserts[table] = sa.insert(table)

@@ -65,7 +65,7 @@ class DuckDBDatabase(Database):
     def listen(self, engine: Engine) -> None:
         @sa.event.listens_for(engine, "connect")
         def own(driver: object, _: object) -> None:
-            # DuckDB gives a child the database of its parent, without the parent's threads
+            # a forked child would get the parent's database without the parent's threads
             file = self._file()
             if any(other._process != os.getpid() for other in list(self._open) if other._file() == file):
                 raise CatalogError(
@@ -122,7 +122,7 @@ class DuckDBDatabase(Database):
         self._lock().release()
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
-        # one by one is slow here; of inlined rows only the driver knows what its values become
+        # rows one by one are slow here; only the driver knows how values of inlined rows are stored
         if len(rows) < _BULK or table.name.startswith("ducklake_inlined_"):
             return super().insert_many(connection, table, keys, rows)
         columns = [pa.array(values) for values in zip(*rows, strict=True)]
@@ -138,7 +138,7 @@ class DuckDBDatabase(Database):
             driver.unregister("quacklake_rows")
 
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
-        # the lists of tables are made anew from the whole file each time: asking for nothing is ten times as quick
+        # DuckDB builds its list of tables from the whole file each time: selecting no rows is ten times as fast
         quote = connection.dialect.identifier_preparer.quote_identifier
         try:
             connection.exec_driver_sql(f"SELECT 1 FROM {quote(schema or 'main')}.{quote(name)} LIMIT 0")
@@ -165,7 +165,7 @@ class DuckDBDatabase(Database):
 
     def classify(self, error: BaseException) -> Failure:
         if isinstance(error, duckdb.Error) and os.strerror(errno.ENOSPC) in str(error):
-            return Failure.FULL  # a commit that fails so is a TransactionException; it has no number for it
+            return Failure.FULL  # DuckDB has no number for this: a commit that fails so is a TransactionException
         if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
             return Failure.COLLISION
         if isinstance(error, duckdb.IOException | duckdb.ConnectionException):

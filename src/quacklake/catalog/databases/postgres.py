@@ -62,7 +62,7 @@ class PostgresDatabase(Database):
     def listen(self, engine: Engine) -> None:
         @sa.event.listens_for(engine, "connect")
         def connected(driver: Any, _: object) -> None:
-            # whoever may write one row of a table may lock all of it, and anybody the queue of commits
+            # a role that may write one row may lock the whole table, and any role the commit queue
             driver.autocommit = True
             driver.execute(_LOCK_TIMEOUT, [str(self.busy_timeout_ms)])
             driver.autocommit = False
@@ -115,7 +115,7 @@ class PostgresDatabase(Database):
     ) -> None:
         if len(rows) == 1:
             return super().update_many(connection, table, where, keys, rows)
-        # one statement: with one a row most of the time of a small commit would be theirs
+        # one statement: one for each row would take most of the time of a small commit
         names = [*where, *keys]
         statement = self._set.get(table)
         if statement is None:
@@ -143,7 +143,7 @@ class PostgresDatabase(Database):
 
     def _send(self, connection: Connection, question: PreparedSelect) -> tuple[Direct, Any]:
         direct = self._as_direct(connection, question.statement, question.parameters)
-        # the plan of a statement that the driver has prepared is as old as that
+        # a statement that the driver has prepared keeps its old plan
         prepare = False if question.fresh else None
         return direct, direct.send(connection, question.parameters, prepare=prepare)
 
@@ -177,7 +177,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[None]:
-        known: dict[Any, Any] = connection.info  # which a connection that is lost has no more
+        known: dict[Any, Any] = connection.info  # a lost connection has no transaction any more
         collected = known[_BATCH] = []
         try:
             yield
@@ -197,7 +197,7 @@ class PostgresDatabase(Database):
     def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
         from sqlalchemy.dialects.postgresql import ARRAY
 
-        # one parameter: a statement with one for each text takes longer to write than to run
+        # one parameter for all texts: one for each takes longer to compile than to run
         return element == sa.any_(sa.bindparam(parameter, type_=ARRAY(sa.String)))
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -254,7 +254,7 @@ def _pipeline(connection: Connection) -> Iterator[None]:
         with driver.pipeline():
             yield
     except psycopg.Error as error:
-        # raised when the block ends, outside SQLAlchemy: give it the same form
+        # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
         raise as_sqlalchemy(error, "batch", driver) from error
 
 
@@ -277,7 +277,7 @@ def _json(names: Sequence[str], rows: Rows) -> str:
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     try:
         return json.dumps(objects, default=_text, allow_nan=False)
-    except ValueError:  # it has no infinity and no NaN, but the database reads their names
+    except ValueError:  # JSON has no infinity and no NaN, but the database reads their names
         finite = [{name: _finite(value) for name, value in item.items()} for item in objects]
         return json.dumps(finite, default=_text)
 

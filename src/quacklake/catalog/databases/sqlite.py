@@ -94,7 +94,7 @@ class SqliteDatabase(Database):
         return set(connection.scalars(sa.select(known.c.name).where(known.c.type == "index")))
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        # a cast reads as far as it understands: only what is a number as a whole counts, as JSON has it
+        # a cast reads any leading digits: accept only a whole number, as JSON has it
         others = "*[^0-9-]*" if kind == "integer" else "*[^0-9.eE+-]*"
         good = sa.and_(element.op("NOT GLOB")(others), sa.func.json_valid(element))
         return sa.case((good, sa.cast(element, sa.Integer if kind == "integer" else sa.REAL)))

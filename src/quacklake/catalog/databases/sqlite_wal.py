@@ -46,7 +46,7 @@ class GuardedConnection(TidyConnection):
             # a statement that was not read to its end would keep the connection, and its locks, alive
             self.rollback()
         if self.given_up and self.log_path is not None and _identity(self.log_path) is not None:
-            # SQLite removes the log by its name when it believes to be the last: keep it from ever doing so
+            # SQLite removes the log when it believes to be the last user: prevent that
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
             return
         super().close()

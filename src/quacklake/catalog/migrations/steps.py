@@ -208,7 +208,7 @@ def _read_partial_info(work: _Work) -> None:
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
         newest = partial_max(info)
         if work.writer._database.name == "duckdb":
-            # it alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
+            # DuckDB alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
             # process that is killed leaves a log that cannot be read again
             listed = sa.select(files.c.data_file_id, newest).where(newest.is_not(None))
             work.partial = [(row[0], row[1]) for row in work.run("partial_max", listed)]
@@ -264,7 +264,7 @@ def table_versions(
     for table, dates in changes.items():
         for date in sorted(dates):
             at = bisect_right(begins, date) - 1
-            # of changes in snapshots that have expired only the last can still be seen
+            # of the changes in expired snapshots only the last is still visible
             versions[(table, known[max(at, 0)][1])] = date
     for table, version in inlined:
         if version in first and table in changes:

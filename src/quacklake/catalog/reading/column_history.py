@@ -51,7 +51,7 @@ def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
             continue
         first, last = life[0][0], life[-1][1]
         (changed if first > lives[top][0][0] else made).append(first)
-        # one that was gone for a while is missing in the files of that time
+        # a field that was dropped for a while is missing in the files of that time
         changed += [b[0] for a, b in itertools.pairwise(life) if (a[1], a[2]) != (b[0], b[2])]
         changed += [] if last is None else [last]
     return Reshaped(max([*made, *changed], default=None), bool(changed))

@@ -62,7 +62,7 @@ class FileQueries:
         One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
         buckets = self._wanted_buckets(table, predicate)
-        coarser = coarse(predicate)  # databases take long over many comparisons, or refuse them
+        coarser = coarse(predicate)  # databases are slow with many comparisons, or refuse them
         key = ("files", pruning.shape(coarser), *buckets)
         statement = self._sql.cached(key, lambda: self._select_files(coarser, list(buckets)))
         parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(coarser)}
@@ -114,7 +114,7 @@ class FileQueries:
         types: dict[int, str] = self._sql.cached(
             key, lambda: partitions.constant(self._sql.run("column_types", partitions.select_types(self._t, table.id)))
         )
-        # an open transaction may have given one another type
+        # an open transaction may have changed a type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
 
     def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
@@ -134,7 +134,7 @@ class FileQueries:
             partitions.in_buckets(self._t, self._database, *key, sa.bindparam(f"b{number}", expanding=True))
             for number, key in enumerate(buckets)
         ]
-        # after the statistics, so that only files that are left are looked up
+        # joined after the statistics, so that only the remaining files are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
         source = source.outerjoin(d, sa.and_(with_deletes, visible(d, snapshot)))
         return sa.select(*self._file_columns()).select_from(source).where(*where).order_by(f.c.data_file_id)

@@ -68,7 +68,7 @@ class InlinedQueries:
 
     def table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
         """Return the inlined table of one schema version, as SQL sees it."""
-        # with the columns: a commit that failed may have been about to make another table of that version
+        # the key has the columns: a failed commit may have wanted another table of that version
         key = ("inlined", table_id, schema_version, schema)
         return self._sql.cached(  # type: ignore[no-any-return]
             key,
@@ -91,7 +91,7 @@ class InlinedQueries:
 
         A lake on its way to 1.1 may have tables of both kinds, so the table itself is asked; a new one of 1.1 has it.
         """
-        halfway = self._database.name == "mysql"  # where a migration that fails leaves some columns renamed
+        halfway = self._database.name == "mysql"  # a failed migration leaves some columns renamed there
         if self._t.shared or not (self._t.is_next or halfway):
             return ""
         key = ("inlined_prefix", table_id, schema_version)

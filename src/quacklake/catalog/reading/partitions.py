@@ -143,7 +143,7 @@ def in_buckets(
             v.c.table_id == f.c.table_id,
             v.c.data_file_id == f.c.data_file_id,
             v.c.partition_key_index == index,
-            # what is not a number is unknown
+            # a text that is not a number is unknown
             database.bound(v.c.partition_value, "integer").not_in(numbers),
         )
         .correlate(f)

@@ -72,7 +72,7 @@ def _limits(predicate: Compare) -> tuple[Any, Any] | None:
     if kind is None:
         return None
     if kind in ("date", "timestamp"):
-        # as text, only years of four digits are in the order of time
+        # as text, only years of four digits sort by time
         return (predicate.text, predicate.text) if _FOUR_DIGITS.match(predicate.text) else None
     if kind == "text":
         return (predicate.text, predicate.text) if "\0" not in predicate.text else None
@@ -97,7 +97,7 @@ class _Builder:
             return self._compare(predicate)
         if isinstance(predicate, IsNull):
             stats = self._stats[predicate.column_id].c
-            # stock DuckLake writes 0 and 0 for types it keeps no counts of
+            # stock DuckLake writes 0 and 0 for types that it does not count
             unknown = sa.or_(stats.null_count.is_(None), stats.value_count.is_(None), stats.value_count == 0)
             return sa.or_(unknown, stats.null_count > 0)
         parts = [self.build(part) for part in predicate.parts]

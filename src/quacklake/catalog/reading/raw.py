@@ -25,7 +25,7 @@ def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
     known = reader._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if known is not None:
         types = {column.name: _arrow(column.type) for column in known.columns}
-        # DuckDB's times come to Python only with packages that may not be here
+        # duckdb returns times only with packages that may not be installed
         chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
         rows = reader.run("metadata_table", sa.select(*chosen)).all()
         columns = zip(*rows, strict=True) if rows else ((),) * len(types)

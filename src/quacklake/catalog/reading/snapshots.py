@@ -70,7 +70,7 @@ class SnapshotQueries:
         table = self._t["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
         version = sa.select(table.c.value).where(table.c.key == "version", *own)
-        # a plain lake that has become a shared one has several; the longest is the one that no client knows
+        # a plain lake that became a shared one has several versions; the longest is the one that no client knows
         return version.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:

@@ -24,7 +24,7 @@ __all__ = ["add_first_rows", "create_own", "create_tables"]
 def create_tables(writer: Writer, tables: Tables, database: Database) -> None:
     """Create every table of a lake, empty."""
     schema = tables.metadata.schema
-    # on MySQL a making that failed may have left some
+    # on MySQL a failed creation may have left some tables
     fresh = database.name != "mysql"
     if schema is not None:
         writer.run("create_metadata_schema", sa.schema.CreateSchema(schema, if_not_exists=True))

@@ -165,7 +165,7 @@ class FileUpdates(FileQueries):
             gone = self._t[name]
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self._sql.run(f"remove_{name}", sa.delete(gone).where(*mine))
-        # the cleanup of stock clients looks at nothing but the schedule
+        # the cleanup of stock clients reads the schedule alone
         named = self._named([row[1] for row in rows])
         gone_files = [tuple(row[:3]) for row in rows if row[3] is None and _file_name(row[1]) not in named]
         self._schedule(table, gone_files, time)

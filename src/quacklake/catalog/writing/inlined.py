@@ -39,9 +39,7 @@ class InlinedUpdates(InlinedQueries):
             if newest is not None and newest >= table.schema_version:
                 version = self._sql._cache[key] = newest
             elif newest is not None and self._fits(table, newest):
-                version = (
-                    newest  # not remembered: another client may make the table of this version, and drop the older
-                )
+                version = newest  # not cached: another client may create the table of this version, and drop the older
         return version
 
     def drop_emptied_tables(self, table_id: int) -> None:

@@ -54,7 +54,7 @@ def read_totals(writer: Writer, table_ids: Sequence[int]) -> dict[int, Totals]:
     unsized: set[int] = set()
     columns: dict[int, dict[int, TableColumnStats]] = {}
     for row in writer.run("totals", writer.cached("totals", build), {"ids": list(table_ids)}):
-        # in 1.1 some may be unknown; as many rows as there are row ids there are at most
+        # 1.1 may leave the number of rows unknown; it is at most the number of row ids
         if row[3] is None:
             unsized.add(row[0])
         tables[row[0]] = TableTotals(row[2] if row[1] is None else row[1], row[2], row[3] or 0)
@@ -159,7 +159,7 @@ class TotalsCache:
         """Remember what a commit on top of ``base_id`` wrote; the totals of other tables still hold."""
         with self._lock:
             if snapshot_id <= self._snapshot:
-                return  # a later commit of this process was quicker to tell
+                return  # a later commit of this process came first
             if self._snapshot != base_id or len(self._tables) > _MAX_TABLES:
                 self._tables.clear()
             self._tables.update(totals)

@@ -1,4 +1,4 @@
-"""Measuring what is in files, to hold it against what the catalog says: one aggregate over many files."""
+"""Measuring the contents of files, to compare them with the catalog: one aggregate over many files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an expression means to DuckDB: its tree, the types of its parts, and the values of those that are constant.
+"""The meaning of an expression to DuckDB: its tree, the types of its parts, and the values of constant parts.
 
-Whoever has to say the same in another language goes by this, and by nothing else.
+Translations into other languages rely on this alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def session_function(tree: Any) -> str | None:
 
 
 class ExpressionBinder:
-    """Expressions over the columns of some tables, which have names. It asks a connection, and changes nothing."""
+    """Expressions over the columns of some named tables. It queries a connection, and changes nothing."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:
         self.tables = tables

@@ -1,4 +1,4 @@
-"""Writing the files of a compaction: rows take their ids along, and their snapshots where history needs them."""
+"""Writing the files of a compaction: rows keep their ids, and their snapshots where history needs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SNAPSHOT = "_ql_came"
 
 @dataclass(frozen=True, slots=True)
 class CompactionFiles:
-    """Writes files for one lake. ``options`` and ``vectors`` say how those of a table are written."""
+    """Writes files for one lake. ``options`` and ``vectors`` return how those of a table are written."""
 
     engine: DuckDBEngine
     writer: FileWriter

@@ -1,4 +1,4 @@
-"""What ``COPY`` is told when it writes a data file, and the statistics that it returns."""
+"""The options of a ``COPY`` that writes a data file, and the statistics that it returns."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How Parquet files are written; the lake's options say so.
+    """How Parquet files are written, from the lake's options.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the
-    functions which the order needs.
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the functions that
+    the order needs.
     """
 
     compression: str = "snappy"

@@ -1,4 +1,4 @@
-"""DuckDB's errors as ours."""
+"""Turning DuckDB's errors into ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files from elsewhere in SQL: columns found by their names in the file, at every depth, or in the names of folders."""
+"""Files from elsewhere in SQL: their columns are found by name, at every depth, or in the names of folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Field", "mapped_columns"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column to read from files: by field id or by its name there, under a name of ours."""
+    """A column to read from files: by field id or by its name there, under another name."""
 
     key: int | str
     name: str

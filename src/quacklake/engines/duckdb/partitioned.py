@@ -1,4 +1,4 @@
-"""Rows on their way into the files of a partitioned or sorted table, as DuckDB SQL."""
+"""Queries for the rows that go into the files of a partitioned or sorted table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as DuckDB's functions name them: never as a pattern."""
+"""Names of files for DuckDB's functions: never a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries and expressions that the catalog keeps: the SQL of views and macros, as DuckDB understands it."""
+"""Queries and expressions that the catalog stores: the SQL of views and macros, as DuckDB understands it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The nested columns as they are in data files: which fields, by id and name, a file has.
 
-DuckDB maps the columns of a file by field id, but the fields inside them by name. Files that may be older than a change
-of fields are therefore asked for their own, and grouped by the answer. Of encrypted files DuckDB tells the names of
+DuckDB maps the columns of a file by field id, but the fields inside them by name. So the fields of files that may be
+older than a change of fields are read, and the files grouped by them. For encrypted files DuckDB returns the names of
 fields only; the plan has the history from which their ids follow.
 """
 
@@ -48,7 +48,7 @@ class _Node:
 
 
 class ShapeCache:
-    """The shapes of files, remembered: a file never changes. Safe to share between threads."""
+    """A cache of the shapes of files, which never change. Safe to share between threads."""
 
     def __init__(self, store: Store, size: int = 16_384) -> None:
         self._store = store

@@ -209,7 +209,7 @@ def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What queries need to know of each file of a branch; ``table`` has a row for each, in their order."""
+    """The facts of each file of a branch that queries need; ``table`` has a row for each, in their order."""
 
     name: str
     table: pa.Table

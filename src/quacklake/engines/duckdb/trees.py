@@ -1,6 +1,6 @@
 """DuckDB's own trees of queries, in one form for all its versions.
 
-``json_serialize_sql`` is not a promise: 2.0 calls the parts of some nodes by other names than 1.5. What 2.0 gives is
+``json_serialize_sql`` has no stable form: 2.0 names the parts of some nodes differently from 1.5. The tree of 2.0 is
 brought into the form of 1.5 as far as others read it, and both versions make text of that. Constants and types stay as
 each version has them; ``constant_of`` reads both.
 """
@@ -43,7 +43,7 @@ _PARTS = {
 
 
 class TooManyParts(ValueError):
-    """A name has more parts than catalog, schema and name."""
+    """A name with more parts than catalog, schema and name."""
 
 
 def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
@@ -189,7 +189,7 @@ def _name(node: Node) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number or text that stands in a query: ``INTEGER``, ``VARCHAR``, ``NULL`` or another type."""
+    """A number or text in a query: ``INTEGER``, ``VARCHAR``, ``NULL`` or another type."""
 
     type: str
     value: Any
