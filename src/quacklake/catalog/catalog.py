@@ -377,7 +377,7 @@ class Catalog(Connections):
             raise ReadOnlyError("cannot create a lake through a read-only connection")
         if self.shared:
             raise UnsupportedFeatureError(
-                "a catalog of a shared lake cannot be made this way", hint="leave catalog out: make a plain lake"
+                "a catalog of a shared lake cannot be created this way", hint="leave catalog out to create a plain lake"
             )
 
     def prepare(self) -> None:

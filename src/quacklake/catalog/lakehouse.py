@@ -129,8 +129,8 @@ def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     others = [str(name) for (name,) in rows_of(connection, query)] if ours else []
     if others:
         raise InputError(
-            f"the views over the metadata are about to be replaced, and others stand on them: {', '.join(others)}",
-            hint="drop these, and make them again afterwards",
+            f"other views depend on the views over the metadata, which must be replaced: {', '.join(others)}",
+            hint="drop these views, and create them again afterwards",
         )
     execute(connection, [f"DROP VIEW {name}" for name in ours])
 

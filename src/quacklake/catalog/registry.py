@@ -108,16 +108,19 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
     if not database.has_table(connection, "quacklake_shared", metadata_schema):
         raise UnsupportedVersionError(
             "the shared lake has an older layout, and migrate_if_required is set to false",
-            hint="open it with migrate=True, which brings it to the present one",
+            hint="open it with migrate=True to bring it to the present layout",
         )
     facts = Registry(connection, database, metadata_schema).facts()
     if facts is not None and facts.layout.startswith(CONVERTING):
         raise UnsupportedVersionError(
             "the conversion of the lake to a shared one was interrupted, or has not ended yet",
-            hint="open it with migrate=True and to be written, which ends it",
+            hint="open it writable with migrate=True to finish the conversion",
         )
     if facts is not None and facts.layout != LAYOUT:
-        raise UnsupportedVersionError(f"the shared lake has the layout {facts.layout}", hint=f"{LAYOUT} is known here")
+        raise UnsupportedVersionError(
+            f"the shared lake has the layout {facts.layout}",
+            hint=f"this version of quacklake reads the layout {LAYOUT}",
+        )
     return facts
 
 

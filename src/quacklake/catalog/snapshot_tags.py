@@ -23,7 +23,7 @@ def _table(reader: Reader, name: str) -> sa.Table | None:
 def _needed(writer: Writer, name: str) -> sa.Table:
     table = _table(writer, name)
     if table is None:
-        raise ReadOnlyError(f"no right to make the table quacklake_{name} in this catalog")
+        raise ReadOnlyError(f"no right to create the table quacklake_{name} in this catalog")
     return table
 
 
@@ -50,7 +50,7 @@ def tagged(reader: Reader, name: str) -> Snapshot:
         return reader.snapshots.at_version(known[name].snapshot_id)
     except NotFoundError:
         raise SnapshotExpiredError(
-            f'the tag "{name}" is of snapshot {known[name].snapshot_id}, which a client that knows no tags has expired',
+            f'the tag "{name}" names snapshot {known[name].snapshot_id}, which another client has expired',
             hint="lake.untag() removes the tag",
         ) from None
 
@@ -61,7 +61,7 @@ def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
     taken = next((known for known in tags(writer) if known.name == tag.name), None)
     if taken is not None and not replace:
         raise AlreadyExistsError(
-            f'the tag "{tag.name}" is that of snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
+            f'the tag "{tag.name}" names snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
         )
     row = {"snapshot_id": tag.snapshot_id, "created": tag.created}
     if taken is None:

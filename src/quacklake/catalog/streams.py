@@ -43,7 +43,7 @@ def put(writer: Writer, mark: StreamMark, *, new: bool) -> None:
     elif writer.has_table(table.name):
         writer.run("insert_stream", sa.insert(table), [values])
     else:
-        raise ReadOnlyError(f"no right to make the table {table.name} in this catalog")
+        raise ReadOnlyError(f"no right to create the table {table.name} in this catalog")
 
 
 def remove(writer: Writer, name: str) -> None:

@@ -171,7 +171,7 @@ def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tup
         missing = next(id_ for id_ in range(first, until + 1) if id_ not in made)
         oldest = max(id_ for id_ in range(missing, until + 1) if id_ not in made) + 1
         raise SnapshotExpiredError(
-            f"the changes since snapshot {since} cannot be told: snapshot {missing} has expired",
+            f"the changes since snapshot {since} cannot be read: snapshot {missing} has expired",
             hint=f"read the whole table at snapshot {oldest}, then its changes since {oldest + 1}"
             if oldest <= until
             else "lake.snapshots() lists what exists",

@@ -61,7 +61,7 @@ def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: 
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
         raise CatalogError(
             f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
-            hint="another client wrote a value that DuckDB has no form of; snapshots before it can be read",
+            hint="another client wrote a value that DuckDB cannot represent; snapshots before it can be read",
         ) from None
     finally:
         connection.unregister("stored")

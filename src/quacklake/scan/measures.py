@@ -19,7 +19,7 @@ class ColumnMeasure:
 
 @dataclass(frozen=True, slots=True)
 class FileMeasure:
-    """The measured contents of a file; ``file_id`` is None for a whole table. Snapshots and row ids are the outermost."""
+    """The measured contents of a file; ``file_id`` is None for a whole table. Snapshots and row ids are extremes."""
 
     file_id: int | None
     rows: int

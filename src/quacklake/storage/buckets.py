@@ -51,7 +51,7 @@ class Bucket:
         if type_ == fs.FileType.NotFound:
             return StorageError(
                 f"there is no bucket {self.bucket}",
-                hint="make it, or check the data path, the endpoint and the keys: another account may have it",
+                hint="create it, or check the data path, the endpoint and the keys: it may belong to another account",
             )
         self._seen = time.monotonic()
         return None

@@ -54,7 +54,7 @@ def open_root(text: str, s3: S3Options | None) -> Root:
     if scheme not in SCHEMES:
         raise ConfigError(
             f"unknown kind of store {scheme}:// in the data path",
-            hint="known are a local path and " + ", ".join(f"{known}://" for known in SCHEMES),
+            hint="use a local path, or a URL with " + ", ".join(f"{known}://" for known in SCHEMES),
         )
     if scheme == "file":
         return _local(unquote(urlsplit(text).path) if match else text)

@@ -84,9 +84,9 @@ class Allowance:
 
 def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
     return TenantLimitError(
-        f"the catalog may have {number:,} {what}, and would have more",
+        f"the catalog may have at most {number:,} {what}",
         limit=limit,
-        hint=f"{hint}; whoever runs the shared lake may allow more",
+        hint=f"{hint}; the operator of the shared lake can raise the limit",
     )
 
 

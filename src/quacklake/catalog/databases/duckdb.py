@@ -57,7 +57,7 @@ class DuckDBDatabase(Database):
                     )
                 except duckdb.InvalidInputException as error:
                     raise ConfigError(
-                        f"DuckDB {duckdb.__version__} makes no files for DuckDB {self.storage_version}",
+                        f"DuckDB {duckdb.__version__} cannot create files for DuckDB {self.storage_version}",
                         hint="set duckdb_storage_version to a version such as v1.5.0, or to latest",
                     ) from error
                 connection.execute("DETACH made")
@@ -69,7 +69,7 @@ class DuckDBDatabase(Database):
             file = self._file()
             if any(other._process != os.getpid() for other in list(self._open) if other._file() == file):
                 raise CatalogError(
-                    f"the process that has forked this one has the DuckDB file {self.url.path} open",
+                    f"the DuckDB file {self.url.path} is open in the parent of this process",
                     hint="open it after the fork, start processes with spawn, or use SQLite or PostgreSQL",
                 )
             self._process = os.getpid()

@@ -128,7 +128,7 @@ def _check_names(writer: Writer, tables: Iterable[str]) -> None:
     ]
     if taken:
         raise UnsupportedFeatureError(
-            f"the format version {NEXT} keeps the names of these columns for itself: {', '.join(taken)}",
+            f"the format version {NEXT} reserves the names of these columns: {', '.join(taken)}",
             hint="rename the columns, and write their inlined rows into files with flush_inlined_data()",
         )
 

@@ -168,7 +168,7 @@ class SnapshotQueries:
         if snapshot is None:
             if self._sql.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
                 raise NotFoundError(
-                    f"No snapshot found at timestamp {time}: the first one is younger",
+                    f"No snapshot found at timestamp {time}: the first snapshot is newer",
                     hint="lake.snapshots() lists those that exist",
                 )
             raise self._sql.expired(f"No snapshot found at timestamp {time}: those of that time have expired")

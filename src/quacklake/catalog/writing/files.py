@@ -225,7 +225,7 @@ class FileUpdates(FileQueries):
             t = self._t[name]
             mine = (t.c.table_id == table_id, t.c.end_snapshot == dropped_at)
             if self._sql.update(f"revive_{name}s", sa.update(t).where(*mine).values(end_snapshot=None)) != expected:
-                raise CommitConflict("files of a table to be brought back were removed by another commit")
+                raise CommitConflict("files of the dropped table to restore were removed by another commit")
 
 
 def _file_name(path: str) -> str:

@@ -133,12 +133,12 @@ class ExpressionBinder:
     def _value(self, node: Node, type_: Column | None) -> str:
         names = sorted({each["function_name"] for each in nodes(node) if each.get("class") == "FUNCTION"})
         if (name := session_function(node)) is not None:
-            raise UnsupportedFeatureError(f"{name} tells of a session of SQL, which this is not")
+            raise UnsupportedFeatureError(f"{name} needs a SQL session")
         if names:
             known = f"function_name IN ({', '.join(map(literal, names))})"
             if self._one(f"SELECT count(*) FROM duckdb_functions() WHERE stability = 'VOLATILE' AND {known}"):
                 raise UnsupportedFeatureError(
-                    f"{self.text(node)} is another value for each row, which Spark cannot know"
+                    f"{self.text(node)} has another value for each row, which Spark cannot compute"
                 )
         text = self.text(node)
         return text if type_ is None else f"CAST({text} AS {type_.duckdb_type()})"
@@ -159,7 +159,7 @@ def _column(type_: Any) -> Column:
     try:
         return parse_column("v", text)
     except InputError as error:
-        raise UnsupportedFeatureError(f"{text} is a type that Spark has not", hint=error.hint) from None
+        raise UnsupportedFeatureError(f"Spark has no type {text}", hint=error.hint) from None
 
 
 def _fields(column: Column, path: Sequence[str]) -> Iterator[Column]:

@@ -53,7 +53,7 @@ def _raw(key: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) not in _LENGTHS:
-        raise CorruptFileError("an encryption key in the catalog is not one", hint="its row may be damaged")
+        raise CorruptFileError("an encryption key in the catalog is not valid", hint="its row may be damaged")
     return raw
 
 

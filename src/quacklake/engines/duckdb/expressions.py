@@ -159,12 +159,14 @@ def order_keys(spec: SortSpec | None, macros: Sequence[OrderMacro]) -> list[str]
 
 def _key(key: SortKey, names: Sequence[str]) -> str:
     if key.direction not in _DIRECTIONS or key.null_order not in _NULLS:
-        raise InputError(f"the table is sorted by {key!s}, which is no order", hint="set_sorted_by gives it another")
+        raise InputError(
+            f"the table is sorted by {key!s}, which is not a valid sort key", hint="set_sorted_by() sets another order"
+        )
     try:
         expression = plain_expression(key.expression, names)
     except InputError as error:
         raise InputError(
-            f"the order of the table cannot be used: {error.message}", hint="set_sorted_by gives it another"
+            f"the order of the table cannot be used: {error.message}", hint="set_sorted_by() sets another order"
         ) from None
     return f"{expression} {key.direction} {_NULLS[key.null_order]}"
 

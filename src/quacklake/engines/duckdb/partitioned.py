@@ -60,7 +60,7 @@ def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
         transform, column = key.parsed, table.schema.by_id(key.column_id)
         if transform.name in EPOCH and not epochs:
             raise UnsupportedFeatureError(
-                f"{table.qualified_name} is partitioned by {transform}, which a later version of the format brings",
+                f"{table.qualified_name} is partitioned by {transform}, which needs a later version of the format",
                 hint='lake.migrate("1.1") brings the lake there',
             )
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))

@@ -24,7 +24,7 @@ def file_name(url: str) -> str:
         raise PathError(f"DuckDB cannot open {url!r}, which has a question mark", hint="rename the object")
     if "\\" in url:
         raise PathError(
-            f"DuckDB cannot open {url!r}, which has a backslash beside a sign for patterns", hint="rename the file"
+            f"DuckDB cannot open {url!r}, which has a backslash beside a pattern character", hint="rename the file"
         )
     return _MAGIC.sub(r"[\g<0>]", url)
 

@@ -166,9 +166,9 @@ def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: Sc
             stored = with_ids(names, column, past, begin)
         except LookupError:
             raise UnsupportedFeatureError(
-                f'the fields inside "{column.name}" of {plan.schema_name}.{plan.table_name} cannot be told in an'
+                f'the fields inside "{column.name}" of {plan.schema_name}.{plan.table_name} cannot be identified in an'
                 " encrypted file that is older than a change of them",
-                hint="DuckDB does not tell their ids, and the history of the column has expired or is ambiguous",
+                hint="DuckDB does not return their ids, and the history of the column has expired or is ambiguous",
             ) from None
         if stored is not None and not same_shape(stored, column):
             shape.append((column.id, _readable(stored, column)))

@@ -180,7 +180,7 @@ def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection
     taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
     if taken is not None:
         raise UnsupportedFeatureError(
-            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
+            f'the rows of "{plan.table_name}" cannot be identified beside its column "{taken}"',
             hint="rename the column",
         )
 
