@@ -98,7 +98,7 @@ class FeedPlan:
                 number += 1
                 name = f"{column.name}_{number}"
             taken.add(fold(name))
-            # a row that is gone may have had NULL where none may be today
+            # a deleted row may have had NULL in a column that forbids it today
             columns.append(replace(column, name=name, nullable=True))
         return TableSchema(tuple(columns))
 

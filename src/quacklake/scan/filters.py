@@ -54,7 +54,7 @@ def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: F
     """Return the virtual columns that a read needs: the chosen ones and those its filter may speak of."""
     names: Iterable[str] = columns or ()
     if isinstance(where, pc.Expression):
-        # an expression does not tell its columns: any word in it may be one
+        # an expression does not list its columns: any word in it may be one
         names = [*names, *_WORD.findall(str(where))]
     elif where is not None and any(name in where.lower() for name in virtual.VIRTUAL):
         from quacklake.scan.sql_filters import column_names

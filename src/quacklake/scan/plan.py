@@ -179,7 +179,7 @@ class ScanPlan:
             files = _read(data)
             metadata: dict[bytes, bytes] = files.schema.metadata or {}
             facts: dict[str, Any] = json.loads(metadata[_FORMAT])
-            files = files.select(FILES.names)  # a manifest has more
+            files = files.select(FILES.names)  # a manifest has more columns
             if facts.pop("version") != _VERSION or not files.schema.equals(FILES):
                 raise ValueError("version")
             schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))
@@ -222,7 +222,7 @@ def _write(table: pa.Table) -> bytes:
 
 def _read(data: bytes) -> pa.Table:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    table.validate(full=True)  # it may come from anywhere, and Arrow trusts what it is given
+    table.validate(full=True)  # the bytes may come from anywhere, and Arrow does not check them
     return table
 
 

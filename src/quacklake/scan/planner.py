@@ -50,7 +50,7 @@ def plan_scan(
             )
         files = plan_files(matching, table, store, snapshot.id, encrypted=encrypted)
         mappings = plan_mappings(reader, files)
-        # first what tells that the snapshot has expired: its other tables may be gone with it
+        # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
         if with_inlined:
             rows = inlined.decode(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)

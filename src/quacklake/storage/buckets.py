@@ -47,7 +47,7 @@ class Bucket:
         try:
             type_ = self._filesystem.get_file_info(self.bucket).type
         except (OSError, pa.ArrowException):
-            return None  # who may not look at buckets, or gets no answer, has been told something else
+            return None  # without the right to look, or without an answer, the first error stands
         if type_ == fs.FileType.NotFound:
             return StorageError(
                 f"there is no bucket {self.bucket}",
@@ -63,5 +63,5 @@ def problem_of(text: str) -> StorageError | None:
     with _lock:
         places = [place for place in _open if place.url in urls]
     problems = [place.problem() for place in places]
-    # two of one name are at two endpoints
+    # two buckets of one name are at two endpoints
     return problems[0] if problems and all(problems) else None

@@ -14,7 +14,7 @@ from quacklake.storage.roots import Root, absolute
 
 __all__ = ["Confinement", "Links"]
 
-# What nearly every path of a lake looks like, seen to be safe at a glance: no segment is empty or starts with a dot,
+# The form of nearly every path of a lake, which is safe: no segment is empty or starts with a dot,
 # and percent signs are in the values of partitions only. No segment fits both alternatives, so matching is linear.
 _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"
 _PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
@@ -156,7 +156,7 @@ class Confinement:
         urls = []
         for path in paths:
             if _PLAIN(path):
-                # what `readable` finds out, with one look at each folder
+                # what `readable` finds, with one look at each folder
                 folder = path.rpartition("/")[0]
                 inside = safe.get(folder)
                 if inside is None:
@@ -204,7 +204,7 @@ class Confinement:
         if not self.is_absolute(path):
             if not self._local:
                 raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
-            path = absolute(path)  # stock clients store what was typed, and read it from where they run
+            path = absolute(path)  # stock clients store the path as typed, and read it from their working directory
         return self._allowed(path)
 
     def _spellings(self, links: Links) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
     with store.open_input(path, links) as source:
         size, footer = store.attempts.run("footer", what, lambda: _tail(source, what))
     try:
-        # The footer alone, as if it were the file: nothing in it is followed yet.
+        # The footer alone stands for the file: no offset in it is followed.
         file = pq.ParquetFile(pa.BufferReader(footer))
         return _footer(file, size, len(footer) - _ENDING)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -196,7 +196,7 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
         _bound(part.min, part.type, leaf.type, upper=False),
         _bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
-        # whether a text is whole the reader of footers does not say
+        # the reader of footers does not say whether a text was cut
         min_exact=_is_exact(part.min, leaf.type),
         max_exact=_is_exact(part.max, leaf.type),
     )

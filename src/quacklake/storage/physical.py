@@ -143,7 +143,7 @@ def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable
             # Older writers leave out that their binary is text; both are ordered by bytes.
             return FileType(file.physical, StatsKind.TEXT).comparable(bound)
         case (StatsKind.BLOB, StatsKind.UUID):
-            # the sixteen bytes, without saying what they are
+            # sixteen bytes without a logical type
             return int.from_bytes(bound) if isinstance(bound, bytes) and len(bound) == 16 else None
         case (one, two) if one is two:
             return bound

@@ -120,10 +120,10 @@ def _s3(options: S3Options) -> fs.FileSystem:
         endpoint_override=options.endpoint,
         scheme="https" if options.secure else "http",
         force_virtual_addressing=bool(options.endpoint) and not options.path_style,
-        # A small object is one request, and a large one never lies in memory whole.
+        # A small object is one request, and a large one is never in memory as a whole.
         allow_delayed_open=True,
         background_writes=False,
-        # One retry of its own, for reads on an open file, which only the client can repeat; the rest is in attempts.py.
+        # One retry by the client, for reads on an open file, which only it can repeat; attempts.py does the rest.
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
         connect_timeout=10,
         request_timeout=60,

@@ -293,7 +293,7 @@ class Store:
             if len(each) == 1:
                 self._sync(*each)
             elif each:
-                # a disk that is asked for many at once brings them down together
+                # a disk syncs many files at once faster than one by one
                 with ThreadPoolExecutor(min(_SYNC_THREADS, len(each)), "quacklake-sync") as pool:
                     deque(pool.map(self._sync, each), maxlen=0)
 
@@ -385,7 +385,7 @@ class Store:
                 else:
                     self.filesystem.delete_file(target)
             except (FileNotFoundError, NotADirectoryError):
-                self.check_place()  # a file that is out of reach has not been removed
+                self.check_place()  # a file that cannot be reached has not been removed
                 return 0
             return 1
 

@@ -57,7 +57,7 @@ def _same_folder(one: list[str], other: list[str]) -> bool:
         return False
     first, second = Path("/", *one), Path("/", *other)
     there = first.exists(), second.exists()
-    # a name that is not there although the other spelling is: the file system tells them apart
+    # if only one spelling exists, the file system distinguishes them
     return first.samefile(second) if all(there) else not any(there)
 
 

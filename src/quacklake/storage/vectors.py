@@ -24,7 +24,7 @@ def deleted_positions(store: Store, path: str, rows: int | None, snapshot: int) 
     Raise ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
     """
     visible = [blob for date, blob in _blobs(store, path) if date is None or date <= snapshot]
-    # the last vector has what the others have
+    # the last vector contains the others
     return decode(visible[-1], rows=rows) if visible else pa.array([], pa.int64())
 
 

@@ -69,7 +69,7 @@ class ExpressionBinder:
             raise PredicateError(error.message, hint='write a condition such as "id > 5"') from None
         named = [each["column_names"] for each in nodes(node) if each.get("class") == "COLUMN_REF"]
         self._from = self._relations({fold(name) for names in named for name in names})
-        # where no aggregate or window may stand
+        # DuckDB allows no aggregate or window there
         self._run(f"SELECT 1 FROM {self._from} WHERE ({self.text(node)}) IS NULL")
         return node
 

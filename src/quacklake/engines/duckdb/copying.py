@@ -78,7 +78,7 @@ def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, s
     if options.row_group_size_bytes is not None:
         clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
     if any(column.type in ("blob", "timetz") for column in schema.leaves()):
-        # DuckDB looks these up in a bloom filter by another form than it has put in, and does not find them
+        # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
         clauses.append("WRITE_BLOOM_FILTER false")
     return clauses
 
@@ -98,7 +98,7 @@ def grouping(
         yield query
         return
     rows = f"ql_grouped_{uuid7().hex}"
-    # named by their place: a user's column may be called rowid too
+    # named by position: a user's column may be called rowid too
     own = [f"c{index}" for index in range(len(names))]
     if not ordered:
         given = ", ".join(map(quote, names))

@@ -66,7 +66,7 @@ class DuckDBEngine:
     def __init__(
         self, store: Store, *, memory_limit: str | None = None, threads: int | None = None, gate: Gate = nullcontext
     ) -> None:
-        # nothing from outside: no downloads, and times with a zone stay in UTC as long as no extension changes that
+        # load nothing from outside: no downloads, and times with a zone stay in UTC unless an extension changes that
         config: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
@@ -256,7 +256,7 @@ class DuckDBEngine:
                 query, select = bind(connection), _selected(chosen, beside)
                 start: Callable[[int], pa.RecordBatchReader]
                 if where is None:
-                    # a relation is bound at every step, which takes long for many files
+                    # DuckDB binds a relation at every step, which is slow for many files
                     query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
                     start = partial(_start, connection, query)
                 else:
@@ -269,7 +269,7 @@ class DuckDBEngine:
             connection.close()
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
-        # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
+        # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
         batches = stream(
             start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate, self.store.label
         )

@@ -58,7 +58,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
             f"cannot {doing}: the encryption key of a file is missing or wrong",
             hint="the keys are in the catalog, one for each file; its row or the file is not the original",
         )
-    bare = type(error) is duckdb.Error  # what a broken footer raises, and an Arrow file system
+    bare = type(error) is duckdb.Error  # raised for a broken footer, and by an Arrow file system
     if bare or isinstance(error, duckdb.IOException | duckdb.HTTPException):
         outage = outage_of(first, doing)
         if outage is not None:

@@ -34,7 +34,7 @@ def mapped_columns(
     mapping: NameMapping, columns: Sequence[Column], urls: Sequence[str]
 ) -> tuple[list[Field], list[str]]:
     """Return the fields to read from files of one mapping, and the select list for the table's columns."""
-    # DuckDB wants at least one field; a file's own column of that name would do no harm, as nothing selects it
+    # DuckDB needs at least one field; a column of that name in a file does no harm, as nothing selects it
     fields = [Field("_ql_nothing", "_ql_nothing", "BOOLEAN")]
     select = []
     folders: list[dict[str, str | None]] | None = None
@@ -72,6 +72,6 @@ def _stored(column: Column, entry: MappedColumn) -> Column | None:
     children = tuple(child for child in stored if child is not None)
     if not children or (column.type != "struct" and len(children) != len(column.children)):
         return None
-    if column.type != "struct":  # what is inside lists and maps has the same name everywhere
+    if column.type != "struct":  # the parts of lists and maps have the same names everywhere
         children = tuple(replace(child, name=own.name) for child, own in zip(children, column.children, strict=True))
     return replace(column, name=entry.source_name, children=children)

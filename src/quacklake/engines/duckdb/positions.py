@@ -98,7 +98,7 @@ def _calls(plan: ScanPlan, blocks: Blocks, branches: Sequence[Branch]) -> Iterat
         sparse: dict[tuple[int, ...], list[int]] = {}
         for index in branch.indexes:
             wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
-            # a position behind the end of a file can only be told by reading it
+            # only reading shows that a position is behind the end of a file
             if total > _GROUP and 2 * len(wanted) <= total and wanted[-1] < total:
                 sparse.setdefault(tuple(sorted({block // _GROUP for block in wanted})), []).append(index)
             else:
@@ -138,7 +138,7 @@ def _within(blocks: set[int]) -> str:
     """Return a condition on the number of a row that DuckDB applies while it reads."""
     size = 1 << max(blocks).bit_length()
     bits = "".join("1" if block in blocks else "0" for block in range(size))
-    # within the bits even for a file with more rows than it should have: those are left to the join
+    # stays within the bits even for a file with too many rows, which the join leaves out
     bit = f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER)"
     low, high = min(blocks) << BLOCK_SHIFT, (max(blocks) + 1) << BLOCK_SHIFT
     return f" AND p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"

@@ -137,7 +137,7 @@ def _doubtful(plan: ScanPlan) -> list[int]:
     begins = plan.files.column("begin_snapshot")
     old = pc.fill_null(pc.less_equal(begins, plan.shaped_at), plan.reshaped)
     if plan.reshaped:
-        # stock clients compact old files as they are: without a first row id a file says nothing of its age
+        # stock clients compact old files as they are: the age of a file without a first row id is unknown
         old = pc.or_(old, pc.is_null(plan.files.column("row_id_start")))
     # files from elsewhere have names instead of field ids, and a mapping of them
     old = pc.and_(old, pc.is_null(plan.files.column("mapping_id")))

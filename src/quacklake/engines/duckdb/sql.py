@@ -60,7 +60,7 @@ _RUNS = 8
 """Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
-# Delete files have their columns by name: those that other formats bring have no field ids.
+# Columns of delete files are read by name: delete files of other formats have no field ids.
 _POSITION = "coalesce(pos, error('a delete file has no positions'))"
 
 
@@ -164,8 +164,8 @@ def scan_sql(
         parts.append(_guarded(query, columns) if guarded else query)
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
-        # DuckDB would let Arrow filter a registered table: there NaN is not above every number, not every comparison
-        # can be said, and times with a zone need a package
+        # DuckDB would let Arrow filter a registered table, where NaN is not above every number, some comparisons
+        # are missing, and times with a zone need a package
         tables.append((f"{name}_arrow", plan.inlined))
         setup.append(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name}_arrow")
         query = _inlined_query(plan, name, columns, rows, extra, guarded=guarded)

@@ -94,7 +94,7 @@ def _unwrapped(error: Exception) -> Exception:
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the table's nullability, and its very types where DuckDB gives an equal one."""
     if not schema.names:
-        return batch.select([])  # rows without a column are still so many
+        return batch.select([])  # keep the number of rows even without columns
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)

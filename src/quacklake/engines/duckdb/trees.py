@@ -117,7 +117,7 @@ def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
     """
     try:
         text = written(connection, tree)
-    except duckdb.ParserException:  # it has a number like 1e400, of which DuckDB makes no text
+    except duckdb.ParserException:  # the text has a number like 1e400, which DuckDB cannot write
         text = ""
     again = serialize(connection, text)
     if not again["error"] and bare(again["statements"]) == bare([tree]):
@@ -180,7 +180,7 @@ def _name(node: Node) -> None:
     if len(path) > 3:
         raise TooManyParts(f"{'.'.join(path)!r} has too many parts")
     if node.get("type") == "SHOW_REF":
-        return  # its name is a word, of which 2.x makes text only so
+        return  # 2.x writes this name only in this form
     keys = next((parts for name, parts in _PARTS.items() if name in node), None)
     if keys is not None:  # else the target of a change, which has no other name
         del node["qualified_name"]

@@ -134,7 +134,7 @@ class FileWriter:
         may become several files. ``folder`` is where those of a table without partitions go, below the table's.
         """
         if self.encrypted and not self._prepared:
-            prepare_writing(connection)  # all connections are to one database: once is enough
+            prepare_writing(connection)  # all connections share one database: once is enough
             self._prepared = True
         for macro in options.macros:
             connection.execute(macro.statement)
@@ -213,12 +213,12 @@ class FileWriter:
             *job.clauses(),
             f"PARTITION_BY ({names})",
             "WRITE_PARTITION_COLUMNS false",
-            # folders are ours to name: DuckDB's can be too long, or be called like a column that stays in the file
+            # we name the folders: DuckDB's names can be too long, or equal to a column that stays in the file
             "HIVE_FILE_PATTERN false",
             f"FILENAME_PATTERN {literal(stem + '_{i}')}",
             "OVERWRITE_OR_IGNORE true",
         ]
-        # in the order of the keys few files are open at a time, and hardly one is closed and begun again
+        # sorted by the keys, few files are open at a time, and hardly one is opened again
         rows_in_order = f"{keys.query(query)} ORDER BY {names}"
         rows = self._run(job, rows_in_order, self._folder(location), clauses, location, stem)
         try:
@@ -241,7 +241,7 @@ class FileWriter:
     def _write_in_turn(self, job: _Job, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
         """Write one partition after the other from a table of sorted rows: in order, in files of the wanted size."""
         names = job.names
-        # named by their place: a user's column may be called rowid too
+        # named by position: a user's column may be called rowid too
         own = [f"c{index}" for index in range(len(names))]
         rows, key_list = f"ql_partitioned_{uuid7().hex}", ", ".join(keys.names)
         ordered = f"{keys.query(query)} ORDER BY {', '.join([*keys.names, *job.order])}"
